@@ -1,8 +1,8 @@
-"""The budget of one validation: steps and slow pattern searches are counted, so that no schema makes one take long.
+"""The budget of one validation: steps and slow pattern searches are counted, so that no schema can make it slow.
 
 A budget is opened with a value (`begin_run`), spent by each keyword that is applied (`ValidationRun.spend`), and closed
 (`end_run`). It has a fixed part and a part for the size of the value; the value is only counted once the fixed part is
-used up. What exceeds it raises `UncheckedError`, and the caller reports the arguments as not validated.
+used up. Exceeding it raises `UncheckedError`, and the caller reports the arguments as not validated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UncheckedError(Exception):
 
 @dataclass(slots=True)
 class ValidationRun:
-    """One validation of a value: what is left of its budget, and results that it need not compute twice."""
+    """A validation of a value: what is left of its budget, and cached results."""
 
     value: Any
     steps_left: int = STEPS
@@ -56,7 +56,7 @@ _RUN: ContextVar[ValidationRun | None] = ContextVar("the run that is on", defaul
 
 
 def current_run() -> ValidationRun:
-    """Return the current run, or a new one where none has begun."""
+    """Return the current run, or a new one if none has begun."""
     return _RUN.get() or ValidationRun(None)
 
 

@@ -70,7 +70,7 @@ class Edit:
 def coerce_value(
     value: Any, errors_of: Callable[[Any], Iterable[Any]], number_texts: NumberTexts
 ) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Return a coerced copy of a value, the fixes, and the errors that remain (not all, where there are many)."""
+    """Return a coerced copy of a value, the fixes, and the errors that remain (some of them, if there are many)."""
     edits, errors = _plan_edits(errors_of(value), number_texts)
     fixes: list[Fix] = []
     for _ in range(MAX_ROUNDS):
@@ -94,14 +94,14 @@ def coerce_value(
 
 
 def _refused_nulls(errors: Iterable[Any]) -> Iterator[Path]:
-    """Yield the paths of members that are null and may not be: models write null for an unused parameter."""
+    """Yield the paths of members that are null but may not be: models write null for an unused parameter."""
     for error in errors:
         if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
             yield tuple(error.absolute_path)
 
 
 def _plan_edits(errors: Iterable[Any], number_texts: NumberTexts) -> tuple[dict[Path, Edit], list[Any]]:
-    """Collect the errors and the edits that fix them; no edits if over `MAX_UNFIXABLE` cannot be fixed."""
+    """Collect the errors and the edits that fix them; no edits if more than `MAX_UNFIXABLE` errors cannot be fixed."""
     edits: dict[Path, Edit] = {}
     seen: list[Any] = []
     hopeless = 0
@@ -138,7 +138,7 @@ class _EditPlanner:
         self.by_context: dict[int, list[Edit] | None] = {}
 
     def edits_for(self, error: Any, base: Path) -> list[Edit] | None:
-        """Return the edits that fix one error below a path; None when it cannot be fixed."""
+        """Return the edits that fix one error below a path; None if it cannot be fixed."""
         path = (*base, *error.relative_path)
         if error.validator in {"anyOf", "oneOf"} and error.context:
             inside = id(error.context[0])
@@ -162,7 +162,7 @@ class _EditPlanner:
                 return None
 
     def edits_for_alternatives(self, error: Any, path: Path) -> list[Edit] | None:
-        """Return the edits for the first alternative that can be met; None for a string where one takes strings."""
+        """Return the edits for the first alternative that can be met; None for a string if one takes strings."""
         branches: dict[Any, list[Any]] = {}
         for inner in error.context:
             branches.setdefault(inner.schema_path[0], []).append(inner)
@@ -190,7 +190,7 @@ class _EditPlanner:
 
 
 def _accepts_strings(errors: list[Any]) -> bool:
-    """Whether an alternative that refused a string refused only this text, and takes strings as such."""
+    """Whether an alternative that rejected a string only rejected its text, and accepts strings in general."""
     for error in errors:
         if error.validator in {"type", "enum", "const", None}:
             return False
@@ -200,7 +200,7 @@ def _accepts_strings(errors: list[Any]) -> bool:
 
 
 def _match_member(value: Any, members: list[Any]) -> Any:
-    """Return the only enum member that a value can mean, by case and outer space or by its JSON; else `UNREADABLE`."""
+    """Return the only enum member that a value can mean, ignoring case and space, or by JSON; else `UNREADABLE`."""
     if isinstance(value, str):
         folded = value.strip().casefold()
         same = [member for member in members if isinstance(member, str) and member.strip().casefold() == folded]

@@ -52,7 +52,7 @@ def type_name(value: object) -> str:
 
 
 def read_type(given: Any) -> str | list[str] | None:
-    """Return the JSON type or types that a value of `type` means; None where it is unknown, or means any type.
+    """Return the JSON type or types that a value of `type` means; None if it is unknown, or means any type.
 
     It understands `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of them.
     """
@@ -88,7 +88,7 @@ IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not",
 
 
 def import_library(name: str) -> Any:
-    """Import a library on first use: only callers with tools wait for jsonschema, which has no usable types anyway."""
+    """Import jsonschema or a related library on first use: it is slow to import, and only tools need it."""
     return import_module(name)
 
 
@@ -98,7 +98,7 @@ def pointer(path: Sequence[str | int]) -> str:
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
-    """Return the target of a reference such as `#/$defs/a`; None where there is none, and for any other form."""
+    """Return the target of a reference such as `#/$defs/a`; None if there is none, and for other forms."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     node = root
@@ -203,7 +203,7 @@ def same_in_latest(node: Schema, draft: Draft) -> bool:
 
 
 def well_formed(node: Schema) -> bool:
-    """Whether jsonschema would surely accept the keywords of a schema, apart from its subschemas."""
+    """Whether jsonschema would certainly accept the keywords of a schema, apart from its subschemas."""
     for keyword, value in node.items():
         test = VALUE_TESTS.get(keyword)
         if test is not None and not test(value):

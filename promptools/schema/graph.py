@@ -73,7 +73,7 @@ class SchemaGraph:
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def add(self, node: Schema, at: str) -> None:
-        """Add a node whose JSON pointer is `at`."""
+        """Add a node with the JSON pointer `at`."""
         self.pointers[id(node)] = at
         self.nodes.append(node)
         node.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
@@ -81,7 +81,7 @@ class SchemaGraph:
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node and those that apply to the same value, reached by references and by the given keywords."""
+        """Yield a node and those that apply to the same value, reached through references and the given keywords."""
         seen: set[int] = set()
         stack = [node]
         while stack:
@@ -96,7 +96,7 @@ class SchemaGraph:
 
 
 def merge_nodes(nodes: Iterable[Schema]) -> Schema:
-    """Merge nodes that all apply: the first value of a keyword wins, properties and required names are united."""
+    """Merge nodes that all apply: the first value of a keyword wins; properties and required names are united."""
     made: Schema = {}
     for node in nodes:
         for keyword, value in node.items():
@@ -111,9 +111,9 @@ def merge_nodes(nodes: Iterable[Schema]) -> Schema:
 
 
 def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
-    """Copy, check and link a schema; `tool` names the tool in errors. O(n) where its references are JSON pointers.
+    """Copy, check and link a schema; `tool` names the tool in errors. O(n) if its references are JSON pointers.
 
-    What is malformed is left out, with a note; where `strict`, it is a UsageError, and so is a reference that does not
+    What is malformed is left out, with a note; if `strict`, it is a UsageError, and so is a reference that does not
     resolve or never ends. Raises UsageError for a schema that is nested too deeply.
     """
     draft = draft_of(schema)
@@ -197,7 +197,7 @@ def _check_metaschema(schema: Any, tool: str, base: str, draft: Draft = LATEST) 
 
 
 def _link_common(graph: SchemaGraph, draft: Draft = LATEST) -> bool:
-    """Check and link a schema of the common kind; return False, with the graph half filled, where it is another.
+    """Check and link a schema of the common kind; return False, with the graph half filled, for any other kind.
 
     Common means well-formed keywords that are the same in all drafts, and references by JSON pointer from the root.
     """
@@ -225,7 +225,7 @@ def _link_common(graph: SchemaGraph, draft: Draft = LATEST) -> bool:
 
 
 def _link_any(graph: SchemaGraph, tool: str) -> None:
-    """Check and link any schema with the libraries that know every keyword and every form of reference."""
+    """Check and link any schema, with libraries that know every keyword and every form of reference."""
     _check_metaschema(graph.root, tool, "")
     resource = import_library("referencing.jsonschema").DRAFT202012.create_resource
     # crawled now, or the resolver would search the whole schema for each reference
@@ -271,7 +271,7 @@ def _resolve(resolver: Any, ref: str, tool: str, at: str) -> Any:
 
 
 def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
-    """Remove a reference of each cycle that never moves on to a part of the value; raise UsageError where `strict`."""
+    """Remove a reference from each cycle that never descends into a part of the value; raise UsageError if `strict`."""
     cut = 0
     while cycle := _find_cycle(graph):
         following = zip(cycle, (*cycle[1:], cycle[0]), strict=True)

@@ -199,7 +199,7 @@ class _Normalizer:
         return self.lift_required(node, at)
 
     def drop_unknown(self, node: Schema) -> None:
-        """Remove what an older draft ignores."""
+        """Remove keywords that an older draft ignores."""
         node.pop("$schema", None)
         if self.draft == LATEST:
             return
@@ -260,7 +260,7 @@ class _Normalizer:
                 self.note(at + pointer(["dependencies", name]), f"{_quote(needed)} was left out")
 
     def normalize_maps(self, node: Schema, at: str) -> None:
-        """Normalize keywords that hold schemas by name; a parameter whose schema cannot be read may be anything."""
+        """Normalize keywords that map names to schemas; a parameter whose schema cannot be read may be anything."""
         for keyword in SCHEMA_MAPS:
             members = node.get(keyword)
             if not is_object(members):
@@ -280,7 +280,7 @@ class _Normalizer:
         """Normalize keywords that hold a list of schemas, or a single one.
 
         An unreadable member of `anyOf` or `oneOf` stays, so that the whole keyword is then dropped as malformed:
-        without one of its alternatives it would refuse valid values.
+        without one of its alternatives it would reject valid values.
         """
         for word in SCHEMA_LISTS:
             members = node.get(word)

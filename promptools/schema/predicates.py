@@ -69,7 +69,7 @@ class _UnsupportedError(Exception):
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:
-    """Return the predicate of a schema; None where jsonschema alone must decide."""
+    """Return the predicate of a schema; None if jsonschema alone must decide."""
     if any(not UNSUPPORTED_KEYWORDS.isdisjoint(node) for node in graph.nodes):
         return None
     compiler = _Compiler(graph)
@@ -85,7 +85,7 @@ def compile_predicate(graph: SchemaGraph) -> Predicate | None:
 
 
 def _with_budget(test: Predicate) -> Predicate:
-    """Wrap a predicate so that all patterns of one value share a budget."""
+    """Wrap a predicate so that all patterns searched for one value share a budget."""
 
     def timed(value: Any) -> bool:
         budget.begin_run(value)
@@ -106,7 +106,7 @@ def _in_place(graph: SchemaGraph, node: Schema) -> list[Any]:
 
 
 def _member_schemas(node: Schema) -> list[Any]:
-    """Return the subschemas that apply to the members and items of the value."""
+    """Return the subschemas that apply to the members and items of a value."""
     return [
         *node.get("properties", {}).values(),
         *(node[keyword] for keyword in ("additionalProperties", "items") if keyword in node),

@@ -1,4 +1,4 @@
-"""One prepared tool: its schema checked, linked and compiled, its parameter names, and arguments fitted to it.
+"""A prepared tool: its schema checked, linked and compiled, its parameter names, and a check of arguments.
 
 `prepare_tool` makes it, once; `check` takes the arguments of each call.
 """
@@ -96,7 +96,7 @@ class CompiledSchema:
 
 @dataclass(slots=True, eq=False)
 class PreparedTool:
-    """One prepared tool; `payload` is the dict to send for it, `notes` what was wrong with its definition."""
+    """A prepared tool; `payload` is the dict to send for it, `notes` say what was wrong with its definition."""
 
     tool: Tool
     payload: dict[str, Any]
@@ -107,7 +107,7 @@ class PreparedTool:
 
 
 def prepare_tool(source: ToolDefinition, marks: Mapping[str, Any] | None, *, strict: bool = False) -> PreparedTool:
-    """Check, link and index one tool; where `strict`, raise UsageError for a faulty schema. O(n) in the schema."""
+    """Check, link and index a tool; if `strict`, raise UsageError for a faulty schema. O(n) in the schema."""
     tool = source.tool
     graph = _link_schema(source, strict=strict)
     if graph.rewritten:
@@ -131,7 +131,7 @@ def prepare_tool(source: ToolDefinition, marks: Mapping[str, Any] | None, *, str
 
 
 def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
-    """Check and link a tool's schema; one that cannot be read is replaced by the empty schema, with a note."""
+    """Check and link a tool's schema; an unreadable schema is replaced by the empty one, with a note."""
     name = source.tool.name
     try:
         graph = build_graph(source.tool.parameters, name, strict=strict)
@@ -147,7 +147,7 @@ def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
 
 
 def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> Mapping[str, Any]:
-    """Return marks without what a tool with these parameters cannot have."""
+    """Return the marks without those that a tool with these parameters cannot have."""
     kept = dict(marks)
     aliases = marks.get("aliases")
     if is_object(aliases):
@@ -159,7 +159,7 @@ def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> M
 
 
 def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
-    """Return a copy with marks set; raise UsageError for those that the tool cannot have."""
+    """Return a copy with marks set; raise UsageError for marks that the tool cannot have."""
     entry = replace(entry, tool=apply_marks(entry.tool, marks))
     _check_marks(entry)
     entry.aliases = alias_table(entry.compiled.declared, entry.tool.aliases)
@@ -200,7 +200,7 @@ _UNWRAPPED = Fix("unwrap", f"the arguments were under {spelling.WRAPPER!r}")
 
 
 class Checked(NamedTuple):
-    """Arguments as the tool takes them, the fixes that were applied, and the errors that remain.
+    """Arguments in the form that the tool takes, the fixes that were applied, and the errors that remain.
 
     Each of `errors` is a sentence with the JSON pointer of the value, what is wrong and what is expected, and can be
     sent to the model unchanged. Valid arguments are returned unchanged, as the same object.
@@ -219,7 +219,7 @@ class Checked(NamedTuple):
 def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool, split: bool) -> Checked:
     """Fit arguments to a tool.
 
-    `guess`: the only undeclared key may be taken for the only missing parameter; `split`: a key may hold its value.
+    `guess`: the only undeclared key may be taken for the only missing parameter; `split`: a key may contain its value.
     """
     shape = entry.compiled
     if shape.declared.issuperset(arguments):

@@ -1,4 +1,4 @@
-"""A cache of recently used values, bounded in entries and in characters of their keys."""
+"""A cache of recently used values, limited in entries and in total characters of their keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RecentCache(Generic[T]):
         self._newer, self._older, self._size = {}, {}, 0
 
     def put(self, key: Key, value: T) -> None:
-        """Store a value."""
+        """Store a value under a key."""
         size = len(key) if isinstance(key, str) else sum(map(len, key))
         if size > self.max_characters:
             return

@@ -1,4 +1,4 @@
-"""Simplify a schema for servers that fail on the full language; the original stays for our own validation.
+"""Simplify a schema for servers that fail on the full language; our own validation uses the original.
 
 What is dropped, and in which order, follows reports against llama.cpp (#19716, #25746, #26930, #27580), LM Studio
 (lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
@@ -76,7 +76,7 @@ def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str,
 
 
 def relax_graph(graph: SchemaGraph) -> tuple[Schema, tuple[str, ...]]:
-    """Do what `relaxed` does for a linked schema."""
+    """Like `relaxed`, for a linked schema."""
     work = _Relaxer(graph)
     made = work.relax_node(graph.root, "", frozenset())
     if "anyOf" in made:
@@ -163,7 +163,7 @@ class _Relaxer:
                     made.pop(word, None)
 
     def relax_alternatives(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
-        """Simplify alternatives: drop null, and collapse a single one into the node."""
+        """Simplify alternatives: drop null, and merge a single remaining one into the node."""
         for word in ("anyOf", "oneOf"):
             branches: list[Any] | None = made.pop(word, None)
             if branches is None:
@@ -214,7 +214,7 @@ class _Relaxer:
         made["items"] = self.relax_node(items, f"{at}/items", ancestors)
 
     def merge_root_alternatives(self, made: Schema) -> Schema:
-        """Merge alternatives at the root into one object, since servers take none there."""
+        """Merge alternatives at the root into one object, since servers accept none there."""
         # Copilot over LM Studio refuses `oneOf` at the root (lmstudio-copilot-provider#2).
         self.note("", "its alternatives became one object")
         properties: Schema = {}
@@ -224,7 +224,7 @@ class _Relaxer:
 
 
 def _stub(parts: list[Schema]) -> Schema:
-    """Return a schema of just the type and description."""
+    """Return a schema with only the type and description."""
     made: Schema = {}
     for part in parts:
         made = {keyword: part[keyword] for keyword in ("type", "description") if keyword in part} | made

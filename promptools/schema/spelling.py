@@ -1,7 +1,7 @@
 """Match what models write to what tools declare: the names of tools, and the keys of their arguments.
 
-A tool's name is found in any spelling (`fold_name`, `name_candidates`), or as the name by which models were trained on
-a tool like it (`OtherNames`). A key is renamed to the parameter that it means (`Spellings`, `rename_keys`).
+A tool's name is found in any spelling (`fold_name`, `name_candidates`), or under another name that models were trained
+on (`OtherNames`). A key is renamed to the parameter that it means (`Spellings`, `rename_keys`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def fold_name(name: str) -> str:
 
 
 def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
-    """Return a map of each spelling that exactly one name has to that name."""
+    """Return a map from each spelling to its name, for spellings that exactly one name has."""
     by_spelling: dict[str, str] = {}
     twice: set[str] = {""}
     for name in names:
@@ -72,7 +72,7 @@ def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> 
 
 
 def name_candidates(written: str) -> Iterable[str]:
-    """Yield what a name in a reply may mean: first the name itself, then with one more layer removed each time."""
+    """Yield what a name in a reply may mean: the name itself, and then with one more layer removed each time."""
     name = written.strip(_QUOTES)
     yield name
     # vLLM 0.13 leaves `<|channel|>commentary` at the end of gpt-oss' names (vllm#32587).
@@ -104,7 +104,7 @@ def _strip_layer(name: str) -> str:
 
 
 def unescape_name(name: str) -> str:
-    """Return the name without the escapes of Markdown's special characters; no name holds a backslash."""
+    """Return the name without the escapes of Markdown's special characters; tool names contain no backslash."""
     return _ESCAPED.sub(r"\1", name) if "\\" in name else name
 
 
@@ -170,7 +170,7 @@ class OtherNames:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on the names that two tools have."""
+        """Notes on names that two tools share."""
         return tuple(
             f"the other name {other!r} is not used: {' and '.join(map(repr, names))} have it"
             for other, names in self._ambiguous.items()
@@ -245,9 +245,10 @@ _WITH_SYNONYMS = frozenset[str]().union(*SYNONYMS)
 
 
 def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> dict[str, str]:
-    """Return a map of each alias to the only declared parameter that it can mean.
+    """Return a map from each alias to the only declared parameter that it can mean.
 
-    A declared name is never an alias. `own_aliases` are the tool's own aliases, which outrank the built-in groups.
+    A declared name is never an alias. `own_aliases` are the tool's own aliases, which take precedence over the built-in
+    groups.
     """
     meant: dict[str, set[str]] = {}
     for group in SYNONYMS if not _WITH_SYNONYMS.isdisjoint(declared) else ():
@@ -273,7 +274,7 @@ class Spellings:
         self._folded = unique_by_spelling(declared, fold_name)
 
     def match(self, key: str) -> str | None:
-        """Return the only declared name that differs from a key in case, `-`, `_`, `.`, spaces or camel case alone."""
+        """Return the only declared name that differs from a key only in case, `-`, `_`, `.`, spaces or camel case."""
         return self._cased.get(key.casefold()) or self._folded.get(fold_name(key))
 
 
@@ -286,9 +287,9 @@ def rename_keys(
 ) -> tuple[dict[str, Any], tuple[Fix, ...]]:
     """Return arguments under their declared names, in the same order, with a fix for each renamed key.
 
-    A tool's `own_aliases` aliases outrank another spelling of a declared name, which outranks the built-in `aliases`.
-    No key is renamed to a parameter that is given already, nor two keys to one. `allowed` limits the targets (None:
-    any).
+    A tool's `own_aliases` take precedence over other spellings of declared names, and these over the built-in
+    `aliases`. No key is renamed to a parameter that is already given, nor two keys to one. `allowed` limits the targets
+    (None: any).
     """
     wanted: dict[str, str] = {}
     for key in arguments:
@@ -308,8 +309,8 @@ def guess_key(
 ) -> tuple[dict[str, Any], tuple[Fix, ...]]:
     """Rename the only undeclared key to the only missing required parameter, if their names mean the same.
 
-    They do where one is the other with more words around it, and where both are synonyms. The key must not fit another
-    missing parameter too. Whether the value fits is for the caller to check.
+    They do if one is the other with additional words, or if they are synonyms. The key must not fit another missing
+    parameter too. The caller must check whether the value fits.
     """
     unknown = [key for key in arguments if key not in declared]
     missing = [name for name in required if name not in arguments]
@@ -322,11 +323,11 @@ def guess_key(
 
 
 def split_keys(arguments: dict[str, Any], declared: frozenset[str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
-    """Move values out of keys that hold them after `=` and have the empty string for a value: `{"command=ls": ""}`.
+    """Move values out of keys that contain them after `=`, if the key's own value is empty: `{"command=ls": ""}`.
 
-    Servers make this of `<parameter=command=ls</parameter>`, a Qwen3-Coder call whose `>` was written as `=`; seen
-    under speculative decoding. The name has to be declared as it is written, and the text must not be quoted, nor begin
-    with `=`, nor hold another parameter in the same form: each of these can be read in two ways.
+    Servers produce this from `<parameter=command=ls</parameter>`, a Qwen3-Coder call whose `>` was written as `=`; seen
+    under speculative decoding. The name must be declared exactly as written, and the text must not be quoted, begin
+    with `=`, or contain another parameter in the same form: each of these would be ambiguous.
     """
     split: dict[str, tuple[str, str]] = {}
     for key, value in arguments.items():
@@ -356,7 +357,7 @@ def _split_words(key: str) -> list[str]:
 
 
 def _same_meaning(key: list[str], name: list[str]) -> bool:
-    """Whether a key means a name: one is the other plus general words after it, or qualifying words before."""
+    """Whether a key means a name: one is the other with general words after it, or qualifying words before it."""
     short, long = sorted((key, name), key=len)
     if not short:
         return False
@@ -370,7 +371,7 @@ def _same_meaning(key: list[str], name: list[str]) -> bool:
 
 
 def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
-    """Return the arguments that a model wrapped in `properties`, as in a schema; None where it did not.
+    """Return the arguments that a model wrapped in `properties`, as in a schema; None if it did not.
 
     A member that is itself a schema, or the name of a type, shows that the model repeated the tool's schema.
     """

@@ -1,6 +1,6 @@
 """Read a tool from any of the forms in which callers define tools.
 
-Of a Python function, the descriptions of the parameters come from its docstring (`parse_docstring`).
+For a Python function, the descriptions of the parameters come from its docstring (`parse_docstring`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ParsedDocstring(NamedTuple):
 
 
 def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
-    """Parse a docstring without indentation; one that describes none of the parameters is the description as a whole.
+    """Parse a docstring; if it describes none of the parameters, all of it is the description.
 
-    Parameter sections are left out of the description, unless that would lose sections of another kind.
+    Sections on parameters are left out of the description, unless sections of another kind would be lost with them.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
         return ParsedDocstring(docstring, {})  # without griffe, whose import takes 0.2 s
@@ -88,7 +88,7 @@ class ToolDefinition:
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
     """Read one tool; `position` counts from 0 and appears in errors. `copied`: the dict belongs to us. O(n).
 
-    Raises UsageError for anything that is not a tool or has no name; with `strict`, also where there would be a note.
+    Raises UsageError for anything that is not a tool or has no name; if `strict`, also instead of adding a note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)
@@ -134,7 +134,7 @@ def _read_shallow(given: ToolLike, position: int) -> ToolDefinition:
 
 
 def apply_marks(tool: Tool, marks: Any) -> Tool:
-    """Return a tool with the marks set; raise UsageError for one that there is not, and for a wrong type."""
+    """Return a tool with the marks set; raise UsageError for an unknown mark or a wrong type."""
     if not _is_mapping(marks):
         raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; expected a dict.")
     changes = dict(marks)
@@ -166,7 +166,7 @@ def apply_marks(tool: Tool, marks: Any) -> Tool:
 
 
 def marks_of(tool: Tool) -> dict[str, Any]:
-    """Return the marks of a tool that are set, as `apply_marks` takes them."""
+    """Return the marks of a tool that are set, in the form that `apply_marks` takes."""
     marks = {
         "dangerous": tool.dangerous or None,
         "infer": tool.infer,
@@ -225,7 +225,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
 
 
 def _parameters(given: Any, notes: list[str]) -> Schema:
-    """Return the schema of the arguments, which are always an object, even if the schema states another type."""
+    """Return the schema of the arguments, which is always that of an object, even if it states another type."""
     if not is_object(given):
         notes.append(
             f"its parameters are {clip(repr(given))}; expected a schema such as "

@@ -48,10 +48,10 @@ class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable.
 
     Takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts, pydantic models, typed
-    functions and `Tool`s. `marks` sets `dangerous`, `infer`, `aliases`, `names` and `free_text` by tool name. The parts
-    of a schema that cannot be used are left out, and `notes` lists them; where `strict`, an invalid schema is a
-    UsageError, and so is one that would need I/O. Raises UsageError for a tool without a name, for a name given twice,
-    and for two tools that have the same other name.
+    functions and `Tool`s. `marks` sets `dangerous`, `infer`, `aliases`, `names` and `free_text` by tool name. Unusable
+    parts of a schema are left out, and `notes` lists them; if `strict`, an invalid schema is a UsageError, and so is
+    one that would need I/O. Raises UsageError for a tool without a name, for a name given twice, and for two tools that
+    have the same other name.
     """
 
     __slots__ = (
@@ -144,7 +144,8 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set; marks for other tools are ignored.
 
-        So are marks that do not fit their tool, or those of another: a config is written without having seen the tools.
+        Marks that do not fit their tool, or conflict with another's, are ignored too: a config is written without
+        knowing the tools.
         """
         return _from_entries(
             [
@@ -170,7 +171,7 @@ class Tools(Sequence[Tool]):
         return f"Tools({', '.join(self.names)})"
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool that has exactly this name, or this one among its other names; None if there is none."""
+        """Return the tool with exactly this name or other name; None if there is none."""
         entry = self._entry(name)
         return entry.tool if entry else None
 
@@ -178,7 +179,7 @@ class Tools(Sequence[Tool]):
         return self._entries.get(name) or self._entries.get(self._other_names.by_name.get(name, ""))
 
     def find(self, written: object) -> tuple[Tool, Fix | None] | None:
-        """Return the tool that a model's spelling of a name means, with a fix if that differs; None if there is none.
+        """Return the tool that a model's spelling of a name means, with a fix if it differs; None if there is none.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
         exactly, without case, and without `-`, `_`, `.` and camel case; the latter two need a unique match. A tool's
@@ -223,14 +224,14 @@ class Tools(Sequence[Tool]):
         """Fit arguments to a tool: rename other spellings to declared names, validate, and coerce only if that fails.
 
         `text` is the JSON that the arguments were parsed from, if any: numbers that the schema wants as strings are
-        spelled as in it. `guess`: a key that holds its value may be divided, and the only undeclared key may be taken
-        for the only missing required parameter, but the latter never for a dangerous tool. Never raises on a value,
-        never does I/O, never changes `arguments`.
+        spelled as they are there. `guess`: a key that contains its value may be split, and the only undeclared key may
+        be taken for the only missing required parameter, but the latter never for a dangerous tool. Never raises on a
+        value, never does I/O, never changes `arguments`.
         """
         return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
-        """Return the only tool that arguments without a name fit, with the fix that says so; None if there is not one.
+        """Return the only tool that arguments without a name fit, with the fix that says so; None without exactly one.
 
         A dangerous tool, and one marked `infer=False`, is never returned; with `optin_only` only one marked
         `infer=True`. Every key must be declared or be an alias, and tools that declare all keys come first. The fixes
@@ -258,7 +259,7 @@ class Tools(Sequence[Tool]):
         return None
 
     def _declaring(self, key: str) -> Sequence[PreparedTool]:
-        """Return the tools that have a parameter or an alias of this name."""
+        """Return the tools that have a parameter or an alias with this name."""
         if self._by_key is None:
             by_key: dict[str, list[PreparedTool]] = {}
             for entry in self._entries.values():
@@ -290,7 +291,7 @@ class Tools(Sequence[Tool]):
 
     @property
     def payloads(self) -> list[dict[str, Any]]:
-        """The tools as `to_openai` returns them, but shared with all requests that offer them: not to be changed."""
+        """The tools as `to_openai` returns them, but shared by all requests that offer them: do not change them."""
         return [entry.payload for entry in self._entries.values()]
 
     @property
@@ -316,7 +317,7 @@ class Tools(Sequence[Tool]):
         return entry.compiled.declared if entry else frozenset()
 
     def types(self, name: str, key: str) -> frozenset[str]:
-        """Return the JSON types that a parameter may have; none where the schema does not say. Raises KeyError."""
+        """Return the JSON types that a parameter may have; none if the schema does not say. Raises KeyError."""
         shape = (self._entry(name) or self._entries[name]).compiled
         if key not in shape.types:
             shape.types[key] = parameter_types(shape.graph, key)

@@ -123,7 +123,7 @@ _ATOM = lazy_pattern(
 
 
 def expanded_size(pattern: str) -> int:
-    """Return the number of atoms in a pattern whose repetitions are written out. O(n)."""
+    """Return the number of atoms in a pattern with its repetitions written out. O(n)."""
     totals, last = [0], 0
     for atom in _ATOM.finditer(pattern):
         if atom["open"]:
@@ -144,7 +144,7 @@ def expanded_size(pattern: str) -> int:
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:
-    """Compile a schema's pattern; raise `regex.error`, and UncheckedError for one that is too large to compile."""
+    """Compile a schema's pattern; raise `regex.error`, or UncheckedError if it is too large to compile."""
     text = translate_pattern(pattern)
     if expanded_size(text) > LARGEST_PATTERN:
         raise UncheckedError(f"the pattern {clip(pattern, 60)!r} is too large")
@@ -152,7 +152,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern matches anywhere in a text; raise UncheckedError where that takes too long."""
+    """Return whether a pattern matches anywhere in a text; raise UncheckedError if that takes too long."""
     search = compile_pattern(pattern).search
     try:
         return search(text, timeout=min(FIRST_SEARCH_SECONDS, PATTERN_SECONDS), concurrent=True) is not None
@@ -168,7 +168,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def check_patterns(graph: SchemaGraph, tool: str, *, strict: bool = False) -> None:
-    """Remove patterns that do not compile, or would run without a time limit; raise UsageError where `strict`."""
+    """Remove patterns that do not compile, or would run without a time limit; raise UsageError if `strict`."""
     keywords = frozenset[str]().union(*graph.nodes)
     if {"unevaluatedProperties", "patternProperties"} <= keywords:  # with both, jsonschema uses Python's re
         if strict:
@@ -204,7 +204,7 @@ def _check_patterns_of(node: Schema, graph: SchemaGraph, tool: str, *, strict: b
 
 
 def _compile_error(pattern: str) -> str | None:
-    """Return why a pattern does not compile; None for one that does, or that is too large to try."""
+    """Return why a pattern does not compile; None if it does, or if it is too large to try."""
     try:
         compile_pattern(pattern)
     except UncheckedError:
@@ -215,7 +215,7 @@ def _compile_error(pattern: str) -> str | None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a JSON number: finite, and no boolean."""
+    """Whether a value is a JSON number: finite, and not a boolean."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value - value == 0)
 
 
@@ -266,7 +266,7 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
 
 
 def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]:
-    """Return the errors of each alternative, computed once for each value: else a tree's cost doubles by level."""
+    """Return the errors of each alternative, computed only once for each value: nesting would double the cost."""
     seen, key = budget.current_run().branch_errors, (id(branches), id(value))
     if key in seen:
         return seen[key]
@@ -372,8 +372,8 @@ class Validator:
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise any exception of jsonschema's, or `RecursionError`.
 
-        Raises UncheckedError when it costs too much. An error inside alternatives (`context`) may be shared by several
-        errors: only its relative path is reliable.
+        Raises UncheckedError if it costs too much. Several errors may share an error inside alternatives (`context`):
+        only its relative path is reliable.
         """
         budget.begin_run(value)
         try:

@@ -1,4 +1,4 @@
-"""Decode Chat Completions as servers really send it: complete replies, chunks and error bodies become `Delta`s.
+"""Decode Chat Completions as servers really send them: complete replies, chunks and error bodies become `Delta`s.
 
 A complete reply becomes the same deltas as a stream, so everything above reads one type. Nothing is judged here: what
 is missing is empty, what is irregular is normalized, and no body raises.
@@ -22,7 +22,7 @@ REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """An error body of any shape. `message` may hold the model's own text, so it is complete, or `is_clipped`."""
+    """An error body of any shape. `message` may contain the model's text, so it is complete, or `is_clipped`."""
 
     message: str
     type: str | None = None
@@ -39,7 +39,7 @@ class ErrorBody:
 
     @property
     def status(self) -> int | None:
-        """The HTTP status that the body claims; a server may send it under HTTP 200."""
+        """The HTTP status that the body states; a server may send the error under HTTP 200."""
         return self.code if isinstance(self.code, int) and 400 <= self.code <= 599 else None
 
 
@@ -55,7 +55,7 @@ class ToolDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one message or chunk adds to one choice; `index` is None for usage and errors of no choice.
+    """What a message or chunk adds to one choice; `index` is None for usage, and for errors of no single choice.
 
     Within a delta, reasoning comes before content, and content before calls. A `usage` replaces an earlier one of the
     same reply (vLLM's `continuous_usage_stats` sends running totals).
@@ -113,12 +113,12 @@ _MESSAGE_KEYS = frozenset({"role", "content", "refusal", "tool_calls", "function
 
 
 def decode_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply: one delta per choice, then one for the usage; an error body is a delta with `error`."""
+    """Decode a complete reply: a delta for each choice, then one for the usage; an error is one with `error`."""
     return _decode(body, "message")
 
 
 def decode_chunk(body: Any) -> list[Delta]:
-    """Decode one chunk of a stream: one delta per choice, then one for the usage; errors as in a complete reply."""
+    """Decode a chunk of a stream: a delta for each choice, then one for the usage; errors as in a complete reply."""
     return _decode(body, "delta")
 
 
@@ -160,14 +160,14 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
 
 
 def _other_fields(data: Mapping[str, Any], decoded: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are not decoded here and hold anything."""
+    """Return the non-empty fields that are not decoded here."""
     if data.keys() <= decoded:
         return {}
     return {key: value for key, value in data.items() if key not in decoded and value is not None and is_shallow(value)}
 
 
 def add_fields(first: dict[str, Any], second: Mapping[str, Any]) -> None:
-    """Add fields of a later chunk: lists go on, any other value is replaced."""
+    """Add the fields of a later chunk: lists are extended, other values replaced."""
     for key, value in second.items():
         before = first.get(key)
         first[key] = [*before, *value] if is_array(before) and is_array(value) else value
@@ -196,14 +196,14 @@ def _content(content: Any) -> tuple[str, str]:
 
 
 def reasoning_of(message: Mapping[str, Any]) -> str:
-    """Return the reasoning of a message; servers that send two fields send the same text twice."""
+    """Return the reasoning of a message; servers that send two such fields send the same text twice."""
     return next(
         (message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name]), ""
     )
 
 
 def calls_of(message: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
-    """Return the structured calls of a message, complete or fragments."""
+    """Return the structured calls in a message, complete or as fragments."""
     calls = tuple(_decode_call(as_object(call)) for call in as_list(message.get("tool_calls")) if is_object(call))
     legacy = message.get("function_call")
     if calls or not is_object(legacy):  # llama-cpp-python sends both; the newer field wins
@@ -247,7 +247,7 @@ def _encode(value: Any) -> str:
 
 
 def error_of(body: Any) -> ErrorBody | None:
-    """Return the error in a body of any HTTP status; None if it is a reply or holds no error.
+    """Return the error in a body, whatever the HTTP status; None if it is a reply or contains no error.
 
     `body` is decoded JSON, or text that is not JSON (a proxy's HTML, `Internal Server Error`).
     """
@@ -291,7 +291,7 @@ def _error_value(error: Any, body: Any) -> ErrorBody:
 
 
 def _error_text(text: str, body: Any) -> ErrorBody:
-    """Decode an error given as text; Ollama passes on its runner's JSON error inside a string."""
+    """Decode an error given as text; Ollama forwards its runner's JSON error inside a string."""
     if text.lstrip().startswith("{"):
         inner = try_json(text)
         problem = error_of(inner) if is_object(inner) else None

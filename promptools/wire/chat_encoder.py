@@ -1,6 +1,6 @@
 """Encode Chat Completions for a client: a complete reply, the chunks of a stream, errors, and summed usages.
 
-The envelope (id, model, created, fingerprint) is passed on from the server. Reasoning is written as `reasoning` and as
+The envelope (id, model, created, fingerprint) is the server's. Reasoning is written as `reasoning` and as
 `reasoning_content`, since clients read one or the other.
 """
 
@@ -48,7 +48,7 @@ def _encode_function(call: Call) -> dict[str, Any]:
 
 
 def encode_message(reply: Reply, *, legacy: bool = False) -> dict[str, Any]:
-    """Encode the assistant message of `reply`; content is null where there are only calls."""
+    """Encode the assistant message of `reply`; content is null if there are only calls."""
     encoded: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
     if reply.reasoning:
         encoded |= _reasoning_fields(reply.reasoning)
@@ -102,7 +102,7 @@ def encode_chunk(
 
 
 def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
-    """Return a choice's last chunk with the server's other fields of the choice and its message, if it has a choice."""
+    """Return a choice's last chunk, if it has one, with the server's other fields of the choice and its message."""
     if not chunk.get("choices") or not (envelope.choice_extra or envelope.message_extra):
         return chunk
     choice = chunk["choices"][0]
@@ -111,7 +111,7 @@ def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, An
 
 
 def encode_usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode the last chunk of a stream whose client asked for usage; it has no choices."""
+    """Encode the last chunk of a stream for a client that asked for usage; it has no choices."""
     return _encode_choices(envelope, []) | {"usage": dict(usage)}
 
 
@@ -129,8 +129,8 @@ def _encode_choices(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[s
 class ChunkWriter:
     """Encode the events of one choice as chunks.
 
-    Calls are sent complete at their `CallEnd`; with `live` they are streamed, and one that then fails stays open
-    (`unfinished`), to be followed by an error. Text that a `WasReasoning` takes back has already been sent.
+    Calls are sent complete at their `CallEnd`; with `live` they are streamed, and a call that fails then remains open
+    (`unfinished`), and is followed by an error. Text that `WasReasoning` reclassifies has already been sent.
     """
 
     def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
@@ -147,14 +147,14 @@ class ChunkWriter:
         return bool(self._open)
 
     def role(self, content: str | None = "") -> dict[str, Any]:
-        """Encode the first chunk of a stream; content is null, as in OpenAI's API, where no text follows at once.
+        """Encode the first chunk of a stream; content is null, as in OpenAI's API if no text follows immediately.
 
         Clients that begin a text part at "" would otherwise show an empty one before the calls (Vercel's AI SDK 6).
         """
         return self.chunk({"role": "assistant", "content": content})
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return [self.chunk({"content": text}, logprobs=logprobs)]
@@ -210,7 +210,7 @@ def error_body(
 
 
 def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Sum two usages, nested counts too; values that are not numbers are taken from the later one."""
+    """Add two usages, including nested counts; values that are not numbers are taken from the later one."""
     if first is None or second is None:
         given = second if first is None else first
         return None if given is None else dict(given)

@@ -1,10 +1,10 @@
-"""The endpoints at which a server renders its own chat template, tools included, and generates nothing.
+"""Endpoints that make a server render its own chat template, including tools, without generating anything.
 
     llamacpp    POST /apply-template, in text (b11549)
     tokenize    POST /tokenize, in token ids (vLLM 0.28 to 0.32; SGLang 0.5.12 to 0.5.23, from its source)
     ollama      POST /api/chat with `_debug_render_only`, in text (0.11.11 to 0.32.15)
 
-They take the conversation as the chat endpoints do, so nothing in it is rewritten for raw mode.
+They accept the same conversation as the chat endpoints, so nothing in it is rewritten for raw mode.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BYTE = lazy_pattern(r"<0x([0-9A-F]{2})>")
 
 
 def _byte_letters() -> list[str]:
-    """Return the letter of each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
+    """Return the letter for each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
@@ -91,7 +91,7 @@ class TemplateRequest:
 def encode_template_request(
     body: Mapping[str, Any], endpoint: TemplateEndpoint, *, num_ctx: int | None = None
 ) -> TemplateRequest | None:
-    """Encode the conversation of a Chat Completions body; None where Ollama's API has no place for a part of it."""
+    """Encode the conversation of a Chat Completions body; None if Ollama's API cannot express part of it."""
     given = {key: body[key] for key in TEMPLATE_KEYS if body.get(key) is not None}
     match endpoint:
         case "llamacpp":
@@ -109,7 +109,7 @@ def encode_template_request(
 
 
 def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
-    """Return the request for the token ids of a text that a prompt ends with."""
+    """Return the request for the token ids of the text at the end of a prompt."""
     return TemplateRequest("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
 
 
@@ -124,7 +124,7 @@ def _tokenize_body(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_rendered_prompt(reply: Any, endpoint: TemplateEndpoint) -> RenderedPrompt | None:
-    """Decode the reply; None if it holds no prompt, as that of a server that ignores what it was asked."""
+    """Decode the reply; None if it contains no prompt, because the server ignored the request to render one."""
     data = as_object(reply)
     match endpoint:
         case "llamacpp":
@@ -140,13 +140,13 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
 
 
 def _tokens_text(strings: Sequence[str]) -> str:
-    """Return the text of tokens by their strings in the vocabulary; control tokens are returned unchanged."""
+    """Return the text of tokens given by their strings in the vocabulary; control tokens are returned unchanged."""
     of_bytes = any("Ġ" in string or "Ċ" in string for string in strings)
     return b"".join(_token_bytes(string, of_bytes=of_bytes) for string in strings).decode("utf-8", "replace")
 
 
 def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
-    """Return the bytes of a token; `of_bytes`: each letter in the vocabulary is a byte."""
+    """Return the bytes of a token; `of_bytes`: each letter in the vocabulary stands for a byte."""
     if string.startswith("<") and string.endswith(">"):
         byte = _BYTE.fullmatch(string)
         return string.encode() if byte is None else bytes([int(byte[1], 16)])

@@ -1,6 +1,6 @@
-"""JSON off the wire: decoded, and narrowed to the types that are wanted, since a body may hold anything.
+"""JSON from the network: decoded, and narrowed to the expected types, since a body may contain anything.
 
-It is decoded strictly where possible, otherwise with the repairs that leave no doubt.
+It is decoded strictly if possible, otherwise with unambiguous repairs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def as_number(value: Any) -> int | float | None:
 
 
 def as_count(value: Any) -> int | None:
-    """Return a count of tokens or nanoseconds, an integer from 0 on; some servers write 9.0 for 9."""
+    """Return a count of tokens or nanoseconds, a non-negative integer; some servers write 9.0 for 9."""
     number = as_number(value)
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 
@@ -95,11 +95,11 @@ _LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Parse strict JSON, as `json.loads` does, in less time. Raises ValueError and RecursionError as it.
+    """Parse strict JSON like `json.loads`, but faster. Raises the same ValueError and RecursionError.
 
-    pydantic's parser accepts nothing that Python's would not read in the same way, but refuses some of what that takes:
-    lone surrogates, UTF-16, more than 200 levels. What has more than `MAX_LEVELS` is a RecursionError on every Python
-    and at every depth of the stack, where it could be read, but not written again.
+    What pydantic's parser accepts, Python's reads in the same way; but pydantic's rejects lone surrogates, UTF-16 and
+    more than 200 levels. More than `MAX_LEVELS` levels are a RecursionError in every version of Python and at every
+    depth of the stack, because such values could be read but not written again.
     """
     try:
         return from_json(data)
@@ -119,7 +119,7 @@ def parse_object(data: str | bytes) -> dict[str, Any]:
 
 
 def parse_body(body: bytes) -> tuple[Any, str]:
-    """Parse a request's body; return it, or None and why: not a JSON object, or nested too deeply."""
+    """Parse a request's body; return it, or None and the reason: not a JSON object, or nested too deeply."""
     try:
         value = parse_json(body)
     except ValueError:
@@ -132,7 +132,7 @@ def parse_body(body: bytes) -> tuple[Any, str]:
 def decode_json(text: str) -> Decoded:
     """Decode one JSON value, or several in a row. O(n) in characters.
 
-    A byte order mark and zero bytes around it are dropped. Raises ValueError for text that no repair makes JSON, and
+    A byte order mark and surrounding zero bytes are dropped. Raises ValueError for text that no repair makes JSON, and
     for JSON that is nested too deeply.
     """
     text = text.strip(_WHITE_SPACE)
@@ -147,7 +147,7 @@ def decode_json(text: str) -> Decoded:
 
 
 def _decode_sequence(text: str) -> list[Any]:
-    """Decode values with control characters in strings, and with numbers that are too long, which become null."""
+    """Decode values with control characters in strings; numbers that are too long become null."""
     values: list[Any] = []
     at = 0
     while True:
@@ -169,7 +169,7 @@ def _decode_repaired(text: str) -> Decoded:
 
 
 def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value has at most so many levels: deeper, it may fail to be encoded again. O(n)."""
+    """Whether a value has at most this many levels; a deeper one might fail to be encoded again. O(n)."""
     level = [value]
     for _ in range(levels):
         level = [inner for item in level for inner in (item.values() if is_object(item) else as_list(item))]

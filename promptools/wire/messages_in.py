@@ -1,7 +1,7 @@
 """Anthropic's Messages API, `/v1/messages`: a client's request as a Chat Completions body; every key is handled.
 
-Keys that only Anthropic's servers can serve are left out, with a note where the client might miss something. Keys of
-Chat Completions and of open servers are kept, since clients pass them beside the API's own. Formats of anthropic 2.12.
+Keys that only Anthropic's servers can serve are left out, with a note if the client might miss something. Keys of Chat
+Completions and of open servers are kept, since clients add them to the API's own. Formats of anthropic 2.12.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def join_texts(texts: Iterable[str], separator: str) -> str:
 
 
 def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
-    """Decode a conversation, and add to `notes` what was left out. O(n). Raises UsageError for what is refused."""
+    """Decode a conversation; add to `notes` what was left out. O(n). Raises UsageError for what is refused."""
     unsent: dict[str, None] = {}
     roles: dict[str, None] = {}
     decoded: list[Any] = []
@@ -140,7 +140,7 @@ def _decode_result(block: Mapping[str, Any], path: str, unsent: dict[str, None])
 
 
 def _content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return content of text alone as a string, which every server takes."""
+    """Return content that is only text as a string, which every server accepts."""
     texts = [as_text(part.get("text")) for part in parts if part["type"] == "text"]
     if len(texts) < len(parts):
         return list(parts)
@@ -238,7 +238,7 @@ _BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTIL
 
 
 def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the body, and notes on what was left out. Raises UsageError for anything that cannot be expressed."""
+    """Return the body, and notes on what was left out. Raises UsageError for what cannot be expressed."""
     _refuse_services(data)
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key in _KEPT}
@@ -292,7 +292,7 @@ def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:
 
 
 def _decode_tools(offered: Any, notes: list[str]) -> Any:
-    """Decode tools; those that only Anthropic has are left out beside others, and refused alone."""
+    """Decode tools. Those that only Anthropic has are left out, or refused if there are no others."""
     if not is_array(offered):
         return offered
     tools: list[Any] = []
@@ -320,7 +320,7 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
 
 
 def _typed_function(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for a tool that its type defines and the client runs."""
+    """Return the function for a tool that is defined by its type and run by the client."""
     own = {key: tool[key] for key in ("name", "strict") if tool.get(key) is not None}
     return copy_json({**function}) | own
 
@@ -363,7 +363,7 @@ def _decode_tool_choice(choice: Any) -> dict[str, Any]:
 def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
     """Decode `max_tokens`; it is left out if the context may not hold the prompt and that many tokens.
 
-    Clients made for Anthropic's models ask for more than many contexts hold, and servers refuse that. Ollama does not.
+    Clients made for Anthropic's models ask for more than fits many contexts, which servers other than Ollama refuse.
     """
     if limit is None:
         return {}
@@ -412,7 +412,7 @@ def _effort_of(budget: int | None) -> str:
 
 
 def _decode_format(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode the format of the answer, in its present place or in that of the beta."""
+    """Decode the format of the answer, from its present place or that of the beta."""
     form = as_object(as_object(data.get("output_config")).get("format") or data.get("output_format"))
     if not form:
         return {}

@@ -1,7 +1,7 @@
 """Anthropic's Messages API, `/v1/messages`: responses for a client, whole or as events, and the API's errors.
 
-Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients send back with it
-without reading it; ours is a constant.
+Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients return unread; ours
+is a constant.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OWN_ERROR_TYPES = {
 
 
 def encode_message(envelope: Envelope) -> dict[str, Any]:
-    """Encode a message without content; the end of a response fills in the rest."""
+    """Encode a message without content; the end of a response adds the rest."""
     return {
         "id": f"msg_{envelope.id.removeprefix('chatcmpl-')}",
         "type": "message",
@@ -82,7 +82,7 @@ def encode_call(call: Call) -> dict[str, Any]:
 
 
 def encode_stop(reply: Reply, stop: str | int | None, sequences: Collection[str]) -> dict[str, Any]:
-    """Encode why a reply ended; `stop` is the server's stop reason, `sequences` are those of the request."""
+    """Encode why a reply ended; `stop` is the server's stop reason, `sequences` are the request's stop sequences."""
     reason = finish_reason(reply)
     if reason == "stop" and isinstance(stop, str) and stop in sequences:
         return {"stop_reason": "stop_sequence", "stop_sequence": stop}
@@ -90,7 +90,7 @@ def encode_stop(reply: Reply, stop: str | int | None, sequences: Collection[str]
 
 
 def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Encode the usage; the API counts cached tokens apart from the other tokens of the prompt."""
+    """Encode the usage; the API counts cached tokens separately from the prompt's other tokens."""
     spent = usage or {}
     cached = as_count(as_object(spent.get("prompt_tokens_details")).get("cached_tokens")) or 0
     prompt = as_count(spent.get("prompt_tokens")) or 0
@@ -103,7 +103,7 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def encode_error(message: str, kind: str, code: str = "", request_id: str = "") -> dict[str, Any]:
-    """Encode an error of the API's type `kind`; its details have the `code`, if the SDKs know it."""
+    """Encode an error with the API's type `kind`; its details contain the `code` if the SDKs know it."""
     details = {"details": {"error_code": code}} if code == THREAD_NOT_FOUND else {}
     error = {"type": "error", "error": {"type": kind, "message": message, **details}}
     return {**error, "request_id": request_id} if request_id else error
@@ -139,7 +139,7 @@ MESSAGE_STOP: Mapping[str, Any] = {"type": "message_stop"}
 
 @dataclass(slots=True)
 class _Group:
-    """Events that wait: those of the call with this index, or text and reasoning (None)."""
+    """Events that must wait: those of the call with this index, or text and reasoning (None)."""
 
     call: int | None
     events: list[Event] = field(default_factory=list[Event])
@@ -168,7 +168,7 @@ class BlockWriter:
         return {"type": "message_start", "message": encode_message(self._envelope)}
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:  # noqa: ARG002 one signature for all writers
-        """Encode `event`; return nothing for events that clients do not see, or that have to wait."""
+        """Encode `event`; return nothing for events that clients do not receive, or that must wait."""
         if not isinstance(event, (Text, Reasoning, CallStart, CallArgs, CallEnd)):
             return []
         call = None if isinstance(event, (Text, Reasoning)) else event.index
@@ -181,15 +181,15 @@ class BlockWriter:
         return encoded
 
     def discard_attempt(self) -> None:
-        """End the thinking that is open before the next block; it is not that of the reply."""
+        """End the open reasoning before the next block, since it does not belong to the final reply."""
         self._discarded = bool(self._block)
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
-        """Encode the event that ends the message, still without the stop reason and the usage; `close` precedes it."""
+        """Encode the event that ends the message, without the stop reason and the usage; `close` comes before it."""
         return {"type": "message_delta"}
 
     def close(self) -> list[dict[str, Any]]:
-        """End the open block, and encode all that waits."""
+        """End the open block, and encode everything that waits."""
         encoded = self._end_block()
         while self._waiting:
             encoded += self._release()
@@ -255,7 +255,7 @@ class BlockWriter:
         return [*ended, *self._enter("tool_use", id=call_id, name=name, input={})]
 
     def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
-        """Begin a block of this type, unless it is open."""
+        """Begin a block of this type, unless one is open."""
         if self._block == kind and not self._discarded:
             return []
         ended = self._end_block() if self._block else []

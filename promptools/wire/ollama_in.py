@@ -1,8 +1,8 @@
 """Ollama's own API: a client's `/api/chat`, `/api/generate` and embedding requests, decoded; every key is handled here.
 
-For a server with `/api/chat` itself, `options`, `think`, `keep_alive` and the other keys of Ollama alone are kept as
-they are. For any other server they become their counterparts in Chat Completions; a key without one is left out, with a
-note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat and api/generate).
+For a server that has `/api/chat` itself, `options`, `think`, `keep_alive` and other keys that only Ollama knows are
+kept unchanged. For any other server they become their counterparts in Chat Completions; a key without one is left out,
+with a note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat and api/generate).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
 
 
 def _decode_message(message: Any, where: str) -> Any:
-    """Decode one message; ids of calls and results are assigned later, where every history is parsed."""
+    """Decode one message; ids of calls and results are assigned later, for every history alike."""
     if not is_object(message):
         return message
     handled = {"thinking", "images", "tool_name", "tool_calls"}
@@ -91,7 +91,7 @@ def _decode_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(data: Mapping[str, Any], key: str, where: str, fits: Callable[[Any], bool], what: str) -> Any:
-    """Return the value of a key. One that is neither null nor fits is refused, as Ollama does: it would be lost."""
+    """Return the value of a key. Like Ollama, refuse one that is neither null nor valid, since it would be lost."""
     value = data.get(key)
     if value is None or fits(value):
         return value
@@ -110,7 +110,7 @@ def decode_images(data: Mapping[str, Any], where: str = "") -> list[dict[str, An
 
 
 def _base64_of(image: Any, where: str) -> str:
-    """Return an image in base64, without line breaks; Ollama takes a list of bytes, too."""
+    """Return an image in base64, without line breaks; Ollama also accepts a list of bytes."""
     with suppress(ValueError, TypeError):
         if is_array(image) and image:
             return b64encode(bytes(image)).decode()
@@ -126,9 +126,9 @@ def _image_part(data: str) -> dict[str, Any]:
 
 
 def _normalize_types(value: Any, depth: int = 0) -> Any:
-    """Normalize types to JSON Schema: the ollama package joins those of a union to `integer, string` (0.6.3).
+    """Normalize types to JSON Schema: the ollama package joins the types of a union to `integer, string` (0.6.3).
 
-    What is nested too deeply for a tool's parameters to be read anyway is left unchanged.
+    Schemas that are nested too deeply to be read are left unchanged.
     """
     if depth > MAX_DEPTH:
         return value
@@ -145,7 +145,7 @@ def _normalize_types(value: Any, depth: int = 0) -> Any:
 
 
 def decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `options` to parameters; those that OpenAI's API lacks are sent only to servers known to accept them."""
+    """Decode `options` to parameters; those that OpenAI's API lacks are only sent to servers known to accept them."""
     parameters: dict[str, Any] = {}
     dropped: list[str] = []
     for key, value in options.items():
@@ -210,7 +210,7 @@ _REFUSED_RAW = {
 
 
 def is_unload_request(data: Mapping[str, Any]) -> bool:
-    """Whether a request without a prompt or messages unloads the model: by a `keep_alive` of zero."""
+    """Whether a request without a prompt or messages unloads the model, because its `keep_alive` is zero."""
     return as_number(data.get("keep_alive")) == 0 or data.get("keep_alive") in ("0", "0s")
 
 
@@ -240,7 +240,7 @@ def encode_as_completion(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return a request for `/v1/completions`, and notes on what was left out.
 
-    `max_tokens` is sent where the request sets no limit: vLLM and SGLang stop after 16 tokens without one.
+    If the request sets no limit, `max_tokens` is sent: vLLM and SGLang stop after 16 tokens without it.
     """
     notes: list[str] = []
     streamed = data.get("stream") is not False
@@ -255,7 +255,7 @@ def encode_as_completion(
 
 
 def embedding_inputs(data: Mapping[str, Any]) -> list[str]:
-    """Return the texts of an `/api/embed` or `/api/embeddings` request; raise `UsageError` where there are others."""
+    """Return the texts of an `/api/embed` or `/api/embeddings` request; raise `UsageError` for anything but texts."""
     given = data.get("input") if data.get("input") is not None else data.get("prompt")
     texts = [given] if isinstance(given, str) and given else given or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in as_list(texts)):

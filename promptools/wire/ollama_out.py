@@ -1,7 +1,7 @@
 """Ollama's own API: responses for a client, complete or as the lines of a stream, and models (Ollama 0.32.15).
 
-A line holds a part of the message, and the last one has the `done_reason` and the usage. Calls are sent complete, with
-their arguments as an object; `done_reason` is `stop` beside them, as in Ollama itself.
+A line contains a part of the message, and the last one the `done_reason` and the usage. Calls are sent complete, with
+their arguments as an object; `done_reason` is then `stop`, as in Ollama itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"
 def encode_message(
     content: str = "", thinking: str = "", calls: Sequence[Call] = (), *, first: int = 0
 ) -> dict[str, Any]:
-    """Encode a message or a part of one; `first` is the index of its first call in the whole reply."""
+    """Encode a message or a part of it; `first` is the index of its first call in the whole reply."""
     encoded: dict[str, Any] = {"role": "assistant", "content": content}
     if thinking:
         encoded["thinking"] = thinking
@@ -78,10 +78,10 @@ def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
 def encode_usage(
     usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: float, phases: tuple[float, float]
 ) -> dict[str, Any]:
-    """Encode the usage: tokens and nanoseconds, those of the server where it states them.
+    """Encode the usage: tokens and nanoseconds, as the server states them if it does.
 
-    `seconds` is the total time, `phases` are the times until the first byte of the last reply and from then on: apps
-    compute tokens per second from it.
+    `seconds` is the total time, `phases` are the times before and after the first byte of the last reply, from which
+    apps compute tokens per second.
     """
     encoded: dict[str, Any] = {"total_duration": int(seconds * 1e9)}
     for key, measured in zip(_TIMINGS, phases, strict=True):
@@ -107,11 +107,11 @@ class LineWriter:
         self._calls = 0
 
     def role(self, content: str | None = "") -> None:  # noqa: ARG002 one signature for all writers
-        """Encode nothing: every line has the role."""
+        """Encode nothing, since every line states the role."""
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return [encode_line(self._envelope, encode_message(text), logprobs=logprobs)]
@@ -148,7 +148,7 @@ _UNITS = ((10**9, "{:.1f}B"), (10**6, "{:.2f}M"), (10**3, "{:.0f}K"))
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model of the list of a server."""
+    """A model in a server's list."""
 
     entry: Mapping[str, Any]
     family: str = ""
@@ -166,12 +166,12 @@ class ListedModel:
 
     @property
     def context(self) -> int | None:
-        """Tokens that a prompt and its answer may have together (vLLM, SGLang, llama.cpp); None if not stated."""
+        """How many tokens a prompt and its answer may have together (vLLM, SGLang, llama.cpp); None if not stated."""
         return as_count(self.entry.get("max_model_len")) or as_count(self._meta.get("n_ctx"))
 
     @property
     def capabilities(self) -> list[str]:
-        """What the model can do. Tools are always among it: promptools provides them."""
+        """What the model can do. This always includes tools, since promptools provides them."""
         modalities = as_list(as_object(self.entry.get("architecture")).get("input_modalities"))
         seen = [name for name, known in (("vision", "image" in modalities), ("thinking", self._thinks)) if known]
         return ["completion", "tools", *seen]
@@ -182,7 +182,7 @@ class ListedModel:
 
     @property
     def _meta(self) -> dict[str, Any]:
-        """What llama.cpp alone states."""
+        """The facts that only llama.cpp states."""
         return as_object(self.entry.get("meta"))
 
     @property
@@ -223,7 +223,7 @@ class ListedModel:
         }
 
     def encode_running(self) -> dict[str, Any]:
-        """Encode an entry of `/api/ps`; a model that is served is never unloaded."""
+        """Encode an entry of `/api/ps`; a served model is never unloaded."""
         return {
             "name": self.name,
             "model": self.name,
@@ -236,7 +236,7 @@ class ListedModel:
         }
 
     def encode_shown(self, context: int | None) -> dict[str, Any]:
-        """Encode the response of `/api/show`; `context` is the profile's, which counts if the list states none."""
+        """Encode the response of `/api/show`; `context` is the profile's, used if the list states none."""
         architecture = self.family or UNKNOWN_ARCHITECTURE
         stated = {
             "general.parameter_count": as_count(self._meta.get("n_params")),
@@ -259,7 +259,7 @@ class ListedModel:
 
 
 def _human_number(number: int) -> str:
-    """Write a number of parameters as Ollama does; empty for none."""
+    """Write a number of parameters in Ollama's form; empty if there is none."""
     unit = next(((size, form) for size, form in _UNITS if number >= size), None)
     if unit is None:
         return str(number) if number else ""

@@ -1,4 +1,4 @@
-"""Ollama's own API, `/api/chat`, as an Ollama speaks it: requests encoded for it, and its replies decoded."""
+"""Ollama's own API, `/api/chat`, for servers that are Ollama: requests are encoded for it, and its replies decoded."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ult
 
 @dataclass(frozen=True, slots=True)
 class OllamaRequest:
-    """A request for `/api/chat`; `body` is None where `/api/chat` cannot express it."""
+    """A request for `/api/chat`; `body` is None if `/api/chat` cannot express it."""
 
     body: dict[str, Any] | None
     notes: tuple[str, ...] = ()
@@ -136,7 +136,8 @@ class OllamaRequest:
 def encode_chat_request(body: Mapping[str, Any], *, num_ctx: int | None = None) -> OllamaRequest:
     """Encode a Chat Completions body for `/api/chat`.
 
-    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` set it. O(n) in the conversation.
+    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set it. O(n) in the
+    conversation.
     """
     given = {key: value for key, value in body.items() if value is not None}
     notes: list[str] = []
@@ -159,7 +160,7 @@ def encode_chat_request(body: Mapping[str, Any], *, num_ctx: int | None = None) 
 
 
 def requested_context(body: Mapping[str, Any]) -> Any:
-    """Return the context that a Chat Completions body itself asks Ollama for; None if it does not."""
+    """Return the context size that a Chat Completions body itself requests from Ollama; None if it does not."""
     return as_object(body.get("options")).get("num_ctx", body.get("num_ctx"))
 
 
@@ -171,7 +172,7 @@ def _request_messages(given: Mapping[str, Any], notes: list[str]) -> list[dict[s
 
 
 def _function_tools(offered: Any, notes: list[str]) -> list[Any]:
-    """Return the function tools; any other would become a tool without a name."""
+    """Return the function tools; any other tool would become one without a name."""
     tools = as_list(offered)
     functions = [tool for tool in tools if is_object(as_object(tool).get("function"))]
     if len(functions) < len(tools):
@@ -205,7 +206,7 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Return `think`: from the effort, else from the template arguments that users of vLLM send."""
+    """Return `think`, from the effort, else from the template arguments that users of vLLM send."""
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]
@@ -229,7 +230,7 @@ _DECODED_KEYS = frozenset({
 
 
 def decode_envelope(body: Any) -> Envelope:
-    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. It has no id."""
+    """Decode the envelope; durations in the last line (nanoseconds) are passed on unchanged. It has no id."""
     data = as_object(body)
     extra = {key: value for key, value in data.items() if key not in _DECODED_KEYS and is_shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_timestamp(as_text(data.get("created_at"))), extra=extra)
@@ -244,7 +245,7 @@ def _timestamp(moment: str) -> int:
 
 
 def decode_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or one line: a delta of the only choice and one for the usage, or one with the error."""
+    """Decode a complete reply or a line: a delta for the only choice and one for the usage, or one with the error."""
     data = as_object(body)
     # unlike in other APIs, a `message` is not a sign of an error
     if is_error(data.get("error")) or not ("message" in data or "done" in data):
@@ -274,7 +275,7 @@ def _finish_reason(data: Mapping[str, Any]) -> str | None:
 
 
 def _usage(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the usage; the server omits counts of zero (for example of a prompt that was fully cached)."""
+    """Return the usage; the server omits counts of zero (such as for a prompt that was fully cached)."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is None and answer is None:
         return None

@@ -1,4 +1,4 @@
-"""The rule for each parameter of a Chat Completions body on every endpoint of another API; none is lost silently."""
+"""How each parameter of a Chat Completions body is handled at every endpoint of another API; none is lost silently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
 
 
 class ParameterRule(NamedTuple):
-    """The rule for one parameter on one endpoint."""
+    """How one endpoint handles a parameter."""
 
     handling: ParameterHandling
     """`kept`: as it is; `option`: in Ollama's `options`; `shaped`: converted to another value; `written`: expressed by
@@ -30,7 +30,7 @@ class ParameterRule(NamedTuple):
 
 
 class EndpointRules(NamedTuple):
-    """The rules for one parameter."""
+    """How every endpoint handles one parameter."""
 
     ollama: ParameterRule
     """Ollama's /api/chat."""
@@ -188,16 +188,16 @@ def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
 
 
 def thinking_budget(thinking: Any) -> int | None:
-    """Return the budget of tokens in a `thinking` parameter, of Anthropic's API; None if it sets none."""
+    """Return the token budget in a `thinking` parameter of Anthropic's API; None if it sets none."""
     data = as_object(thinking)
     budget = as_int(data.get("budget_tokens")) if data.get("type") == "enabled" else None
     return budget if budget is not None and budget > 0 else None
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return what is kept of a body, what goes into `options`, and notes on what was dropped, grouped by reason.
+    """Return the kept part of a body, the part for `options`, and notes on what was dropped, grouped by reason.
 
-    Of two parameters that map to one key, the first in the table wins.
+    If two parameters map to one key, the first in the table wins.
     """
     given = {key: value for key, value in body.items() if value is not None}
     ordered = [*(key for key in PARAMETERS if key in given), *(key for key in given if key not in PARAMETERS)]
@@ -216,9 +216,9 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 
 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
-    """Return Ollama's `options`, in which the request's own win; `num_ctx` is sent if nothing else sets it.
+    """Return Ollama's `options`; the request's own take precedence, and `num_ctx` is used if nothing else sets it.
 
-    If the request's own are not an object, they are returned unchanged, for the server to refuse.
+    If the request's own `options` are not an object, they are returned unchanged, for the server to refuse.
     """
     own = kept.get("options", {})
     context = {} if num_ctx is None else {"num_ctx": num_ctx}

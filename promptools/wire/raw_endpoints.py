@@ -1,7 +1,7 @@
-"""Raw endpoints, which continue a prompt unchanged: no chat template before the model, no parser after it.
+"""Raw endpoints, which continue a prompt unchanged: without a chat template before the model or a parser after it.
 
-Requests are encoded for each endpoint, and its replies decoded to the deltas of Chat Completions; their content is the
-model's raw text. The rule for each parameter of a Chat Completions body on each endpoint is in `parameters`.
+Requests are encoded for each endpoint, and its replies decoded to the deltas of Chat Completions, with the model's raw
+text as content. `parameters` says how each endpoint handles each parameter of a Chat Completions body.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ COMPLETIONS_PATH = "completions"
 
 
 def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> RawRequest:
-    """Encode a Chat Completions body without its messages; `ids`: whether the server accepts token ids.
+    """Encode a Chat Completions body without its messages; `ids`: the server accepts token ids.
 
     A limit is always sent: without one vLLM and SGLang stop after 16 tokens. The reply must keep its special tokens,
     which vLLM and SGLang strip by default.
@@ -120,7 +120,7 @@ def decode_completions_reply(body: Any) -> list[Delta]:
 
 
 def _restore_end_of_turn(delta: Delta) -> Delta:
-    """Restore the token that ended the turn, which the server reports but leaves out of the text.
+    """Restore the token that ended the turn, which the server reports but omits from the text.
 
     vLLM's token ids include it.
     """
@@ -156,7 +156,7 @@ def decode_llamacpp_envelope(body: Any) -> Envelope:
 def decode_llamacpp_reply(body: Any) -> list[Delta]:
     """Decode a complete reply or an event of a stream; an error body is one delta with `error`.
 
-    Usage is per choice, and has its index.
+    Usage is per choice, with the choice's index.
     """
     problem = None if _is_reply(body) else error_of(body)
     if problem is not None:
@@ -203,7 +203,7 @@ _DECODED_KEYS = frozenset({"response", "thinking", "tool_calls", "context"})
 def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_ctx: int | None = None) -> RawRequest:
     """Encode a Chat Completions body without its messages.
 
-    `num_ctx` is the context to ask for, in tokens, unless the request's own `options` set it. Without a limit the
+    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set it. Without a limit the
     answer may fill the context.
     """
     kept, options, notes = apply_rules(body, "generate")
@@ -216,13 +216,13 @@ def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_c
 
 
 def decode_generate_envelope(body: Any) -> Envelope:
-    """Decode the envelope; durations of the last line (nanoseconds) are passed on unchanged. It has no id."""
+    """Decode the envelope; durations in the last line (nanoseconds) are passed on unchanged. It has no id."""
     envelope = ollama.decode_envelope(body)
     return replace(envelope, extra={key: value for key, value in envelope.extra.items() if key not in _DECODED_KEYS})
 
 
 def decode_generate_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or one line: a delta of the only choice and one for the usage, or one with the error."""
+    """Decode a complete reply or a line: a delta for the only choice and one for the usage, or one with the error."""
     data = as_object(body)
     if "response" not in data:
         return ollama.decode_reply(body)

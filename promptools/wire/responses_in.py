@@ -1,7 +1,7 @@
 """OpenAI's Responses API: a client's request decoded to a Chat Completions body; every key is handled here.
 
-Keys that the API does not have are passed on, since clients send parameters of their server (`top_k`, `seed`). What
-only OpenAI's servers can do is refused where the answer depends on it, else left out.
+Unknown keys are passed on, since clients send parameters of their server (`top_k`, `seed`). What only OpenAI's servers
+can do is refused if the answer depends on it, else left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ClientTool:
 
 
 class ClientTools:
-    """The offered tools: as functions for a model of this family, and by the name of their function."""
+    """The offered tools: as functions for a model of this family, and looked up by the name of the function."""
 
     def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
@@ -87,20 +87,20 @@ class ClientTools:
         return self._by_function.get(function_name) or ClientTool(function_name)
 
     def function_name(self, name: str, namespace: str | None = None) -> str:
-        """Return the name of the function that a tool is offered as."""
+        """Return the name of the function as which a tool is offered."""
         return self._function_names.get((namespace or None, name)) or _flat_name(name, namespace)
 
     def arguments_of(self, input_text: str) -> str:
-        """Return the arguments of the function for the input of a custom tool."""
+        """Return the function's arguments for the input of a custom tool."""
         return json.dumps({CUSTOM_PARAMETER: input_text}, ensure_ascii=False)
 
     def decode_typed_call(self, kind: str, item: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return the function and the arguments for a past call of the tool of this type, if it is one."""
+        """Return the function and the arguments for a past call of a tool with this type, if it is one."""
         tool = self._typed.get(kind)
         return None if tool is None else (self._typed_name(kind), tool.to_arguments(item))
 
     def decode_choice(self, choice: Any) -> Any:
-        """Return `tool_choice` in the form of Chat Completions. Raises UsageError if it names a tool not served."""
+        """Return `tool_choice` as Chat Completions write it. Raises UsageError if the tool is not served."""
         data = as_object(choice)
         kind = as_text(data.get("type"))
         if (kind in {"function", "custom"} and "function" not in data) or kind in self._typed:
@@ -177,13 +177,13 @@ class ClientTools:
 
 
 def _skill_line(skill: Any) -> str:
-    """Return the line of a shell's description for a skill: a folder with instructions on the user's computer."""
+    """Return the line on a skill in a shell's description: a folder with instructions on the user's computer."""
     name, path, text = (as_text(as_object(skill).get(key)) for key in ("name", "path", "description"))
     return f"\nSkill {name}, described in {path}/SKILL.md: {text}"
 
 
 def _flat_name(name: str, namespace: str | None) -> str:
-    """Return the name of a tool with that of its namespace before it."""
+    """Return the name of a tool, prefixed with its namespace."""
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
@@ -194,7 +194,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for a custom tool; the grammar of its input goes into the description."""
+    """Return the function for a custom tool; the grammar of its input becomes part of the description."""
     format_ = as_object(tool.get("format"))
     texts = [as_text(tool.get("description"))]
     if format_.get("type") == "grammar":
@@ -239,7 +239,7 @@ _NOT_CARRIED = "compaction_trigger", "configuration_update", "additional_tools"
 
 
 def seal_reasoning(text: str) -> str:
-    """Return reasoning as the opaque text of `encrypted_content`: it is encoded, not secret."""
+    """Return reasoning as the opaque text of `encrypted_content`: it is encoded, but not secret."""
     return _SEALED_PREFIX + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
@@ -308,7 +308,7 @@ class _Conversation:
         self.messages.append({"role": role, "content": content})
 
     def _assistant(self) -> dict[str, Any]:
-        """Return the assistant's message that is being collected, or begin one."""
+        """Return the assistant message that is being collected, or begin one."""
         if not self.messages or self.messages[-1]["role"] != "assistant":
             self.messages.append({"role": "assistant", "content": None})
         return self.messages[-1]
@@ -367,7 +367,7 @@ def _is_part(value: Any) -> bool:
 
 
 def decode_content(content: Any) -> Any:
-    """Decode the content of an item to a string, or to parts of Chat Completions. Raises UsageError for others."""
+    """Decode the content of an item to a string, or to parts of Chat Completions; raise UsageError for others."""
     if content is None or isinstance(content, str):
         return content or ""
     if not is_array(content):
@@ -402,7 +402,7 @@ def _decode_part(part: Any) -> dict[str, Any]:
 
 
 def _joined_text(content: Any, separator: str) -> Any:
-    """Return content of text alone as one string."""
+    """Return content that is only text as one string."""
     if not is_array(content) or any(as_object(part).get("type") != "text" for part in content):
         return content
     return separator.join(part["text"] for part in content)
@@ -530,7 +530,7 @@ def _kept_parameters(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family: str | None) -> ClientTools:
-    """Return the request's tools, with those that items of the conversation add."""
+    """Return the request's tools, and those that items of the conversation add."""
     items = (item for item in conversation if item.get("type") == "additional_tools")
     added = [tool for item in items for tool in as_list(item.get("tools"))]
     offered = ClientTools(family)
@@ -539,7 +539,7 @@ def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family
 
 
 def _resolve(item: dict[str, Any], find_item: Callable[[str], dict[str, Any] | None]) -> dict[str, Any]:
-    """Return the item that a reference names, and any other item itself."""
+    """Return the item that a reference names; other items are returned unchanged."""
     if item.get("type") != "item_reference" and (item.get("type") or item.keys() != {"id"}):
         return item
     item_id = as_text(item.get("id"))
@@ -568,7 +568,7 @@ def _decode_tools(data: Mapping[str, Any], tools: ClientTools) -> dict[str, Any]
 
 
 def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the limit of the answer, which replaces one of the config's defaults."""
+    """Return the limit of the answer, which overrides the config's default."""
     if data.get("max_output_tokens") is None:
         return {}
     body.pop("max_completion_tokens", None)
@@ -576,7 +576,7 @@ def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, An
 
 
 def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode `text`: its format to `response_format`, the verbosity unchanged."""
+    """Decode `text`: its format to `response_format`, its verbosity unchanged."""
     decoded: dict[str, Any] = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     format_ = as_object(text.get("format"))
     match format_.get("type"):
@@ -594,7 +594,7 @@ def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(data: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """Return the settings that the response repeats; tools of the types that were left out are not among its tools."""
+    """Return the settings that the response repeats; its tools do not include those of types that were left out."""
     settings = {key: default if data.get(key) is None else data[key] for key, default in _ECHOED.items()}
     settings["tools"] = [tool for tool in as_list(settings["tools"]) if as_object(tool).get("type") not in left_out]
     reasoning = {"effort": None, "summary": None, **as_object(data.get("reasoning"))}

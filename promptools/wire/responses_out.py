@@ -28,7 +28,7 @@ _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content
 
 @dataclass(slots=True)
 class ResponseFrame:
-    """What is known of a response before its output: ids, time, and what it repeats of the request."""
+    """What is known about a response before its output: ids, time, and what it repeats from the request."""
 
     request: ResponsesRequest
     token: str
@@ -64,7 +64,7 @@ class ResponseFrame:
     def encode_end(
         self, reply: Reply, output: list[dict[str, Any]], usage: Mapping[str, Any] | None, completed_at: int
     ) -> dict[str, Any]:
-        """Encode the response to which `reply` is the answer."""
+        """Encode the response whose answer is `reply`."""
         reason = incomplete_reason(reply)
         fields: dict[str, Any] = {"usage": encode_usage(usage)}
         if reason:
@@ -72,7 +72,7 @@ class ResponseFrame:
         return self.encode("completed", output, completed_at=completed_at, **fields)
 
     def tool(self, function_name: str) -> ClientTool:
-        """Return the client's tool of a function."""
+        """Return the client's tool for a function."""
         return self.request.tools.client_tool(function_name)
 
 
@@ -82,7 +82,7 @@ def incomplete_reason(reply: Reply) -> str | None:
 
 
 def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Encode the usage; null where the server reported none."""
+    """Encode the usage; null if the server reported none."""
     if not usage:
         return None
     spent, prompt, completion = usage, usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
@@ -103,7 +103,7 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def text_part(text: str = "", logprobs: Any = None) -> dict[str, Any]:
-    """Encode the one content part of a message."""
+    """Encode the only content part of a message."""
     return {"type": "output_text", "annotations": [], "logprobs": token_logprobs(logprobs), "text": text}
 
 
@@ -118,12 +118,12 @@ def message_item(item_id: str, content: list[dict[str, Any]], status: str) -> di
 
 
 def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
-    """Encode the one part of a reasoning item's content or summary."""
+    """Encode the only part of a reasoning item's content or summary."""
     return {"type": "summary_text" if summary else "reasoning_text", "text": text}
 
 
 def reasoning_item(frame: ResponseFrame, item_id: str, text: str, status: str) -> dict[str, Any]:
-    """Encode reasoning, as a summary or as content, and sealed if the request includes that."""
+    """Encode reasoning, as a summary or as content; sealed if the request includes that."""
     summary = frame.request.summary
     parts = [reasoning_part(text, summary=summary)] if text else []
     item: dict[str, Any] = {"id": item_id, "type": "reasoning", "status": status, "summary": parts if summary else []}
@@ -134,7 +134,7 @@ def reasoning_item(frame: ResponseFrame, item_id: str, text: str, status: str) -
 
 @dataclass(slots=True)
 class CallItem:
-    """A call whose arguments, or input, may still be coming in."""
+    """A call whose arguments, or input, may still be arriving."""
 
     tool: ClientTool
     item_id: str
@@ -144,7 +144,7 @@ class CallItem:
     """The fields of a call of a tool that its type defines; it is always complete."""
 
     def encode(self, status: str) -> dict[str, Any]:
-        """Encode the call with what has come so far."""
+        """Encode the call with what has arrived so far."""
         if self.typed is not None:
             assert self.tool.typed is not None
             kind = f"{self.tool.typed.kind}_call"
@@ -158,7 +158,7 @@ class CallItem:
 
 
 def complete_call(frame: ResponseFrame, index: int, call: Call) -> CallItem:
-    """Return the item of a complete call, at `index` of the output."""
+    """Return the item for a complete call, at `index` of the output."""
     tool = frame.tool(call.name)
     if tool.typed is not None:
         fields = tool.typed.encode(call.arguments)
@@ -207,7 +207,7 @@ StreamEvent = dict[str, Any]
 
 
 class ResponseEvents:
-    """Encodes the events of one reply, and keeps the output that they amount to."""
+    """Encodes the events of a reply, and keeps the resulting output."""
 
     def __init__(self, frame: ResponseFrame) -> None:
         self.reply: Reply | None = None
@@ -224,20 +224,20 @@ class ResponseEvents:
 
     @property
     def discarded_ids(self) -> tuple[str, ...]:
-        """The ids of the items of attempts that failed, with which the output begins: they hold reasoning alone."""
+        """The ids of items from failed attempts, with which the output begins; they contain only reasoning."""
         return (*(item["id"] for item in self.output[: self._discarded]),)
 
     @property
     def output(self) -> list[dict[str, Any]]:
-        """The items so far; those of calls that have not ended are incomplete."""
+        """The items so far; calls that have not ended are incomplete."""
         return [item.encode("incomplete") if isinstance(item, CallItem) else item for item in self._items]
 
     def role(self, content: str | None = "") -> None:  # noqa: ARG002 one signature for all writers
-        """Encode nothing: a message's item has the role."""
+        """Encode nothing, since a message's item states the role."""
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[StreamEvent]:
-        """Encode `event`, text with its log probabilities; return nothing for events that clients do not see."""
+        """Encode `event`, text with its log probabilities; return nothing for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return self._add_text(text, logprobs)
@@ -255,7 +255,7 @@ class ResponseEvents:
                 return []
 
     def discard_attempt(self) -> None:
-        """End the reasoning that is open before the next item; it is not that of the reply."""
+        """End the open reasoning before the next item, since it does not belong to the final reply."""
         self._discarded = len(self._items)
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> StreamEvent:  # noqa: ARG002 one signature for all writers
@@ -264,13 +264,13 @@ class ResponseEvents:
         return {}
 
     def end(self, status: str) -> list[StreamEvent]:
-        """End the output; of nothing but white space, that is the message."""
+        """End the output; if it is nothing but white space, that becomes the message."""
         space, self._space = self._space, []
         written = [] if self._items or not space else [*self._switch("message"), *(self._delta(*it) for it in space)]
         return [*written, *self.close(status)]
 
     def close(self, status: str = "completed") -> list[StreamEvent]:
-        """End the reasoning or the text that is open."""
+        """End open reasoning or text."""
         text, self._open = self._open, None
         if text is None:
             return []
@@ -281,7 +281,7 @@ class ResponseEvents:
     # --- reasoning and text
 
     def _switch(self, kind: str) -> list[StreamEvent]:
-        """Begin an item of this kind, unless one is open; another that is open ends."""
+        """Begin an item of this kind, unless one is open; an open item of another kind ends."""
         current = self._open
         if current is not None and current.kind == kind and current.position >= self._discarded:
             return []
@@ -363,14 +363,14 @@ class _OpenText:
         self._name = "reasoning_summary_text" if self._summary else names[kind]
 
     def encode(self, status: str) -> dict[str, Any]:
-        """Encode the item with what has come so far."""
+        """Encode the item with what has arrived so far."""
         text = "".join(self._texts)
         if self.kind == "reasoning":
             return reasoning_item(self._frame, self._item_id, text, status)
         return message_item(self._item_id, [self._part(text)] if text else [], status)
 
     def begin_events(self) -> list[StreamEvent]:
-        """Encode the beginning of the one part."""
+        """Encode the beginning of the item's only part."""
         return [self._part_event("added", self._part(""))]
 
     def delta(self, text: str, logprobs: Any = None) -> StreamEvent:
@@ -384,7 +384,7 @@ class _OpenText:
         return event | {"logprobs": tokens}
 
     def end_events(self) -> list[StreamEvent]:
-        """Encode the end of the text and of the one part."""
+        """Encode the end of the text and of the item's only part."""
         text = "".join(self._texts)
         event = {"type": f"response.{self._name}.done", **self._place, "text": text}
         if self.kind == "message":
@@ -414,7 +414,7 @@ def _call_event(call: CallItem, position: int, what: str, text: str) -> StreamEv
 
 
 def _typed_events(item: dict[str, Any], position: int) -> list[StreamEvent]:
-    """Encode a complete call of a tool that its type defines; the commands of a shell come one by one."""
+    """Encode a complete call of a tool that is defined by its type; a shell's commands are sent one by one."""
     begun: dict[str, Any] = {**item, "status": "in_progress"}
     commands: list[str] = []
     match item["type"]:

@@ -1,7 +1,8 @@
-"""Server-sent events, decoded and encoded (WHATWG HTML, section 9.2), and other lines that servers mix in.
+"""Server-sent events, decoded and encoded (WHATWG HTML, section 9.2), including other lines that servers mix in.
 
-An event is a block of `field: value` lines that a blank line ends. Servers also send keep-alive comments (`: ...`),
-stop without the last blank line, and write lines that are not fields at all, such as a JSON error inside a stream.
+An event is a block of `field: value` lines that ends with a blank line. Servers also send keep-alive comments (`:
+...`), stop without the last blank line, and write lines that are not fields at all, such as a JSON error inside a
+stream.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ServerSentEvent:
 
 
 class SseDecoder:
-    """Decode chunks of bytes, split anywhere, into events. O(n): no byte is read twice.
+    """Decodes chunks of bytes, split anywhere, into events. O(n): no byte is read twice.
 
     CR, LF and CRLF end a line; a byte order mark is dropped; invalid UTF-8 becomes U+FFFD. Lines without a field name
     of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are returned as `raw`: a
@@ -110,7 +111,7 @@ class SseDecoder:
         self._dispatch(events)
 
     def _add_raw(self, line: str, events: list[ServerSentEvent]) -> None:
-        """Buffer a line that is not a field; emit it at once if it looks like a whole JSON document."""
+        """Buffer a line that is not a field; emit it at once if it looks like a complete JSON document."""
         self._raw.append(line)
         if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
             self._flush_raw(events)
@@ -152,7 +153,7 @@ KEEP_ALIVE = encode_comment("keep-alive")
 
 
 class LineDecoder:
-    """Decode chunks of bytes, split anywhere, into lines. O(n): no byte is read twice.
+    """Decodes chunks of bytes, split anywhere, into lines. O(n): no byte is read twice.
 
     Blank lines, a carriage return before the line feed and a byte order mark are dropped; invalid UTF-8 becomes U+FFFD.
     """

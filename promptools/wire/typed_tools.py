@@ -1,8 +1,8 @@
-"""Tools that an API defines by their type alone and the client runs: a shell, an editor of files, a memory.
+"""Tools that an API defines only by their type and that the client runs: a shell, a file editor, a memory.
 
-OpenAI's and Anthropic's models know them; to any other they are offered as functions, whose parameters are those that
-the API documents for a call. Anthropic's calls are the same for all tools; in the Responses API each tool has items of
-its own, and `TypedTool` converts between these and the arguments of the function.
+OpenAI's and Anthropic's models know them; to other models they are offered as functions with the parameters that the
+API documents for a call. Anthropic's calls are the same for all tools; in the Responses API each tool has items of its
+own, and `TypedTool` converts between these and the arguments of the function.
 
 Shapes of openai 3.57 and anthropic 2.14.
 """
@@ -39,7 +39,7 @@ def _function(
 def _needs(parameter: str, needed: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the keywords that say which other parameters the values of `parameter` need.
 
-    They are nested, since some servers' grammars take an `allOf` for the whole schema, and no notice of an `if`.
+    They are nested, since the grammars of some servers take `allOf` for the whole schema, and ignore `if`.
     """
     keywords: dict[str, Any] = {}
     for value, names in reversed([*needed.items()]):
@@ -69,7 +69,7 @@ def _bash() -> dict[str, Any]:
 
 
 def _editor(name: str, inserted: str, *more: str) -> dict[str, Any]:
-    """Return the editor of text files; `inserted` is the parameter with the text of `insert`."""
+    """Return the editor of text files; `inserted` is the parameter that holds the text of `insert`."""
     undo = "\n- `undo_edit`: takes back the last change of the file." if "undo_edit" in more else ""
     description = (
         "Shows and edits text files.\n"
@@ -157,7 +157,7 @@ class TypedTool:
     """Return the function's arguments for a call's item."""
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the fields of a call's item; None for arguments that do not fit, of which it would hold a part."""
+        """Return the fields of a call's item; None for arguments that do not fit, since it would lose part of them."""
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)
         return self.to_item(arguments) if checked.verified and checked.arguments is arguments else None
@@ -206,7 +206,7 @@ def _of_shell(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(output: Mapping[str, Any]) -> str:
-    """Return the text of one output of a shell call: what the commands printed, and how they ended."""
+    """Return the text for one output of a shell call: what the commands printed, and how they ended."""
     printed = "\n".join(filter(None, (as_text(output.get(name)).removesuffix("\n") for name in ("stdout", "stderr"))))
     outcome = as_object(output.get("outcome"))
     ended = "[timed out]" if outcome.get("type") == "timeout" else ""
@@ -216,7 +216,7 @@ def _outcome(output: Mapping[str, Any]) -> str:
 
 
 def shell_output_text(outputs: Any) -> str | None:
-    """Return what the model reads of the output of a shell call; None if it is in another form."""
+    """Return what the model reads of a shell call's output; None if it has another form."""
     if not is_array(outputs) or not all(
         is_object(output) and {"stdout", "stderr"} & output.keys() for output in outputs
     ):
@@ -345,5 +345,5 @@ _TRAINED = _PLAIN | {
 
 
 def openai_tools(family: str | None) -> Mapping[str, TypedTool]:
-    """Return the Responses API's tools that the client runs, by type, as a model of this family gets them."""
+    """Return the Responses API's tools that the client runs, by type, in the form for a model of this family."""
     return _TRAINED if family == GPT_OSS else _PLAIN
