@@ -1,8 +1,8 @@
 """The vocabulary of gpt-oss: the location of its file, ids for text (with openai-harmony), and bytes for ids.
 
 Rendering a conversation as text needs none of this. Ids for text need the file and the extra
-`promptools-compat[harmony]`, bytes for ids only the file. Nothing here downloads it; openai-harmony does, unless its
-environment variable names a folder.
+`promptools-compat[harmony]`, bytes for ids only the file. This module never downloads it; openai-harmony does, unless
+its environment variable names a folder.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def cached_file(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return the paths that are searched, in order, by the variable or command that sets each."""
+    """Return the paths that are searched, in order, by the variable or command that sets them."""
     folder = environ.get(FOLDER_VARIABLE)
     return {
         **({FOLDER_VARIABLE: Path(folder) / FILE_NAME} if folder else {}),
@@ -62,12 +62,12 @@ def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
 
 
 def find_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Return the first path that is a file, with any content; None if there is none."""
+    """Return the first path that is a file, whatever its content; None if there is none."""
     return next((path for path in search_paths(environ, home).values() if path.is_file()), None)
 
 
 def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | None:
-    """Find the file, and point openai-harmony to it: by the variable in `environ`, which must be the process's own.
+    """Find the file, and point openai-harmony to it with a variable in `environ`, which must be the process's own.
 
     Called once when a program starts; `load_encode` then works anywhere. Returns the path, None if there is no file.
     """
@@ -78,7 +78,7 @@ def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | N
 
 
 def check_digest(data: bytes, where: str) -> None:
-    """Raise UsageError if `data` is not the vocabulary; `where` is its origin, for the message."""
+    """Raise UsageError unless `data` is the vocabulary; `where` is its origin, for the message."""
     digest = hashlib.sha256(data).hexdigest()
     if digest != SHA256:
         raise UsageError(
@@ -88,7 +88,7 @@ def check_digest(data: bytes, where: str) -> None:
 
 
 def load_codec(file: Path) -> TokenCodec:
-    """Load both directions; `file` comes from `configure_library`. Errors as in `load_encode`."""
+    """Load both directions; `file` comes from `configure_library`. Raises the same errors as `load_encode`."""
     return TokenCodec(load_encode(), load_decode(file))
 
 
@@ -110,7 +110,7 @@ def load_encode() -> Encode:
 
 @cache
 def load_encoding() -> Any:
-    """Load openai-harmony's own encoding; errors as in `load_encode`."""
+    """Load openai-harmony's own encoding. Raises the same errors as `load_encode`."""
     try:
         library = import_module("openai_harmony")
     except ImportError:
@@ -129,10 +129,10 @@ def load_encoding() -> Any:
 
 
 def load_decode(file: Path) -> Decode:
-    """Return a function from ordinary tokens to their bytes, of the file (see `find_file`); `TOKEN_IDS` has others.
+    """Return a function from ordinary tokens to their bytes, read from the file; for others see `TOKEN_IDS`.
 
-    Needs no library. Takes about 0.2 seconds the first time, and nothing after. Raises UsageError if the file is
-    another one or cannot be read.
+    Needs no library. Takes about 0.2 seconds the first time, and nothing after. Raises UsageError if the file is a
+    different one or cannot be read.
     """
     return _token_bytes(file).__getitem__
 

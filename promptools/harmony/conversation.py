@@ -57,7 +57,7 @@ def first_final(messages: Sequence[Message]) -> list[Message]:
 
 
 def current_turn(messages: Sequence[Message]) -> list[Message]:
-    """Drop reasoning before the last message of the user."""
+    """Drop reasoning before the user's last message."""
     return _without_reasoning_before(
         messages, max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
     )
@@ -220,14 +220,14 @@ def _namespaces(tools: Sequence[Tool], names: RecipientNames, described: Mapping
 
 
 def _nonempty_parameters(schema: Schema) -> Schema | None:
-    """Return the parameters; None if there are none: `() => any` in training (openai/harmony, format.md)."""
+    """Return the parameters; None if there are none: training has `() => any` (openai/harmony, format.md)."""
     keywords = {key for key, value in schema.items() if value not in ({}, [], False)}
     return schema if keywords - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
 
 
 @dataclass(slots=True)
 class _MessageConverter:
-    """Converts messages in order; keeps the calls made, and those still waiting for a result."""
+    """Converts messages in order; remembers the calls, and which of them still wait for a result."""
 
     messages: Sequence[Mapping[str, Any]]
     names: RecipientNames
@@ -306,7 +306,7 @@ class _MessageConverter:
             yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
     def _note_written(self, calls: Sequence[tuple[str, str, str]], written: Sequence[Message]) -> None:
-        """Note the calls of a message that is written again as the model wrote it: their results answer them."""
+        """Note the calls of a message that is rendered as the model wrote it, so that their results match them."""
         self.open_calls = [(call_id, name) for call_id, name, _ in calls]
         for (call_id, name, _), item in zip(calls, written, strict=True):
             self.last_tool = self.names_by_id[call_id] = name
@@ -322,7 +322,7 @@ class _MessageConverter:
         return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
 
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return the name of a result's tool: by the call's id, the result's `name`, or the call that it follows."""
+        """Return the tool name of a result: by the call's id, the result's `name`, or the call that it follows."""
         call_id = _string(message.get("tool_call_id"))
         name = self.names_by_id.get(call_id, "") if call_id else ""
         name = name or _string(message.get("name"))
@@ -340,9 +340,9 @@ class _MessageConverter:
 
 
 def written_messages(text: str) -> list[Message]:
-    """Return the messages of a reply with the headers that the model wrote; none unless it is strictly Harmony.
+    """Return the messages of a reply with the headers that the model wrote; empty unless it is strictly Harmony.
 
-    A header that was repaired is written anew: in the history it would teach the model to write more of its kind.
+    A header that needed repairs is rendered anew: in the history it would teach the model to write more like it.
     """
     try:
         parsed = parse(text, "assistant", strict=True).messages if text else ()
@@ -389,7 +389,7 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _free_text_body(arguments: str, parameter: str) -> str:
-    """Return the body of a past call of a tool that takes free text: the text, if that is its only argument.
+    """Return the body of a past call of a free-text tool: the text, if that is its only argument.
 
     A text that begins with a brace could be mistaken for arguments in JSON, so it is written as such.
     """

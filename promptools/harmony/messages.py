@@ -1,11 +1,11 @@
-"""A message of Harmony: where its header begins and ends in text, what the header says, and the items of the message.
+"""A Harmony message: where its header begins and ends in text, what the header says, and the items of the message.
 
     role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
 
-Models drop tokens, put the parts of a header in other places, repeat them, glue them to each other, or leave some out.
-So a header is recognised by its known parts (`header_end`), and each of its words is classified by what it is rather
-than by its position (`parse_header`); each deviation is named in `repairs`. In text whose format is unknown a whole
-header counts, the mention of a token does not (`harmony_header_begins`).
+Models drop tokens, and reorder, repeat, join or omit the parts of a header. So a header is recognised by its known
+parts (`header_end`), and each of its words is classified by what it is rather than by its position (`parse_header`);
+each deviation is named in `repairs`. In text whose format is unknown, a whole header counts, but the mention of a token
+does not (`harmony_header_begins`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def opening_bracket(raw: str, start: int) -> int:
 
 
 def speaker_start(text: str) -> int:
-    """Return the offset of the end of `text` that may be the first word of a header; its length if there is none."""
+    """Return the offset of a suffix of `text` that may be the first word of a header; its length if there is none."""
     speaker = _SPEAKER.search(text, max(0, len(text) - len(ASSISTANT)))
     return speaker.start() if speaker is not None else len(text)
 
@@ -125,7 +125,7 @@ _EDGE = ":;,>?!'\"`\\"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The fields of a header. A field that it does not have is empty."""
+    """The fields of a header. Missing fields are empty."""
 
     role: Role = "assistant"
     name: str = ""
@@ -158,7 +158,7 @@ def parse_header(
 
 
 def is_spaced(pieces: Sequence[Piece]) -> bool:
-    """Whether each token of a header but the last has a space after it: LLM-jp's tokenizer decodes all of them so."""
+    """Whether each token of a header but the last is followed by a space, as LLM-jp's tokenizer decodes them."""
     spaced = False
     for piece, after in pairwise(pieces):
         if isinstance(piece, HarmonyToken):
@@ -377,7 +377,7 @@ class ContentChunk(NamedTuple):
 class HarmonyEnd(NamedTuple):
     """The end of a message: by a token, by the next message (`start`, `channel`), or by the end of the text.
 
-    `cut`: the text ended in its content; `header`: it ended before that.
+    `cut`: the text ended inside its content; `header`: it ended before that.
     """
 
     reason: Literal["end", "call", "return", "endoftext", "start", "channel", "cut", "header"]
@@ -385,7 +385,7 @@ class HarmonyEnd(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """Text that belongs to no message."""
+    """Text outside of messages."""
 
     kind: Literal["space", "token", "debris", "words"]
     raw: str

@@ -78,9 +78,9 @@ MAX_REREAD = 8
 
 
 class MessageMachine:
-    """The states. `role` is that of headers without one: a completion begins inside a header of the assistant.
+    """The states. `role` is the default for headers without one: a completion begins inside an assistant's header.
 
-    `known` tells whether a recipient is an offered tool (None: the tools are unknown).
+    `known` returns whether a recipient is an offered tool (None: the tools are unknown).
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:
@@ -120,7 +120,7 @@ class MessageMachine:
             self._offset += len(raw_text(piece))
 
     def close(self, *, cut: bool = False) -> Iterator[Item]:
-        """End the text, and yield the remaining items; `cut`: the server cut it off, and so a string may go on."""
+        """End the text, and yield the remaining items; `cut`: the server cut it off, so a string may be unfinished."""
         while self._quote is not None:
             yield from self._leave_quotes(self._quote.close(self._read_trial, cut=cut or self._is_trial))
         match self._state:
@@ -132,7 +132,7 @@ class MessageMachine:
                 yield from self._end_content("cut", "")
 
     def feed_content(self, text: str) -> bool:
-        """Feed text without control tokens if it can only be content, as most of a reply is; return whether it was."""
+        """Feed text without control tokens if it can only be content, as most text is; return whether it was."""
         if self._state != "content" or self._tail or self._is_spaced or not text:
             return False
         if not self._strict and speaker_start(text) < len(text):
@@ -177,7 +177,7 @@ class MessageMachine:
         return ContentChunk(raw)
 
     def _stray_text(self, text: str) -> Iterator[Item]:
-        """Emit text that belongs to no message, except a suffix that may be the first word of a header."""
+        """Emit text outside of messages, except for a suffix that may be the first word of a header."""
         certain = self._hold_suffix(text)
         if certain:
             yield Aside("debris" if self._turn_over else "words", certain)
@@ -186,7 +186,7 @@ class MessageMachine:
         self._held.add(piece, self._offset)
 
     def _hold_suffix(self, text: str) -> str:
-        """Return the text so far, except a suffix that may be the first word of a header, which is held back."""
+        """Return the text so far, except for a suffix that may be the first word of a header, which is held back."""
         text = self._tail + text
         end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
@@ -207,7 +207,7 @@ class MessageMachine:
         yield from self._check_addressed_header()
 
     def _check_addressed_header(self) -> Iterator[Item]:
-        """Decide whether held text is a header without its tokens: between two messages, or inside content."""
+        """Decide whether held text is a header without its tokens, between two messages or inside content."""
         raw = self._held.raw
         if may_be_header(raw):
             return
@@ -288,7 +288,7 @@ class MessageMachine:
         yield from self._token_in_header(token)
 
     def _text_before_token(self) -> Iterator[Item]:
-        """Keep text before a header's first token if it belongs to the header, else emit it."""
+        """Keep text before a header's first token if it belongs to the header; otherwise emit it."""
         held = self._held.raw + self._tail
         if header_end(held) != len(held):
             yield from self._emit_aside()
@@ -311,7 +311,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token in the content of a message; `counts`: it is known to be no part of the content."""
+        """Read a token in the content of a message; `counts`: it is known not to be part of the content."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -368,7 +368,7 @@ class MessageMachine:
         return True
 
     def _in_quotes(self, piece: Piece) -> Iterator[Item]:
-        """Hold a piece after a token in quotes, until the quotes are closed or can no longer be."""
+        """Hold a piece after a token in quotes, until the quotes are closed or can no longer be closed."""
         assert self._quote is not None
         settled = self._quote.feed(piece, self._offset)
         if settled is None:
@@ -380,7 +380,7 @@ class MessageMachine:
             yield from self._text(piece[settled.taken :])
 
     def _leave_quotes(self, index: int | None) -> Iterator[Item]:
-        """Emit what is held as content, up to the token that counts; read that and the rest again."""
+        """Emit what is held as content, up to the token that ends it; read that and the rest again."""
         assert self._quote is not None
         held, self._quote, self._state = self._quote.held, None, "content"
         if index is None:
@@ -469,7 +469,7 @@ class MessageMachine:
             yield from self._end_content(by, raw)
 
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Emit a header that names nothing; what follows a long one may begin another."""
+        """Emit a header that names nothing; a long one may be followed by another header."""
         self._repairs = []
         if "<|start|>" in header[:end]:
             yield Aside("token", header[:end])
@@ -535,14 +535,14 @@ class Detokenizer:
 
 
 class RoleCallDetector:
-    """Detects calls with the tool in place of the role: only their last token tells them from the tool's result.
+    """Detects calls with the tool's name in place of the role: only their last token distinguishes them from results.
 
         <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
 
     A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`. So a
     message of an offered tool without a recipient is held back, and becomes a call if it ends like one. In a completion
-    the end of the text is such an end, too, unless it is the result of a call before it: Ollama leaves the last
-    `<|call|>` out, and a result is not what a model ends with.
+    the end of the text counts as such an end too, unless the message answers an earlier call: Ollama omits the last
+    `<|call|>`, and a model does not end with a result.
     """
 
     def __init__(self, known: IsTool | None, *, completion: bool) -> None:
@@ -566,7 +566,7 @@ class RoleCallDetector:
                 yield item
 
     def close(self) -> Iterator[Item]:
-        """Yield what is held back: no token ended it."""
+        """Yield what is held back, since no token ended it."""
         yield from self._held
         self._held = []
 
@@ -645,7 +645,7 @@ class ItemParser:
 
 
 def _token_bytes(token: int, decode: Decode) -> bytes:
-    """Return the bytes of a token that does not structure messages; for another control token, its name."""
+    """Return the bytes of a token that does not structure messages; the name of any other control token."""
     try:
         return decode(token)
     except KeyError:

@@ -29,7 +29,7 @@ def render_text(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> str:
-    """Render a request as text, up to the header of the reply; control tokens in its content are escaped. O(n).
+    """Render a request as text, up to the header of the reply; control tokens in content are escaped. O(n).
 
     Raises UsageError for a role that Chat Completions does not know, and for a result whose tool cannot be found.
     """
@@ -46,7 +46,7 @@ def render_ids(
 ) -> list[int]:
     """Render a request as token ids; `encode` returns those of ordinary text (see `load_encode`). O(n).
 
-    Content is ordinary text, even if it looks like markup. Errors as in `render_text`.
+    Content is ordinary text, even if it looks like markup. Raises the same errors as `render_text`.
     """
     return ids_of(_converted(messages, tools, response_format, options), encode)
 
@@ -61,8 +61,8 @@ def count_tokens(
 ) -> tuple[Part, ...]:
     """Return the tokens of a request, message by message, and last those that begin the reply. O(n).
 
-    Exact with `encode`, else an estimate, which for prose, code and JSON is 1.0 to 1.3 times the number. Errors as in
-    `render_text`.
+    Exact with `encode`; otherwise an estimate, which for prose, code and JSON is 1.0 to 1.3 times the number. Raises
+    the same errors as `render_text`.
     """
     text = render_messages(_converted(messages, tools, response_format, options))
     return count_messages(text, exact_counter(encode) if encode is not None else estimate_tokens)

@@ -1,10 +1,10 @@
-"""Control tokens that are content: shown as code, in a string of a call's arguments, in quotation marks.
+"""Control tokens that are content: in code, in a string of a call's arguments, or in quotation marks.
 
-Models write files and think about the format itself, so a token does not prove that a message ends. Code that begins
-with a token shows it. Any other token inside quotes is in *doubt*: it is content if the quotes are closed after it, and
-else it counts. What follows the token is held until that is clear (`HeldQuote`); `StringDoubt` decides it for the
-arguments, `QuoteDoubt` for the prose. A token that was generated as such (in token ids) is treated like its text:
-gpt-oss writes files with either.
+Models write files and think about the format itself, so a token does not prove that a message ends. A token at the
+beginning of inline code is shown there. Any other token inside quotes is in *doubt*: it is content if the quotes are
+closed after it, otherwise it ends the content. What follows the token is held until that is clear (`HeldQuote`);
+`StringDoubt` decides it for arguments, `QuoteDoubt` for prose. A token that was generated as such (in token ids) is
+treated like its text: gpt-oss writes files with either.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
 
 
 class Settled(NamedTuple):
-    """What a token in doubt is."""
+    """What a token in doubt turned out to be."""
 
     is_content: bool
     taken: int
@@ -60,7 +60,7 @@ class Settled(NamedTuple):
 
 
 class OpenQuotes:
-    """Tracks the marks that are open at the end of a message's content, as far as a token follows. O(n)."""
+    """Tracks the quotation marks that are open at the end of a message's content, when a token follows. O(n)."""
 
     def __init__(self, known: IsTool | None = None) -> None:
         self.unread: list[str] = []
@@ -68,7 +68,7 @@ class OpenQuotes:
         self._known = known
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
-        """Return the doubt about a token after the content and `tail`; None: no mark is open, or it is only words."""
+        """Return the doubt about a token after the content and `tail`; None if no mark is open, or it has no text."""
         text, self.unread = "".join(self.unread), []
         following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
         self._marks.read(text, following=following if not tail else "")
@@ -94,7 +94,7 @@ class Marks:
         return marks
 
     def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
-        """Read text up to the mark that closes the last one of a kind in `waiting`, or until none of these can close.
+        """Read text up to the mark that closes the last one of a kind in `waiting`, or until none of them can close.
 
         `following`: the character after the text, if it is known. Return None if all of the text was read.
         """
@@ -153,10 +153,10 @@ class Marks:
 
 
 class QuoteDoubt:
-    """A token inside marks that are open: content if those of one kind are all closed before their paragraph ends.
+    """A token inside open marks: it is content if all marks of one kind are closed before their paragraph ends.
 
-    A thought may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token counts
-    if the next message begins right after it; a call, if that is all that follows, or messages are.
+    Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token ends the
+    content if the next message begins right after it; if that is a call, only if nothing but messages follows.
     """
 
     def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:
@@ -181,7 +181,7 @@ class QuoteDoubt:
         return self._marks.read(raw_text(piece), waiting=self._waiting) if self._turn == "none" else None
 
     def _next_message_begins(self, piece: Piece) -> bool:
-        """Return whether the token ended a message, or began one; the stage is `none` if it did not."""
+        """Return whether the token ended a message, or began one; if it did not, the stage is `none`."""
         name = piece.name if isinstance(piece, HarmonyToken) else ""
         if self._turn == "call":
             self._turn = "between" if name in MESSAGE_ENDS else "call"
@@ -205,7 +205,7 @@ class QuoteDoubt:
         return False
 
     def _is_of_call(self) -> bool:
-        """Whether the header so far is that of a call, or of its result: what a text about calls shows."""
+        """Whether the header so far belongs to a call, or to its result: texts about calls show such headers."""
         header = parse_header(self._header, "assistant", self._known)
         return header.is_call or header.role == "tool"
 
@@ -230,7 +230,7 @@ _AFTER_STRING = lazy_pattern(r"\s*+(\S?)")
 
 
 class OpenValue:
-    """Tracks the arguments of one call, as far as a token follows. O(n)."""
+    """Tracks the arguments of one call, when a token follows. O(n)."""
 
     def __init__(self) -> None:
         self.unread: list[str] = []
@@ -254,7 +254,7 @@ class OpenValue:
 
 
 class StringDoubt:
-    """A token in a string that `quote` closes; without one, it is among broken JSON."""
+    """A token in a string that `quote` closes; without `quote`, a token in broken JSON."""
 
     def __init__(self, quote: str) -> None:
         self.quote = quote
@@ -306,7 +306,7 @@ class StringDoubt:
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Whether these items, from the end of a call on, are nothing but whole messages, calls with strict JSON. O(n)."""
+    """Whether these items, from the end of a call on, are only whole messages, and calls with strict JSON. O(n)."""
     header: Header | None = None
     content: list[str] = []
     for item in items:
@@ -344,7 +344,7 @@ class Doubt(Protocol):
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the token is content if the server has cut the text off, since the quotes might have been closed."""
+        """Whether the token may be content if the server has cut the text off, so that the quotes were never closed."""
         ...
 
     def close(self) -> bool:
@@ -353,10 +353,10 @@ class Doubt(Protocol):
 
 
 class HeldQuote:
-    """A token in quotes with the beginning of a word before it, if there is one, and all that follows."""
+    """A token in quotes, with the beginning of a word before it, if there is one, and everything that follows."""
 
     def __init__(self, doubt: Doubt, before: str, token: HarmonyToken, offset: int) -> None:
-        """Begin at a token that is at `offset` of the text."""
+        """Start at a token at `offset` in the text."""
         self._doubt = doubt
         self.held = HeldPieces()
         if before:
@@ -366,7 +366,7 @@ class HeldQuote:
         """The index of the token among the pieces."""
 
     def feed(self, piece: Piece, offset: int) -> Settled | None:
-        """Hold a piece, or as much of it as shows what the token is; return that."""
+        """Hold a piece, or as much of it as is needed to decide what the token is; return the decision."""
         settled = self._doubt.feed(piece)
         if settled is None:
             self.held.add(piece, offset)
@@ -375,10 +375,9 @@ class HeldQuote:
         return settled
 
     def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
-        """Return the index of the token that counts at the end of the text, None: all that is held is content.
+        """Return the index of the token that ended the content, at the end of the text; None if all of it is content.
 
-        `cut`: the server cut the text off. `read_rest` reads pieces from a token
-        on that ends the content.
+        `cut`: the server cut the text off. `read_rest` reads pieces, starting with a token that ends the content.
         """
         if self._doubt.close() or (cut and self._doubt.may_go_on):
             return None
@@ -403,7 +402,7 @@ _OPENS = lazy_pattern(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 
 
 class QuotedTokens:
-    """Tracks the content of one message, with its arguments if it is a call. O(n); cheap unless a token follows."""
+    """Tracks the content of a message, with its arguments if it is a call. O(n); cheap until a token follows."""
 
     def __init__(self, known: IsTool | None = None, *, call: bool = False) -> None:
         self._open = OpenValue() if call else OpenQuotes(known)
@@ -432,7 +431,7 @@ class QuotedTokens:
         self._recent = recent if "`" in recent else ""
 
     def is_content(self, token: str) -> bool:
-        """Whether a token that follows is in code or in a block quote; one that ends the whole reply never is."""
+        """Whether a token that follows is in code or in a block quote; a token that ends the whole reply never is."""
         if token in {"return", "endoftext"}:
             return False
         opens = None if self._code_closers else _OPENS.search(self._recent)
@@ -443,5 +442,5 @@ class QuotedTokens:
         return self._code_closers != ""
 
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
-        """Return the doubt about a token after the content and `tail`; None: it counts."""
+        """Return the doubt about a token after the content and `tail`; None if the token certainly ends the content."""
         return self._open.doubt(tail, token)

@@ -27,7 +27,7 @@ _TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):
-    """The namespace of a tool, and its name there; empty if the namespace is the tool."""
+    """The namespace of a tool, and its name there; the name is empty if the namespace itself is the tool."""
 
     namespace: str
     name: str

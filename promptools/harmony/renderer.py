@@ -1,7 +1,7 @@
-"""A conversation as Harmony text, or with a vocabulary as token ids; and how many tokens each of its messages has.
+"""A conversation as Harmony text or, with a vocabulary, as token ids; and the number of tokens in each message.
 
 The text is openai-harmony's (0.0.8), byte for byte, except for what `tool_declarations` lists, and for control tokens
-in content (of users, tools, files): in text they are escaped, in ids they are ordinary text.
+in content (from users, tools, files): in text they are escaped, in ids they are ordinary text.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DeveloperContent:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; `name` is that of the tool whose result it is (`functions.get_weather`), or a user's."""
+    """A message; `name` is the tool whose result it is (`functions.get_weather`), or a user's name."""
 
     role: Role
     content: str | SystemContent | DeveloperContent
@@ -100,10 +100,10 @@ def render_messages(
     reply_role: Role | None = "assistant",
     escape: Callable[[str], str] = CONTROL_MARKUP.escape,
 ) -> str:
-    """Render a conversation as text, up to the header of the reply of `reply_role` (None: no reply is asked for).
+    """Render a conversation as text, up to the header of the reply by `reply_role` (None: without a reply).
 
-    `escape` makes control tokens in content harmless. Raises UsageError for a field that no header can hold. O(n) in
-    characters.
+    `escape` makes control tokens in content harmless. Raises UsageError for a field that a header cannot contain. O(n)
+    in characters.
     """
     return "".join(
         f"<|{piece.name}|>" if isinstance(piece, ControlToken) else escape(piece)
@@ -112,7 +112,7 @@ def render_messages(
 
 
 def encode_messages(messages: Iterable[Message], encode: Encode, *, reply_role: Role | None = "assistant") -> list[int]:
-    """Render a conversation as token ids; errors as in `render_messages`."""
+    """Render a conversation as token ids. Raises the same errors as `render_messages`."""
     ids: list[int] = []
     for piece in render_pieces(messages, reply_role=reply_role):
         if isinstance(piece, ControlToken):
@@ -180,7 +180,7 @@ def is_header_field(text: str) -> bool:
 
 
 def _header_field(text: str, what: str) -> str:
-    """Return a field of a header. Raises UsageError if it could end the field, since headers are not escaped."""
+    """Return a field of a header. Raises UsageError if its text would end the field, since headers are not escaped."""
     if text and not is_header_field(text):
         raise UsageError(f"The {what} {text!r} cannot be in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
@@ -252,7 +252,7 @@ _WORDS = lazy_pattern(
 
 
 class Part(NamedTuple):
-    """One message: its header as rendered, without `<|start|>`, and the number of all its tokens."""
+    """A message: its rendered header without `<|start|>`, and the number of its tokens."""
 
     header: str
     tokens: int
@@ -264,16 +264,16 @@ def exact_counter(encode: Encode) -> TokenCounter:
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate without the vocabulary. O(n), a second for a million characters.
+    """Estimate the number of tokens without the vocabulary. O(n), a second for a million characters.
 
-    For prose, code and JSON the estimate is 1.0 to 1.3 times the tokens, for other languages up to 1.4 times; for text
-    in no language it is lower: for base64 half.
+    For prose, code and JSON the estimate is 1.0 to 1.3 times the real number, for other languages up to 1.4 times; for
+    text that is not language it is too low: half for base64.
     """
     return len(_WORDS.findall(text))
 
 
 def count_messages(text: str, count_tokens: TokenCounter) -> tuple[Part, ...]:
-    """Count each message of rendered text, and last the beginning of the reply; their sum is the prompt's."""
+    """Count the tokens of each message of rendered text, and last of the reply's beginning; the sum is the prompt's."""
     return tuple(_iter_parts(text, count_tokens))
 
 

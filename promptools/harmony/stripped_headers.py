@@ -1,4 +1,4 @@
-"""Harmony whose control tokens a server has stripped: the words of the headers are glued to the text around them.
+"""Harmony whose control tokens a server has stripped, so that the words of headers run into the surrounding text.
 
     analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
 
@@ -109,8 +109,8 @@ def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: b
 class StrippedHeaderFinder:
     """Finds such headers in text, and replaces each by pieces whose tokens are empty.
 
-    It stops at the first control token of a header: text that has its tokens needs no guess. O(n) in characters; holds
-    back at most `MAX_HEADER` of them.
+    It stops at the first control token of a header: text with tokens needs no guessing. O(n) in characters; holds back
+    at most `MAX_HEADER` of them.
     """
 
     def __init__(self, known: IsTool | None = None) -> None:
@@ -121,7 +121,7 @@ class StrippedHeaderFinder:
         """A token of a header came: nothing is searched for any more."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
-        """Yield the pieces that a piece becomes."""
+        """Yield the pieces that replace a piece."""
         if isinstance(piece, HarmonyToken):
             yield from self.close()
             self._at_start = False

@@ -1,4 +1,4 @@
-"""The tokens of Harmony: their names, ids and escaping, and a tokenizer of text in chunks of any size."""
+"""The tokens of Harmony: their names, ids and escaping, and a tokenizer for text in chunks of any size."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MESSAGE_ENDS = frozenset(("end", "return", "call", "endoftext"))
 
 
 class HarmonyToken(NamedTuple):
-    """One control token, and its raw text: empty if only the words around it show that it was there."""
+    """A control token, and its raw text, which is empty if only the surrounding words show that it was there."""
 
     name: str
     raw: str
@@ -78,7 +78,7 @@ class HeldPieces:
         """The offset of the first one."""
 
     def add(self, piece: Piece, offset: int) -> None:
-        """Add the piece that begins at `offset`. O(1): the text may come in single characters."""
+        """Add the piece that begins at `offset`. O(1), since the text may arrive in single characters."""
         if not self._pieces:
             self.start = offset
         self._merged = self._merged and not (self._pieces and _is_text(piece) and _is_text(self._pieces[-1]))
@@ -128,7 +128,7 @@ _LONGEST = max(map(len, _PREFIXES))
 
 
 class HarmonyTokenizer:
-    """Splits text into pieces; holds back a suffix that may become a token: 12 characters at most.
+    """Splits text into pieces; holds back a suffix that may become a token, 12 characters at most.
 
     `broken`: line ends inside a token are ignored, as in a transcript that has each chunk on a separate line.
     """
@@ -138,7 +138,7 @@ class HarmonyTokenizer:
         self._held = ""
 
     def is_plain(self, text: str) -> bool:
-        """Whether a text is one piece, unchanged."""
+        """Whether a text is a single unchanged piece."""
         return not self._held and "<" not in text
 
     def feed(self, text: str) -> Iterator[Piece]:

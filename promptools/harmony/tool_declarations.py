@@ -11,8 +11,13 @@ object, the comma on a separate line. It differs only where that library loses p
 - every line of a description, a title or a default is a comment, where it comments the first alone;
 - a key that is not an identifier is quoted, and so is a quote inside an enumeration.
 
-A function whose parameters are an empty object is declared as `() => any`, as the format's own document does, where the
-library writes `(_: {` and `})` around nothing: `promptools.harmony.conversation` leaves such parameters out.
+any`, as the format's own document does, where the library writes `(_: {` and `})` around nothing:
+`promptools.harmony.conversation` leaves such parameters out. ¶ A recursive type is `any` where it recurs, and so is one
+that is nested too deeply or is too large. => A function whose parameters are an empty object is declared as `() =>
+any`, as in the format's own document, where the library writes `(_: {` and `})` around nothing:
+`promptools.harmony.conversation` leaves such parameters out. ¶ A recursive type is `any` where it recurs, and so is a
+type that is nested too deeply or is too large. => any`, as the format's own document does, where the library writes
+`(_: {` and `})` around nothing: `promptools.harmony.conversation` leaves such parameters out.
 
 A recursive type is `any` where it recurs, and so is one that is nested too deeply or is too large.
 """
@@ -47,7 +52,7 @@ _TYPE_CACHE = RecentCache[str](4096, 4_000_000)
 
 
 class FunctionDeclaration(NamedTuple):
-    """One function as declared to the model; `parameters` is None if it takes none."""
+    """A function as it is declared to the model; `parameters` is None if it takes none."""
 
     name: str
     description: str = ""
@@ -55,7 +60,7 @@ class FunctionDeclaration(NamedTuple):
 
 
 def render_namespace(name: str, functions: Sequence[FunctionDeclaration], description: str = "") -> str:
-    """Return the section of one namespace; without functions it has only the description.
+    """Return the section for a namespace; without functions it has only the description.
 
     Raises UsageError for parameters that are nested too deeply to be parsed. O(n) in the schemas: references that
     multiply are cut off.
@@ -72,7 +77,7 @@ def line_comments(text: str, indent: str = "") -> str:
 
 
 def typescript_type(schema: Schema, name: str = "(unnamed)") -> str:
-    """Return a schema's type as text; `name` is the function's, for errors."""
+    """Return a schema's type as text; `name` is the function's name, for errors."""
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):
@@ -180,9 +185,9 @@ class _TypeWriter:
     def _choices(
         self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
     ) -> Iterator[str]:
-        """Yield the lines of a union, one per variant; `above` is the description that precedes all of them.
+        """Yield the lines of a union, one for each variant; `above` is the description that precedes all of them.
 
-        `bare` is for the union of a property: there the default of an enumeration has no quotes.
+        `bare`: the union belongs to a property, where the default of an enumeration has no quotes.
         """
         for number, variant in enumerate(variants):
             whole = self._merged(variant)
@@ -245,7 +250,7 @@ def _examples(given: Any, indent: str) -> str:
 
 
 def _default(node: Schema, *, bare: bool = True) -> str:
-    """Return a default as text; that of an enumeration has no quotes if `bare`, else it is JSON."""
+    """Return a default as text: JSON, except that an enumeration's has no quotes if `bare`."""
     value = node["default"]
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -264,7 +269,7 @@ def _one_line(text: str) -> str:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split where the library does: at line feeds, and not at the other line boundaries of `str.splitlines`."""
+    """Split at line feeds only, as the library does, and not at the other line boundaries of `str.splitlines`."""
     lines = re.split("\r?\n", text)
     return lines if lines[-1] else lines[:-1]
 

@@ -1,8 +1,7 @@
 """Harmony parsed to messages: a reply or a whole conversation, in chunks or at once, from text or from token ids.
 
-Lenient parsing accepts anything that a model or a server made of the format, and names each repair; strict parsing
-raises on any deviation. Here the items of `ItemParser` are assembled into messages; `promptools.parse` uses the items
-directly.
+Lenient parsing accepts any text that a model or a server produced, and names each repair; strict parsing raises on any
+deviation. Here the items of `ItemParser` are assembled into messages; `promptools.parse` uses the items directly.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParsedMessage:
-    """One message as it was parsed."""
+    """A parsed message."""
 
     message: Message
     ended: str
@@ -46,9 +45,9 @@ OTHER_TURN = "somebody else's turn after it"
 
 
 class Parsed(NamedTuple):
-    """The messages of a text, and the spans and kinds of text that belongs to none.
+    """The messages of a text, and the spans and kinds of text outside of messages.
 
-    The kinds are `words`, `debris`, and `imagined`: in a completion, another role's message, and all that follows.
+    The kinds are `words`, `debris`, and `imagined`: in a completion, another role's message and everything after it.
     """
 
     messages: tuple[ParsedMessage, ...]
@@ -58,9 +57,9 @@ class Parsed(NamedTuple):
 class StreamParser:
     """Parses Harmony as it streams: `feed` chunks, then `close`; `parsed` is available at any time. O(n) in characters.
 
-    `role`: the text begins inside a header of this role, as a completion does; None: it begins with a message.
-    `known` tells whether a recipient is an offered tool; `broken`: line ends inside a control token are ignored;
-    `decode` returns the bytes of a token, for `feed_ids`. With `strict`, `feed` and `close` raise `MissingSentinel` and
+    `role`: the text begins inside a header of this role, as a completion does; None: it begins with a message. `known`
+    returns whether a recipient is an offered tool; `broken`: line ends inside a control token are ignored; `decode`
+    returns the bytes of a token, for `feed_ids`. With `strict`, `feed` and `close` raise `MissingSentinel` and
     `BadHeader`.
     """
 
@@ -129,7 +128,7 @@ class StreamParser:
         return items
 
     def _add_aside(self, kind: str, start: int) -> None:
-        """Add the span of text that belongs to no message; adjacent spans of one kind are merged."""
+        """Add the span of text outside of messages; adjacent spans of one kind are merged."""
         if self._asides and self._asides[-1][0].end == start and self._asides[-1][1] == kind:
             start = self._asides.pop()[0].start
         self._asides.append((Span(start, self._offset), kind))
@@ -145,7 +144,7 @@ class StreamParser:
 
 
 def parse(text: str, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> Parsed:
-    """Parse a whole text: `StreamParser`, which explains the options, fed once and closed."""
+    """Parse a whole text with `StreamParser`, which explains the options."""
     parser = StreamParser(role, strict=strict, known=known)
     parser.feed(text)
     parser.close()
@@ -153,7 +152,7 @@ def parse(text: str, role: Role | None = None, *, strict: bool = False, known: I
 
 
 def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, strict: bool = False) -> Parsed:
-    """Parse token ids, as `parse` does text; `decode` is from `load_decode`."""
+    """Parse token ids, as `parse` does text; `decode` comes from `load_decode`."""
     parser = StreamParser(role, strict=strict, decode=decode)
     parser.feed_ids(ids)
     parser.close()
@@ -161,7 +160,7 @@ def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, s
 
 
 def parse_trace(chunks: Iterable[str]) -> list[dict[str, Any]]:
-    """Parse a transcript strictly, to one dict per message. Raises `MissingSentinel` and `BadHeader`.
+    """Parse a transcript strictly; return a dict for each message. Raises `MissingSentinel` and `BadHeader`.
 
     A call has `role, channel, to, constraint, args`; a result `role` ("tool"), `name, channel, content`; any other
     message `role, channel, content`. Arguments and results that are JSON are decoded. Line ends inside a control token
@@ -208,14 +207,14 @@ ASIDES = {
 
 
 class Deviation(NamedTuple):
-    """One deviation from the format: what it is, and the span of its message or of text outside of messages."""
+    """A deviation from the format: what it is, and the span of its message or of the text outside of messages."""
 
     what: str
     span: Span
 
 
 class Examination(NamedTuple):
-    """A reply of the assistant, examined."""
+    """The result of examining a reply of the assistant."""
 
     messages: tuple[ParsedMessage, ...]
     """The messages, as strict parsing has them where it succeeds, and else as they were repaired."""
@@ -227,8 +226,8 @@ class Examination(NamedTuple):
 def examine(text: str, *, known: IsTool | None = None) -> Examination:
     """Examine the text of a reply, which begins inside the header of its first message. O(n).
 
-    The text is as the model wrote it, with its control tokens; the last message may lack its end, which servers leave
-    out. `known` tells whether a recipient is an offered tool.
+    The text must be as the model wrote it, with control tokens; the last message may lack its end, which servers omit.
+    `known` returns whether a recipient is an offered tool.
     """
     parser = StreamParser("assistant", known=known)
     items = [*parser.feed(text), *parser.close()]
@@ -246,7 +245,7 @@ def examine(text: str, *, known: IsTool | None = None) -> Examination:
 
 
 def _stray_tokens(items: list[Item]) -> Iterator[Deviation]:
-    """Yield control tokens that begin and end nothing."""
+    """Yield control tokens that neither begin nor end anything."""
     start = 0
     for item in items:
         end = start + len(item.raw)
@@ -261,7 +260,7 @@ def _with_error(
     failure: MissingSentinel | BadHeader,
     size: int,
 ) -> Examination:
-    """Return the examination of a text that strict parsing fails on."""
+    """Return the examination of a text on which strict parsing fails."""
     if not isinstance(failure, BadHeader) or failure.deviations != (NO_CHANNEL,):
         deviations = deviations or (Deviation(str(failure), Span(0, size)),)
         return Examination(messages, deviations, failure)

@@ -1,4 +1,4 @@
-"""What endpoints and models can do: packaged facts, the user's config, and the overlay of both."""
+"""What endpoints and models can do: packaged facts, the user's config, and how both are combined."""
 
 from promptools.profiles.config import (
     Config,

@@ -31,7 +31,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class ToolModePolicy:
-    """How a ppxai config asks for tools to be requested; it cannot express harmony mode."""
+    """How a ppxai config wants tools to be requested; it cannot express harmony mode."""
 
     native: bool
     """Whether to use the server's own tools; if not, the prompt."""
@@ -50,7 +50,7 @@ class ToolModePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model of a provider; `facts` patch its profile."""
+    """A model of a provider; `facts` override its profile."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One endpoint of the config; `facts` patch the profile of all its models."""
+    """An endpoint in the config; `facts` override the profile of all its models."""
 
     name: str
     kind: str | None = None
@@ -91,20 +91,20 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions of tools that replace those in a request, by tool name: for all, by provider, by model."""
+    """Descriptions of tools that replace those in a request, by tool name: for all models, by provider, by model."""
 
     everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
     by_provider: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     def of(self, provider: str, model: str) -> dict[str, str]:
-        """Return the descriptions for a provider's model; the most specific wins."""
+        """Return the descriptions for a provider's model; the most specific ones win."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """One named API key of the proxy, and its limits."""
+    """A named API key of the proxy, and its limits."""
 
     env: str | None = None
     """Name of the environment variable that holds the key; without it, the key is in the file of keys."""
@@ -146,7 +146,7 @@ since it names nothing beyond this machine, or `untrusted`: such servers may not
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config file, checked. `warnings` names unknown keys that were ignored."""
+    """A config file after validation. `warnings` names unknown keys that were ignored."""
 
     file: str = NO_FILE
     standing: Standing = field(default="given", kw_only=True)
@@ -171,7 +171,7 @@ class ModelKeys(BaseModel):
     profile: Any = Field(default_factory=dict)
 
     def model(self, name: str, location: Location) -> Model:
-        """Build the model that they describe."""
+        """Build the model that the keys describe."""
         family = check_family(self.family, location)
         return Model(name, self.aliases, family, check_facts(self.profile, location / "profile"))
 
@@ -189,7 +189,7 @@ class ProviderKeys(BaseModel):
     profile: Any = Field(default_factory=dict)
 
     def provider(self, name: str, models: Iterable[Model], location: Location) -> Provider:
-        """Build the provider that they describe, with its models."""
+        """Build the provider that the keys describe, with its models."""
         base_urls = tuple(filter(None, self.base_url))
         return Provider(
             name=name,
@@ -207,7 +207,7 @@ class ProviderKeys(BaseModel):
 
 
 def index_models(models: Iterable[Model], location: Location) -> dict[str, Model]:
-    """Index models by name; raise UsageError for an alias that two models have, a model's name, or `default`."""
+    """Index models by name; raise UsageError for an alias that is ambiguous, a model's name, or `default`."""
     index = {model.name: model for model in models}
     taken = {name: f"the name of model {name!r}" for name in index}
     taken[DEFAULT] = "the word for the provider's default_model"
@@ -222,7 +222,7 @@ def index_models(models: Iterable[Model], location: Location) -> dict[str, Model
 
 
 def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
-    """Split `PROVIDER/MODEL` at the end of a provider's name; without one, the provider is empty."""
+    """Split `PROVIDER/MODEL` at the end of a provider's name; the provider is empty if there is none."""
     matches = (provider for provider in providers if name == provider or name.startswith(f"{provider}/"))
     provider = max(matches, key=len, default="")
     return provider, name[len(provider) + 1 :] if provider else name
@@ -230,7 +230,7 @@ def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The path of a config file that the user's environment leads to."""
+    """The path of a config file found through the user's environment."""
 
     path: Path
     by: str
@@ -271,7 +271,7 @@ def find_configs(environ: Mapping[str, str], cwd: Path, home: Path | None) -> li
 
 
 def user_folders(environ: Mapping[str, str], home: Path | None) -> list[Path]:
-    """Return the folders whose configs are the user's own, or the administrator's, in the order of the search."""
+    """Return the folders whose configs belong to the user or the administrator, in the order of the search."""
     xdg = environ.get("XDG_CONFIG_HOME")
     folders: list[Path] = []
     if home is not None:
@@ -286,5 +286,5 @@ def _describe(folder: Path) -> str:
 
 
 def _named_path(named: str, cwd: Path, home: Path | None) -> Path:
-    """Return the path that an environment variable holds."""
+    """Return the path in an environment variable."""
     return home / named[2:] if home is not None and named.startswith("~/") else cwd / named

@@ -188,9 +188,9 @@ def without_comments(data: Any) -> Any:
 
 
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
-    """Return the modes that `tool_calling` and `capabilities.native_tool_calling` ask for; the former wins.
+    """Return the modes that `tool_calling` and `capabilities.native_tool_calling` request; the former takes precedence.
 
-    `auto` and a missing mode leave it to the capability; None, without a capability, leaves it to the profile.
+    With `auto`, or without a mode, the capability decides; without that, None is returned and the profile decides.
     """
     mode = calling.get("mode", "auto")
     if mode == "auto" and native is None:
@@ -201,7 +201,7 @@ def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolMod
 
 
 def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that `tool_calling` states beside modes."""
+    """Return the facts other than modes that `tool_calling` states."""
     return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
 
 
@@ -293,7 +293,7 @@ def load_config(path: Path) -> Config:
 
 
 def read_dialects(config: Config) -> Config:
-    """Return a config with the tables of its dialects; raise `UsageError` for one that is not valid."""
+    """Return a config with the tables of its dialects; raise `UsageError` for an invalid one."""
     if not config.dialect_files:
         return config
     from promptools.dialects.own_dialects import read_own  # few configs have any
@@ -307,7 +307,7 @@ def read_dialects(config: Config) -> Config:
 
 
 def parse_config(data: bytes, path: Path) -> Config:
-    """Parse what the file at `path` holds; of its dialects only the paths. See `load_config`."""
+    """Parse the content of the file at `path`; dialects are kept as paths. See `load_config`."""
     location = Location(str(path))
     try:
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with line endings as in a text file
@@ -346,7 +346,7 @@ def _read_toml(text: str, location: Location) -> Config:
 
 
 def _proxy(table: ProxyTable, location: Location) -> ProxyOptions:
-    """Build the proxy's options; the file of keys is relative to the config."""
+    """Build the proxy's options; the path of the key file is relative to the config."""
     options = set_fields(table)
     options["keys"] = {name: KeyOptions(**set_fields(key)) for name, key in table.keys.items()}
     if table.key_file:

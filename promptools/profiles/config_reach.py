@@ -1,8 +1,8 @@
 """What a config reaches: where it sends prompts and keys, which files it reads, and whom it admits to the proxy.
 
-A config that was merely found, say in a cloned repository, is used without asking if it
-reaches nothing beyond this machine, and no dialect outside of its folder. The user's trust is stored with
-`ConfigReach.digest`, which changes with an address or a key variable, but not with a model.
+A config that was only found, for example in a cloned repository, is used without asking if it reaches nothing beyond
+this machine, and no dialect outside its folder. The user's trust is stored with `ConfigReach.digest`, which changes
+with an address or a key variable, but not with a model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN_ADDRESSES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One thing that a config reaches."""
+    """Something that a config reaches."""
 
     what: str
     value: str
@@ -64,18 +64,18 @@ class ConfigReach:
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """The things that a found config may not reach without the user's trust."""
+        """What a found config may reach only with the user's trust."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
     def digest(self) -> str:
-        """A digest of all of them, including credentials in URLs, and independent of their order."""
+        """A digest of everything that is reached, including credentials in URLs, independent of the order."""
         pairs = sorted((entry.what, entry.value) for entry in self.entries)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
 class UntrustedConfig(UsageError):
-    """A config was found that reaches beyond this machine, and the user has not trusted it."""
+    """A config was found that reaches beyond this machine, and the user does not trust it."""
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
         reasons = reach.asked_about
@@ -127,9 +127,9 @@ def reach_of(config: Config) -> ConfigReach:
 def require_trust(config: Config, base_url: str | None, provider: str | None) -> None:
     """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
-    The server is the one at `base_url`, which an argument or the environment names, else that of the provider of this
-    name, else the config's default. A config without effect is treated as absent; one with an effect is never left out
-    silently, since the request would go to another server, with another key, or without its tool marks.
+    The server is the one at `base_url`, which an argument or the environment names, else that of `provider`, else the
+    config's default. A config without effect is treated as absent; a config with an effect is never ignored silently,
+    since the request would go to another server, with another key, or without its tool marks.
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -165,7 +165,7 @@ def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
 
 
 def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of a provider; a kind of server has a usual one."""
+    """Yield the addresses of a provider; a kind of server has a default one."""
     kind = provider.kind or kind_of(provider.name)
     first = provider.base_url or (load_builtin(kind).base_url if kind else None)
     if first:
@@ -184,7 +184,7 @@ def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reac
 
 
 def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the URLs in the body of a request, such as that of an MCP server, each with the keys that lead to it."""
+    """Yield the URLs in the body of a request, such as that of an MCP server, and the path of keys to each."""
     if is_table(value):
         table: Mapping[str, Any] = value
         for key, member in table.items():
@@ -197,7 +197,7 @@ def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
-    """Yield what the options of the proxy reach; pages of other origins, and other host names, admit others."""
+    """Yield what the options of the proxy reach; other origins and other host names admit further clients."""
     url = options.redis_url
     if url:
         is_local = _LOCAL_SOCKET.fullmatch(url) is not None or is_loopback_url(url, ("redis", "rediss"))
@@ -223,7 +223,7 @@ def _of_dialects(files: Iterable[str], folder: Path) -> Iterator[Reached]:
 
 
 def _is_below(file: str, folder: Path) -> bool:
-    """Whether a file is in a folder, or below it, once links are followed."""
+    """Whether a file is in a folder or below it, after following links."""
     try:
         return Path(file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # a link to itself, a null character

@@ -1,10 +1,10 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
 A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as`,
-`[[template]]` and `[weights]` tables, by which a family is recognised in what a server says about its model, and
+`[[template]]` and `[weights]` tables, by which a family is recognised in a server's description of its model, and
 `template_dialect`. A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day
-it was checked. `since` and `until` bound it by server version (`until` is the first version for which it no longer
-holds), `on` by kind of server.
+it was checked. `since` and `until` restrict it to versions of the server (`until` is the first version for which it no
+longer holds), `on` to kinds of servers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NO_FAMILY = "none"
 
 
 class Fact(Table):
-    """One dated, sourced statement about a server or a family."""
+    """A dated statement about a server or a family, with its source."""
 
     key: str
     value: Any
@@ -65,7 +65,7 @@ class Fact(Table):
 
 
 class TemplateSignature(Table):
-    """Recognizes a chat template of a family, in any template language."""
+    """Recognizes a family's chat template, whatever the template language."""
 
     holds: Strings
     """Literal fragments that it contains, all of them."""
@@ -76,7 +76,7 @@ class TemplateSignature(Table):
 
 
 class Weights(Table):
-    """Properties that all models of a family share; an empty one is unknown, or differs between them."""
+    """Properties that all models of a family share; an empty one is unknown, or differs between models."""
 
     architectures: Strings = ()
     """Their architectures, as GGUF files name them."""
@@ -158,7 +158,7 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
 
 
 def _check_tokens(value: str | int, location: Location) -> None:
-    """Reject a number of tokens below one; strings have been checked by their type."""
+    """Reject a number of tokens below one; strings were checked by their type."""
     if isinstance(value, int) and value < 1:
         raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
 
@@ -298,7 +298,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model whose template fits `by_template` may be of a family: not if the family has other templates."""
+    """Whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
     return not by_template or family in by_template or not load_builtin(family).templates
 
 
@@ -320,13 +320,13 @@ def families_without(key: Literal["architectures", "vocabularies"], value: str |
 
 
 def _plain(value: str | int) -> str | int:
-    """Return an architecture without punctuation that only some servers write: `gpt-oss`, `gptoss`, `gpt_oss`."""
+    """Return an architecture without the punctuation that only some servers write: `gpt-oss`, `gptoss`, `gpt_oss`."""
     return re.sub(r"[-_.]", "", value.lower()) if isinstance(value, str) else value
 
 
 @cache
 def family_known_as(name: str) -> str | None:
-    """Return the family that servers know by a name, or None."""
+    """Return the family that servers know under a name, or None."""
     return next((family for family in families() if name in load_builtin(family).known_as), None)
 
 

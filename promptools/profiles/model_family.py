@@ -1,15 +1,15 @@
 """The family of a model, by evidence: its chat template, its architecture and sizes, then its names.
 
 Apps send arbitrary model names, and many servers accept any, so a name in a request is the weakest evidence. The
-template formats the conversation, whatever the model is called; the architecture and the size of the vocabulary are
-those of the weights. These exclude families. Few of them leave only one: a family shares its template with its
-fine-tunes, so names choose among what is left, in this order:
+template formats the conversation, whatever the model's name; the architecture and the size of the vocabulary describe
+the weights. These exclude families, but rarely all but one: a family shares its template with its fine-tunes. Names
+then choose among the remaining families, in this order:
 
 1. what the model was loaded from and what its file says of itself (`root`, `model_path`, `general.name`)
 2. the server's own names for a kind of model (an architecture, a parser), where one of them means one family
 3. the names under which it is served (`model_alias`, `id`), then the name in the request
 
-A name of an excluded family counts for nothing. Where no name chooses, the most likely family of the template is taken.
+The name of an excluded family is ignored. If no name decides, the most likely family of the template is used.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class ModelDescription(NamedTuple):
 
 
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
-    """Return the model that serves a name: the one listed under it, or one that serves any name; else None.
+    """Return the model that answers to a name: the one listed under it, or one that answers to any name; else None.
 
-    On most servers the only model of a list serves any name. But some load what is requested, so a name that implies a
-    family is believed there.
+    On most servers, the only listed model answers to any name. But some load what is requested, so there a name that
+    implies a family is trusted.
     """
     named = next((known for known in listed if model in known.names), None)
     only = listed[0] if len(listed) == 1 and not family_of(model) else None
@@ -147,7 +147,7 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
 
 
 def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the basename with the file's `finetune` field, since converters divide a name differently."""
+    """Return the basename with the file's `finetune` field, since converters split names differently."""
     base, tuned = nonempty_string(info.get("general.basename")), nonempty_string(info.get("general.finetune"))
     return (("general.basename, general.finetune", f"{base}-{tuned}"),) if base and tuned else ()
 
@@ -157,7 +157,7 @@ def _is_model_list(label: str) -> bool:
 
 
 def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescription:
-    """Read llama.cpp's only model, which serves any name."""
+    """Read llama.cpp's only model, which answers to any name."""
     settings, meta = _table(props.get("default_generation_settings")), _table(listed.get("meta"))
     template = (nonempty_string(props.get("chat_template")) or "") + (
         nonempty_string(props.get("chat_template_tool_use")) or ""
@@ -183,9 +183,9 @@ def _template_renders_tools(props: Mapping[str, Any]) -> bool:
 def _list_entry(
     model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> ModelDescription:
-    """Read one entry of a list of models; an adapter names its base model as `parent`.
+    """Read an entry of a list of models; an adapter names its base model as `parent`.
 
-    `arguments` are SGLang's, whose list has the served name as `root`.
+    `arguments` are SGLang's server arguments; its list has the served name as `root`.
     """
     name, base = nonempty_string(model.get("id")), by_name.get(nonempty_string(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
@@ -203,7 +203,7 @@ def _list_entry(
 
 
 def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
-    """Read one of LM Studio's models; if it is the only one loaded, it serves any name."""
+    """Read one of LM Studio's models; if only one is loaded, it answers to any name."""
     name = nonempty_string(model.get("id"))
     return ModelDescription(
         names=(name,) if name else (),
@@ -235,7 +235,7 @@ class FamilyFinding(NamedTuple):
 
 
 def find_family(model: ModelDescription, requested_name: str) -> FamilyFinding:
-    """Return the family of a model that a server describes, and that is requested by a name."""
+    """Return the family of a model, given the server's description and the requested name."""
     return _FamilySearch(model).find(requested_name)
 
 
@@ -245,7 +245,7 @@ def family_by_name(requested_name: str) -> FamilyFinding:
 
 
 class _FamilySearch:
-    """The evidence about one model: the families that its template fits, and those that are excluded."""
+    """The evidence about a model: the families that its template fits, and those that are excluded."""
 
     def __init__(self, model: ModelDescription) -> None:
         self._model = model
@@ -259,7 +259,7 @@ class _FamilySearch:
             self._exclude("n_vocab", model.vocabulary, families_without("vocabularies", model.vocabulary))
 
     def find(self, requested_name: str) -> FamilyFinding:
-        """Return the family that the names choose among those that the evidence leaves."""
+        """Return the family that the names select among those that remain."""
         for field, word, family, allows in self._names():
             label = f"{field} {clip(repr(word))}"
             if self._record(label, family, allows):
@@ -271,7 +271,7 @@ class _FamilySearch:
         return self._finding(self._fitting[0] if self._fitting else None, self._excluded_by, self._why_by_template())
 
     def _names(self) -> Iterator[tuple[str, str, str | None, Callable[[str], bool]]]:
-        """Yield what names the model, the most reliable first: `(field, name, family, whether a family counts)`."""
+        """Yield the names of the model, the most reliable first: `(field, name, family, whether a family counts)`."""
         for field, text in self._model.files:
             for number, part in enumerate(name_parts(text)):
                 family = family_of(part)
@@ -288,11 +288,11 @@ class _FamilySearch:
         return family not in self._excluded and template_allows(family, self._fitting)
 
     def _fits(self, family: str) -> bool:
-        """Whether the template is one of a family: a fine-tune often has another than the model that it began with."""
+        """Whether the template is one of a family's: a fine-tune often has another template than its base model."""
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Whether the template does not contradict a family: a parser of Ollama is for a format, not for weights."""
+        """Whether the template does not contradict a family: Ollama's parsers belong to formats, not to weights."""
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:
@@ -303,7 +303,7 @@ class _FamilySearch:
         return decides
 
     def _exclude(self, field: str, value: str | int, without: frozenset[str]) -> None:
-        """Exclude the families whose models have other values, but never all that the template fits."""
+        """Exclude the families whose models have other values, unless that would leave none that the template fits."""
         excluded = [family for family in self._fitting if family in without]
         if excluded and len(excluded) == len(self._fitting):
             self._evidence.append((f"{field} {value!r}", "not counted: it contradicts the chat template"))
@@ -315,7 +315,7 @@ class _FamilySearch:
             self._excluded_by = field
 
     def _finding(self, family: str | None, by: str, why: str) -> FamilyFinding:
-        """Return a family, by the template or the weights if these left no other."""
+        """Return a family, found by the template or the weights if these left no other."""
         if family is None:
             return FamilyFinding(evidence=tuple(self._evidence))
         if self._fitting == (family,):
@@ -331,7 +331,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the family of the name in a request, if nothing that the server tells decides."""
+    """Return the family of the requested name, if nothing from the server decides it."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

@@ -178,7 +178,7 @@ def is_openai_host(host: str) -> bool:
 
 
 def is_openai_url(url: str) -> bool:
-    """Whether a URL leads to one of them; false for one that cannot be read."""
+    """Whether a URL leads to OpenAI or Azure; false if it cannot be read."""
     try:
         return is_openai_host((urlsplit(url).hostname or "").lower())
     except ValueError:

@@ -1,8 +1,8 @@
-"""Resolve where a request goes and what is known about that endpoint: the overlay of all facts, with reasons.
+"""Resolve where a request goes and what is known about that endpoint: all facts combined, with reasons.
 
 Facts are layered, and for each key the last layer wins: the profile's defaults, the packaged facts of the server's
 kind, those of the model's family, what the server said in a probe, the config's provider, the config's model, the
-request's override. `resolve` chooses the provider, model, kind, address and family, stacks the layers, and keeps a
+request's override. `resolve` chooses the provider, model, kind, address and family, applies the layers, and records a
 sentence with the reason for each decision and fact.
 """
 
@@ -31,7 +31,7 @@ server whose kind is configured."""
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One endpoint and model. `reasons` explain each part, in order."""
+    """An endpoint and model. `reasons` explain each part, in order."""
 
     provider: str | None
     """Name of the config's provider; None when no provider of a config is in use."""
@@ -83,7 +83,7 @@ class _ProfileBuilder:
         calling: ToolModePolicy | None = None,
         order: tuple[ModeName, ...] = (),
     ) -> None:
-        """Add facts of a config or a request; modes listed there are the only ones that may be tried."""
+        """Add facts from a config or a request; if they list modes, only those may be tried."""
         self._modes_are_configured |= "modes" in facts or (calling is not None and not calling.fallback)
         if calling or "modes" in facts:  # what the user lists is for agents too
             self.facts.pop("agent_modes", None)
@@ -93,7 +93,7 @@ class _ProfileBuilder:
         self.add({"harmony_last": False, **facts} if "modes" in facts else facts, why)
 
     def add_packaged(self, version: str | None, url: str | None) -> None:
-        """Add the packaged facts about the kind, then those about the family, as far as they hold here."""
+        """Add the packaged facts about the kind, then those about the family, as far as they apply here."""
         self.add_builtin(self.kind, version)
         if self.kind == GENERIC and is_local(url):
             self.add({"needs_key": False}, "the address is on this machine or a private network")
@@ -112,17 +112,17 @@ class _ProfileBuilder:
         return modes
 
     def add_builtin(self, name: str, version: str | None) -> None:
-        """Add the packaged facts about a kind or family that hold here."""
+        """Add the packaged facts about a kind or family that apply here."""
         for fact in load_builtin(name).facts:
             if fact.holds(self.kind, version):
                 self.add({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
 
     def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
-        """Put raw mode after native mode, where the chat template can be rendered; return the reason.
+        """Put raw mode after native mode if the chat template can be rendered; return the reason.
 
-        It avoids what the server's parser does to a reply. Harmony mode does the same for its own family, and
-        modes that a config lists are not changed. `order` is the model's own: one that does not begin with native mode
-        has a template without tools.
+        Raw mode avoids faults of the server's parser. Harmony mode does the same for its own family, and modes listed
+        in a config are not changed. `order` is the model's own: if it does not begin with native mode, the template has
+        no tools.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -160,12 +160,13 @@ def resolve(
     server_version: str | None = None,
     seen: ServerInfo | None = None,
 ) -> Target:
-    """Return where a request for `model` goes and what is known about it; nothing is sent to the server.
+    """Return where a request for `model` goes and what is known about it, without sending anything.
 
     Facts are layered, and the last one wins: defaults, the server's kind, the model's family, what was `seen` of the
     model in a probe, the config's provider, the config's model, `overrides`. Facts bound to server versions hold for
     `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for
-    unknown names, of dialects too, for overrides that do not fit, and for a config without trust that would decide.
+    unknown names, including those of dialects, for invalid overrides, and for an untrusted config that would have an
+    effect.
     """
     config = _usable(config or Config(), base_url, provider)
     chosen, provider_why = _provider(provider, base_url, config)
@@ -195,7 +196,7 @@ def resolve(
 
 
 def _usable(config: Config, base_url: str | None, provider: str | None) -> Config:
-    """Return the config, or an empty one in place of an untrusted config that does not affect the server."""
+    """Return the config, or an empty one instead of an untrusted config that does not affect the server."""
     require_trust(config, base_url, provider)
     return Config() if config.standing == "untrusted" else config
 
@@ -203,7 +204,7 @@ def _usable(config: Config, base_url: str | None, provider: str | None) -> Confi
 def _start_profile(
     kind: str, family: str | None, version: str | None, url: str | None, seen: ServerInfo | None
 ) -> _ProfileBuilder:
-    """Return a profile of the packaged facts and of what the server said."""
+    """Return a profile with the packaged facts and what the server reported."""
     draft = _ProfileBuilder(kind, family)
     draft.add_packaged(version, url)
     if seen:
@@ -214,7 +215,7 @@ def _start_profile(
 def _add_configured(
     draft: _ProfileBuilder, config: Config, provider: Provider, model: Model, overrides: Mapping[str, Any]
 ) -> str:
-    """Add the facts of the config and of the request, and raw mode where they allow it; return why, or why not."""
+    """Add the facts of the config and of the request, and raw mode if they allow it; return why, or why not."""
     location = Location(config.file) / "providers" / provider.name
     if config.dialects or not config.dialect_files:  # those of a config without trust, which is only shown, are unread
         _check_dialect(provider.facts, location / "profile")
@@ -231,13 +232,13 @@ def _add_configured(
 
 
 def _beside_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """Return facts in which the path of a chat template is relative to the config's folder."""
+    """Return facts with the path of the chat template resolved relative to the config's folder."""
     template = facts.get("chat_template")
     return facts if template is None else {**facts, "chat_template": str(folder / Path(template).expanduser())}
 
 
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
-    """Return the target's key from the environment; None if it needs none or the caller has to supply it."""
+    """Return the target's key from the environment; None if it needs none or the caller must supply it."""
     variable = target.api_key_env
     key = environ.get(variable) if variable else None
     if key and target.local_key and not is_loopback_url(target.base_url or ""):
@@ -268,7 +269,7 @@ def is_local(url: str | None) -> bool:
 
 
 def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[Provider, str]:
-    """Return the provider with the reason: the one requested, the one at `base_url`, or the config's default."""
+    """Return the provider with the reason: the requested one, the one at `base_url`, or the config's default."""
     if name is not None:
         return _named(name, config)
     if base_url is not None:
@@ -306,7 +307,7 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Return the provider of a name, or one for the kind of server of that name, with the reason."""
+    """Return the provider with a name, or one for the kind of server with that name, with the reason."""
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)
@@ -317,7 +318,7 @@ def _named(name: str, config: Config) -> tuple[Provider, str]:
 
 
 def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:
-    """Return the server's kind with the reason: as configured, else the provider's name, else what was seen."""
+    """Return the server's kind with the reason: as configured, else the provider's name, else as detected."""
     if provider.kind:
         return provider.kind, f"kind {provider.kind!r}: of provider {provider.name!r}"
     kind = kind_of(provider.name)
@@ -330,7 +331,7 @@ def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:
 
 
 def _probe_scope(provider: Provider) -> ProbeScope | None:
-    """Return what to probe for: everything where the kind is not configured, else the models and the version."""
+    """Return what to probe for: everything if the kind is not configured, else the models and the version."""
     if provider.detect is False:
         return None
     kind = provider.kind or kind_of(provider.name)
@@ -340,7 +341,7 @@ def _probe_scope(provider: Provider) -> ProbeScope | None:
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
-    """Return the base URL with the reason: the one requested, the provider's, or the default of this kind of server."""
+    """Return the base URL with the reason: the requested one, the provider's, or the default for the kind."""
     location = Location(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
         return _checked_url(asked, Location("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
@@ -365,7 +366,7 @@ def _checked_url(text: str, location: Location) -> str:
 
 
 def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:
-    """Return the model of a name or an alias with the reason; `default` and None mean the provider's default."""
+    """Return the model for a name or an alias with the reason; `default` and None mean the provider's default."""
     name, by = asked, "asked for"
     if asked is None or (asked == DEFAULT and provider.name and DEFAULT not in provider.models):
         name, by = provider.default_model, f"the default of provider {provider.name!r}"
@@ -383,7 +384,7 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
 
 
 def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
-    """Return the model's family with the reason: as configured, else by what the server says, else by its name."""
+    """Return the model's family with the reason: as configured, else from what the server says, else from its name."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     if seen and seen.family:
@@ -395,7 +396,7 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
-    """Reject unknown dialects; not when the file is read, since an app may register its own after that."""
+    """Reject unknown dialects; this is not checked when the file is read, since an app may register its own later."""
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:
         raise (location / "accept").error(wrong)

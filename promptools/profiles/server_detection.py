@@ -1,8 +1,8 @@
 """Detect what a server is: the probe requests to send, and how to read the responses. This module does no I/O.
 
-A kind is concluded only from what the server itself says, in a form that no other server is known to use; never from
-a port, a host or a model's name. Where the responses point to two kinds (a gateway, a server that emulates another)
-none is concluded, and the server counts as `openai-compatible`.
+A kind is inferred only from what the server itself says, in a form that no other server is known to use; never from a
+port, a host or a model's name. If the responses point to two kinds (a gateway, a server that emulates another), none is
+inferred, and the server counts as `openai-compatible`.
 
 A probe has up to three steps, each a pair of functions; the caller sends the requests and keeps the results:
 
@@ -71,7 +71,7 @@ NOT_IMPLEMENTED = 501
 
 
 class ProbeRequest(NamedTuple):
-    """One request of a probe."""
+    """A request of a probe."""
 
     method: str
     url: str
@@ -88,14 +88,14 @@ class ProbeResponse(NamedTuple):
 
 
 def server_root(base_url: str) -> str:
-    """Return the server's root: its base URL without the final `/v1`, unless that is the host's name."""
+    """Return the server's root: its base URL without a final `/v1`, unless that is the name of the host."""
     base = base_url.rstrip("/")
     root = base.removesuffix("/v1")
     return base if root.endswith(":/") else root
 
 
 def server_requests(base_url: str) -> tuple[ProbeRequest, ...]:
-    """Return the requests that find out what kind of server it is."""
+    """Return the requests that find out the kind of a server."""
     return _get_requests(base_url, (*PROBE_PATHS, MODELS_PATH))
 
 
@@ -112,20 +112,20 @@ def _get_requests(base_url: str, paths: Sequence[str]) -> tuple[ProbeRequest, ..
 
 
 def version_requests(base_url: str, seen: ServerInfo) -> tuple[ProbeRequest, ...]:
-    """Return the requests that only a known kind of server may be sent."""
+    """Return the requests that may only be sent to a known kind of server."""
     if seen.kind != SGLANG:
         return ()
     return tuple(ProbeRequest("GET", server_root(base_url) + path, f"GET {path}") for path in SGLANG_PATHS)
 
 
 def model_requests(base_url: str, model: str) -> tuple[ProbeRequest, ...]:
-    """Return the request for what a model of Ollama can do."""
+    """Return the request that asks what a model of Ollama can do."""
     body = json.dumps({"model": model}).encode()
     return (ProbeRequest("POST", server_root(base_url) + SHOW_PATH, f"POST {SHOW_PATH}", body),)
 
 
 def read_server(requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]) -> ServerInfo:
-    """Conclude the kind of a server from the responses to `server_requests`."""
+    """Infer the kind of a server from the responses to `server_requests`."""
     asked = _outcomes(requests, responses)
     if all(answer is None for answer in responses):
         return ServerInfo(asked=asked, why="nothing answered in time")
@@ -162,7 +162,7 @@ def read_models(
 
 
 def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str) -> ServerInfo:
-    """Add what the server says about the model that serves a name."""
+    """Add what the server says about the model that answers to a name."""
     description = find_description(listed, model)
     if description is None:
         return with_family(seen, family_by_name(model))
@@ -195,7 +195,7 @@ def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
 def is_server_final(seen: ServerInfo, responses: Sequence[ProbeResponse | None]) -> bool:
     """Whether the result of `server_requests` is final, so that it can be cached.
 
-    A server that is not up yet, rejects the key or is busy may say more the next time.
+    A server that is still starting, rejects the key or is busy may answer differently the next time.
     """
     if seen.kind is not None:
         return True
@@ -235,9 +235,9 @@ def read_model(
 
 
 def may_serve_ollama(seen: ServerInfo) -> bool:
-    """Whether a server of no known kind may have Ollama's own routes.
+    """Whether a server of unknown kind may have Ollama's own routes.
 
-    It answers one of them as Ollama does, or what it said to it may be different next time.
+    It answers one of them as Ollama does, or its answer may be different the next time.
     """
     outcome = dict(seen.asked).get(f"GET {PROBE_PATHS[0]}", _NO_RESPONSE)
     status = _STATUS.fullmatch(outcome)
@@ -247,7 +247,7 @@ def may_serve_ollama(seen: ServerInfo) -> bool:
 
 
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    """Yield `(profile key, value, reason)` for what the server states about a model; `modes` are those so far."""
+    """Yield `(profile key, value, reason)` for what the server states about a model; `modes` are the modes so far."""
     if seen.template_dialect is not None:
         yield "template_dialect", seen.template_dialect, seen.template_why
     if seen.parser is not None:
@@ -293,7 +293,7 @@ _KindTest = Callable[[_Bodies, str | None, ProbeResponse | None], str]
 def _outcomes(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[tuple[str, str], ...]:
-    """Return each request with its outcome for the trace; never the bodies, which may hold secrets."""
+    """Return each request with its outcome for the trace, without the bodies, which may contain secrets."""
     return tuple(
         (
             asked.label,
@@ -314,7 +314,7 @@ def _bodies(requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse 
 
 
 def _json_object(answer: ProbeResponse | None) -> dict[str, Any]:
-    """Parse a response as a JSON object; empty where it is none, or the status is not 200."""
+    """Parse a response as a JSON object; empty if it is not one, or the status is not 200."""
     if answer is None or answer.status != 200:
         return {}
     value = try_json(answer.body)
@@ -322,13 +322,13 @@ def _json_object(answer: ProbeResponse | None) -> dict[str, Any]:
 
 
 def _owner(models: Mapping[str, Any]) -> str | None:
-    """Return the `owned_by` that all listed models share; None where they differ, or there are none."""
+    """Return the `owned_by` that all listed models share; None if they differ, or there are none."""
     owners = {nonempty_string(model.get("owned_by")) for model in objects_under(models, "data")}
     return owners.pop() if len(owners) == 1 else None
 
 
 def _sole_version(table: Mapping[str, Any]) -> str | None:
-    """Return the version from a response that holds nothing else."""
+    """Return the version in a response that contains nothing else."""
     version = nonempty_string(table.get("version"))
     return version if version and len(table) == 1 and _NUMBERED.match(version) else None
 

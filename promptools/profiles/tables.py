@@ -1,4 +1,4 @@
-"""Validate plain data (TOML, JSON, a request's override) with pydantic; errors name the file and the key.
+"""Validate plain data (TOML, JSON, overrides in a request) with pydantic; errors name the file and the key.
 
 Only arrays are converted, to tuples and frozensets. Neither a bool nor a string is accepted as a number.
 """
@@ -30,7 +30,7 @@ _T = TypeVar("_T", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Location of a value: the file (or other source) and the path of keys in it."""
+    """The location of a value: the file (or other source) and the path of keys in it."""
 
     file: str
     path: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def is_array(value: Any) -> bool:
 
 
 class Table(BaseModel):
-    """A table of a file: a key that is not declared is an error."""
+    """A table in a file; an undeclared key is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -74,7 +74,7 @@ class Table(BaseModel):
 
 
 class OpenTable(BaseModel):
-    """A table of a file that other programs read too: undeclared keys are kept apart, in `model_extra`."""
+    """A table in a file that other programs read too; undeclared keys are kept in `model_extra`."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -95,7 +95,7 @@ def set_fields(table: BaseModel) -> dict[str, Any]:
 
 
 def _reject_duplicates(value: Any) -> Any:
-    """Reject an array that holds an entry twice."""
+    """Reject an array with duplicates."""
     entries = list(map(repr, value)) if is_array(value) else []
     if len(set(entries)) < len(entries):
         raise PydanticCustomError("entry_twice", "")
@@ -114,7 +114,7 @@ Strings = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_rejec
 
 
 def _as_array(value: Any) -> Any:
-    """Return a string as an array of it; only a string or an array is accepted."""
+    """Return a string as an array that contains it; only a string or an array is accepted."""
     if isinstance(value, str):
         return (value,)
     if not is_array(value):
@@ -149,7 +149,7 @@ _WANTED = {
 
 
 def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
-    """Translate the first validation error; for a union, that of the branch with the value's type."""
+    """Translate the first validation error; for a union, the error of the branch with the value's type."""
     first = errors[0]
     if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
         first = errors[1]
@@ -174,7 +174,7 @@ _UNION_BRANCH = lazy_pattern(r"literal\[.*|\[(?:array|table)\]")
 
 
 def _array_or_table(value: Any) -> str:
-    """Return the discriminator tag of a value that may be either."""
+    """Return the discriminator tag of a value that may be either an array or a table."""
     return "[array]" if is_array(value) else "[table]"
 
 
@@ -185,5 +185,5 @@ NamedTables: TypeAlias = Annotated[
 
 
 def named_tables(value: Mapping[str, _T] | Strings, kind: type[_T]) -> dict[str, _T]:
-    """Return the tables by name; a name alone has an empty one."""
+    """Return the tables by name; a mere name has an empty table."""
     return {name: kind() for name in value} if isinstance(value, tuple) else dict(value)
