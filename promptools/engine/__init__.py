@@ -1,9 +1,8 @@
 """The parser of model replies: `StreamParser` for chunks, `parse` for a whole reply.
 
-Here is what searches a reply for calls and decides where they begin and end. `parser` runs the `machine`, whose states
+This package searches a reply for calls and decides where they begin and end. `parser` runs the `machine`, whose states
 are functions over `ParserState` (`state`), in modules by subject: `plain_call`, `prose`, `reasoning`, `tags` and
-`candidates`. What a dialect's call looks like belongs to `promptools.dialects`, what a part of a reply is to
-`promptools.parsing`.
+`candidates`. `promptools.dialects` knows the form of calls, `promptools.parsing` the parts of a reply.
 """
 
 from promptools.engine.parser import StreamParser, parse

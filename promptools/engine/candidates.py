@@ -1,12 +1,12 @@
-"""The life of a candidate: from the head of a dialect's call until it is decided.
+"""Candidates: text from the head of a dialect's call on, until it is decided whether it is a call.
 
 Where the scanner finds a head and `check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader
 of one block of calls, which is fed all text until it is decided. `_finish` writes its parts, as calls or as text, and
 continues in `on_call` (it was a call) or `on_text` (it was not). Text that it read but did not take is `state.unread`.
 
-Context decides too. A call may be mentioned (the text before it shows so), quoted (it occurs in the conversation's
-sources) or a part of something larger (a value, a program); then it is text. A `definite` candidate is a call whatever
-follows; any other is emitted in a group, which the output turns back into text when text follows.
+Context matters too. A call is text if it is mentioned (as the text before it shows), quoted (it occurs in the
+conversation) or part of something larger (a value, a program). A `definite` candidate is a call whatever follows; any
+other is emitted in a group, which the output turns back into text when text follows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 def check_head(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
 ) -> Decision:
-    """Return whether a candidate starts here. `first`: all text before it is written."""
+    """Return whether a candidate starts here. `first`: all text before it has been written."""
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
         _record_refusal(state, group, text, start, end)
@@ -88,7 +88,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
 
 
 def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
-    """Record why what looks like the head of a call began none."""
+    """Record why something that looks like the head of a call did not begin one."""
     dialect, head = state.plan.heads[group]
     if head.fence_labels and state.fence_label not in head.fence_labels:
         why = "no block of code of this kind holds a call of it"
@@ -105,7 +105,7 @@ def _record_refusal(state: ParserState, group: str, text: str, start: int, end: 
 
 
 def open_candidate(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start a candidate, and return the offset from which it is fed."""
+    """Start a candidate; return the offset from which it is fed."""
     dialect, head = state.plan.heads[group]
     marker, begin = (text[start:end], end) if head.body_starts else (head.alias, start)
     fenced = in_fence = state.in_fence
@@ -164,7 +164,7 @@ def _evidence(
 
 
 def _begins_line(state: ParserState) -> bool:
-    """Return whether what comes next is the first thing on its line."""
+    """Return whether the candidate is the first thing on its line."""
     return state.out.last_text(NEAR_CONTEXT).rstrip(" \t")[-1:] in ("", "\n", "\r")
 
 
@@ -193,9 +193,9 @@ def close_candidate(state: ParserState, finish_reason: str | None) -> None:
 
 
 def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str, text: str, at: int) -> bool:
-    """Return whether the candidate may be a quotation, by its text before anything that may end it.
+    """Return whether the candidate may be a quotation, judging by its text before anything that may end it.
 
-    The sources are searched again only at twice the length: O(n) in all.
+    The sources are searched again only at twice the length: O(n) in total.
     """
     if candidate.stem_end < len(beginning):
         return True
@@ -281,9 +281,10 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a block that calls nothing: it is left out as a lone token is, unless it is shown.
+    """Write a block without calls: it is dropped like a lone token, unless the text is about it.
 
-    Readable tags need their closing tag, and text on one side only: between two texts they are what these are about.
+    Readable tags are only dropped with their closing tag, and with text on one side only: between two texts they are a
+    topic.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)
@@ -359,7 +360,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """Mark special tokens around nothing as markup: neither a call nor text. Return whether they were that."""
+    """Mark special tokens around nothing as markup, neither a call nor text; return whether that is what they were."""
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)
@@ -369,7 +370,7 @@ def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool
 
 
 def _note_quoted_token(state: ParserState, candidate: OpenCandidate) -> None:
-    """Note that the special token which began the candidate is text: so are those that close it."""
+    """Note that the special token which began the candidate is text, so that the tokens which close it are text too."""
     state.out.tokens_are_text = state.out.tokens_are_text or _is_sentinel(state, candidate)
 
 
@@ -386,7 +387,7 @@ def _is_named(state: ParserState, candidate: OpenCandidate) -> bool:
 
 
 def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list[Part]) -> bool:
-    """Return whether what looks like a bare call is in a larger structure, or a program."""
+    """Return whether a seeming bare call is inside a larger structure or a program."""
     before = state.out.last_text(NEAR_CONTEXT)
     if before.rstrip().endswith(('":', "':", "=", "(")):
         return True
@@ -401,7 +402,7 @@ def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list
 
 
 def _is_unknown(part: Part) -> bool:
-    """Return whether this is a call of a tool that was not offered, which is text if text follows."""
+    """Return whether this is a call of a tool that was not offered; it is text if text follows."""
     failed = part.malformed
     return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
 
@@ -412,7 +413,7 @@ def _is_not_offered(part: Part) -> bool:
 
 
 def _all_parts(reader: Candidate) -> list[Part]:
-    """Return all parts of a decided candidate, those included that could have been emitted early."""
+    """Return all parts of a decided candidate, including those that could have been emitted early."""
     early = [early_part for early_part in reader.early if isinstance(early_part, Part)]
     if not early or not reader.head:
         return [*early, *reader.parts]

@@ -1,11 +1,11 @@
-"""The machine that runs the parser's states over a text, and decides what is open at its end.
+"""The machine that runs the parser's states over a text, and decides what is still open at its end.
 
 In *prose* it searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a
 head on, a candidate of that dialect takes the text until it is decided. Candidates of tier S and A are calls at once;
 those of tier B (bare JSON) are tentative: they are calls if only calls, fences and white space follow, and otherwise
 become text again, byte for byte.
 
-Held back are: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
+It holds back: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
 (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
 """
 
@@ -82,9 +82,9 @@ end (`promptools.dialects.readers.json_block`), if whole blocks are all that fol
 
 
 class Engine:
-    """Parses prose: a reply, or the content of one message of it, which is at offset `at` of the reply.
+    """Parses prose: a reply, or the content of a message in it, at offset `at` of the reply.
 
-    `alone`: calls count only if the text holds nothing else.
+    `alone`: calls count only if the text contains nothing else.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Engine:
 
     @property
     def found_header(self) -> tuple[Dialect, str] | None:
-        """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
+        """Set once a message with a header was found: the dialect that reads it, and the text from the header on."""
         return self._state.found_header
 
     def begin_whole(self) -> None:
@@ -145,7 +145,7 @@ def _run(state: ParserState, text: str, *, final: bool) -> None:
 
 
 def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
-    """Decide what is open at the end of the text, until nothing is: each decision may open something else."""
+    """Decide what is open at the end of the text, until nothing is: a decision may open something else."""
     left: int | None = None
     while True:
         if state.reasoning.held_call:
@@ -169,9 +169,9 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
     """Parse the text held in a reasoning zone as a separate reply, to see whether it ends in calls. O(n).
 
-    That text may have such a zone in turn, whose call begins another text to be parsed alone. It is not parsed again
-    but begins a new level, with its own output, so that all levels together cost one pass over the text. Calls
-    are not rescued.
+    That text may contain such a zone itself, whose call begins another separate text. This is not parsed again but
+    begins a new level, with its own output, so that all levels together take one pass over the text. Calls are not
+    rescued.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
@@ -184,7 +184,7 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
-    """Combine the levels, from the last to the first: one that ends in calls is part of the one before."""
+    """Combine the levels, from the last to the first: a level that ends in calls is part of the one before it."""
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)

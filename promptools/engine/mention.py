@@ -1,9 +1,9 @@
-r"""Whether a call is only mentioned, by the text before it: in a program, a log, a patch, or announced as an example.
+r"""Whether a call is only mentioned, judging by the text before it: in a program, log or patch, or as an example.
 
     assert parse('<tool_call>...')              a string literal, or an argument
     2026-11-01 12:00:00 INFO call: <tool_call>  a log
     +<tool_call>                                a patch
-    Never write:\n```\n<tool_call>              announced as what is not to be done
+    Never write:\n```\n<tool_call>              announced as something not to do
 
 Only unambiguous evidence counts. "I call it like this:" announces a real call, as do most sentences that end in a
 colon; what counts is a whole sentence saying that what follows is an example, is wrong, or was not run.
@@ -104,10 +104,10 @@ MAX_SENTENCE = 160
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
-    """Whether a call is only mentioned, by the text before it, or before the fence that it is first in.
+    """Whether a call is only mentioned, judging by the text before it, or before the fence in which it is first.
 
-    A call of the `expected` dialect is meant in a fence and at the beginning of a line. A `sentinel` (an opener that is
-    a special token) outside a fence is the model's own, regardless of what the sentence before it announces.
+    A call of the `expected` dialect is meant if it is in a fence or begins a line. A `sentinel` (an opener that is a
+    special token) outside a fence is meant whatever the sentence before it announces.
     """
     if not before.strip():  # most replies begin with their call
         return False
@@ -117,7 +117,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Whether a call may be only mentioned, regardless of its dialect and of the expected one."""
+    """Whether a call may be only mentioned, whatever its dialect and the expected one."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
@@ -137,9 +137,9 @@ def in_line(before: str) -> bool:
 
 
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
-    """Whether a call by a tool's name follows another line of code, so that both are lines of one program.
+    """Whether a call that begins with a tool's name follows another line of code, so that both belong to one program.
 
-    `since`: characters since the end of the last text that began with a tool's name, None if there was none.
+    `since`: characters since the end of the last text that began with a tool's name, None without such a text.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]
@@ -152,7 +152,7 @@ def continues_program(before: str, since: int | None, options: ParseOptions) -> 
 
 
 def _opens_long_string(line: str) -> bool:
-    """Whether a line ends by opening a long string: a closing delimiter is alone, or after its opener."""
+    """Whether a line ends by opening a long string: it has an opening delimiter that it does not close."""
     if _TRIPLE.search(line):
         mark = line[-3:]
         return len(line) > len(mark) and line.count(mark) % 2 == 1
@@ -162,7 +162,7 @@ def _opens_long_string(line: str) -> bool:
 def in_block(before: str) -> bool:
     """Whether the call is in an HTML block, a transcript, or Markdown's emphasis, heading or indented code.
 
-    What is below a list item is not indented code.
+    Indented text below a list item is not code.
     """
     if _HTML.search(before) or _EMPHASIS.search(before[-_EMPHASIS_LENGTH:]):
         return True

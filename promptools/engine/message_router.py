@@ -5,9 +5,9 @@ From the first header on, the dialect's splitter takes all text and yields segme
 
     reasoning           to the output, verbatim
     content             to an engine that parses it as prose, since models put calls of other dialects there; in the
-                        answer, a call counts only if it is all of the answer
-    the text of a call  to the argument streamer, and as a whole to the argument parser at the message's end
-    another role        left out; once the assistant has spoken, so is all that follows
+                        answer, a call counts only if it is the whole answer
+    the text of a call  to the argument streamer, and at the message's end as a whole to the argument parser
+    another role        dropped; once the assistant has spoken, so is everything after it
 
 The header of a call is emitted with its first text. Text before the first header is ambiguous until a header shows
 whether it was reasoning; `decided` is true once nothing can change it.
@@ -41,9 +41,9 @@ COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
 
 
 class MessageRouter:
-    """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of one message.
+    """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of a message.
 
-    Its arguments are the offset of the content, and whether calls count only if they are all of it.
+    Its arguments are the offset of the content, and whether calls count only if they are the whole content.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class MessageRouter:
 
     @property
     def decided(self) -> bool:
-        """Whether no later header can turn the text so far into reasoning."""
+        """Whether no later header can show that the text so far is reasoning."""
         return self._addressed_user or self._has_reasoning
 
     def feed(self, text: str) -> None:
@@ -97,7 +97,7 @@ class MessageRouter:
         self._route(self._splitter.feed(text), None)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Feed text whose control tokens are known as such."""
+        """Feed text whose control tokens are known."""
         self._sources = None  # a known control token is never a quote
         self._route(self._splitter.feed_pieces(pieces), None)
 
@@ -252,7 +252,7 @@ class MessageRouter:
         self._after_quoted_call = True
 
     def _parse_arguments(self, opened: MessageStart, *, done: bool) -> None:
-        """Parse the arguments of a call whose message is over; not `done`: it was cut off."""
+        """Parse the arguments of a call whose message is complete; without `done` it was cut off."""
         raw = "".join(self._call_text)
         live, self._streamer, self._call_text = self._streamer, None, []
         evidence = Evidence(self._dialect.name, wrapped=True, expected=True)
@@ -273,7 +273,7 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Return the call of a message whose body is not JSON, or what it is instead; None for JSON."""
+        """Return the call of a message whose body is not JSON, or what the message is instead; None for JSON."""
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
             if outcome is not None:
@@ -306,7 +306,7 @@ class MessageRouter:
             self._out.add_discarded(space, "space")
 
     def _feed_prose(self, raw: str, at: int) -> None:
-        """Feed text of a message, or outside of messages, that is at offset `at` of the reply."""
+        """Feed text of a message, or text outside of messages, which is at offset `at` of the reply."""
         if self._engine is None:
             # gpt-oss writes JSON into its answers, also JSON that looks like a call of an offered tool (vllm#22337)
             alone = self._open_message is not None and self._open_message.final

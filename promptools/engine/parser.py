@@ -1,8 +1,8 @@
-"""The public parser: text in, events out, in one piece or in chunks; and what it made of each character.
+"""The public parser: text in, events out, as a whole or in chunks; and an explanation of each character.
 
-`Engine` runs a state machine over the model's text (`state.py` and `machine.py` have its theory). Once a header of a
-format with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply. `explain` tells
-what became of a reply, for `parse --explain` and the inspector.
+`Engine` runs a state machine over the model's text (`state.py` and `machine.py` explain it). Once a header of a format
+with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply. `explain` returns how each
+part of a reply was read, for `parse --explain` and the inspector.
 """
 
 from __future__ import annotations
@@ -34,21 +34,17 @@ if TYPE_CHECKING:
 class StreamParser:
     """Parses one model reply as it streams: `feed` chunks, then `close`; `reply` is available at any time.
 
-    `tools`: the offered ones; None means unknown, so names are not checked; an empty list means that none is offered.
+    `tools`: the offered tools; None means unknown, so names are not checked; an empty list means that none is offered.
     `dialect`: the only dialect to parse. With `harmony`, the reply begins inside a header, as that of a completions
-    endpoint does.
-    `expect`: the dialect that the request asked for (default: `dialect`), whose block is a call even if prose follows.
-    `strictness`: `strict`, `balanced` or `lenient`.
-    `in_reasoning`: the chat template printed the opening tag of the reasoning.
-    `json_answer`: the request asked for JSON, so bare JSON is the answer.
-    `rescue`: whether a call that ends the reasoning of an otherwise empty reply was meant (None: only in dialects whose
-    models are known to do so).
-    `accept`: the dialects that are read beside the expected one (None: all).
-    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from one of
-    them is text, unless it is the whole reply.
-    `new_id`: makes the ids of calls (default: a digest of the text up to the call).
-    `restore`: as in `promptools.types.RestoreArguments`.
-    `undeclared`: calls of other tools than the offered ones count too, if they are in markers of calls.
+    endpoint does. `expect`: the dialect that the request asked for (default: `dialect`), whose block is a call even if
+    prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: the chat template printed the
+    opening tag of the reasoning. `json_answer`: the request asked for JSON, so bare JSON is the answer. `rescue`:
+    whether a call that ends the reasoning of an otherwise empty reply was meant (None: only in dialects whose models
+    are known to do so). `accept`: the dialects that are read besides the expected one (None: all). `sources`: texts of
+    the conversation, such as users' messages and tools' results: a call that is quoted from one of them is text, unless
+    it is the whole reply. `new_id`: makes the ids of calls (default: a digest of the text up to the call). `restore`:
+    as in `promptools.types.RestoreArguments`. `undeclared`: calls of tools that are not offered count too, if they are
+    in markers of calls.
 
     O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
     """
@@ -124,14 +120,14 @@ class StreamParser:
         return self._drain()
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
-        """Feed Harmony whose control tokens are known as such; `dialect` must be `harmony`."""
+        """Feed Harmony whose control tokens are known; `dialect` must be `harmony`."""
         assert self._router is not None, "only Harmony has control tokens"
         self._router.feed_pieces(pieces)
         return self._drain()
 
     @property
     def in_reasoning(self) -> bool:
-        """Whether the text so far ends inside a thought that was not closed."""
+        """Whether the text so far ends inside reasoning that was not closed."""
         return self._router is None and self._engine.in_reasoning
 
     def close(self, finish_reason: str | None = None) -> list[Event]:
@@ -165,7 +161,7 @@ class StreamParser:
         return _with_reasoning(events)
 
     def _switch_to_messages(self) -> None:
-        """Change over to messages with headers, if one was found."""
+        """Switch to messages with headers, if one was found."""
         if self._engine.found_header is not None:
             dialect, rest = self._engine.found_header
             self._router = self._new_router(dialect, in_header=False)
@@ -182,7 +178,7 @@ class StreamParser:
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:
-    """Return held events with text that proved to be reasoning turned into it."""
+    """Return held events, with text that turned out to be reasoning reclassified."""
     end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
         Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
@@ -192,7 +188,7 @@ def _with_reasoning(events: list[Event]) -> list[Event]:
 
 
 class _WholeReplyParser(StreamParser):
-    """A parser of whole replies, which makes no events."""
+    """A parser of whole replies, which produces no events."""
 
     _is_whole = True
 
@@ -204,13 +200,13 @@ class _WholeReplyParser(StreamParser):
 
 
 class ExplainingParser(StreamParser):
-    """A parser that records what looked like the head of a call and began none."""
+    """A parser that records everything that looked like the head of a call but did not begin one."""
 
     _explains = True
 
     @property
     def refusals(self) -> list[ParseAttempt]:
-        """The heads that began no call, in the order in which they were tried."""
+        """The heads that did not begin a call, in the order in which they were tried."""
         return self._out.record.refusals
 
 
@@ -223,7 +219,7 @@ def _check_options(strictness: str, new_id: object) -> None:
 
 
 def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the dialects to accept, None for all. Raises UsageError for an unknown name."""
+    """Return the accepted dialects, None for all. Raises UsageError for an unknown name."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -236,7 +232,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
-    """Return what a reply may quote, None for nothing. Raises UsageError for anything but an iterable of texts."""
+    """Return the texts that a reply may quote, None for none; raise UsageError unless it is an iterable of texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UsageError(f"sources is {clip(repr(texts))}; wanted are the texts that the reply may quote.")
     return None if texts == () else QuotableTexts(texts)
@@ -307,7 +303,7 @@ _KINDS: dict[type, PartKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A whole reply as it was parsed."""
+    """A whole reply, with what the parser made of each part."""
 
     text: str
     reply: Reply
@@ -318,7 +314,7 @@ class Explanation:
 
 
 def explain(parser: ExplainingParser, text: str, finish_reason: str | None = None) -> Explanation:
-    """Feed a whole reply to a new parser, close it, and return what it did."""
+    """Parse a whole reply with a new parser, and return what it did."""
     events = [*parser.feed(text), *parser.close(finish_reason)]
     tries = sorted((*parser.reply.trace.tries, *parser.refusals), key=lambda attempt: attempt.span)
     return Explanation(text, parser.reply, tuple(spans(events)), tuple(tries))

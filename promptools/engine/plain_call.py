@@ -1,4 +1,4 @@
-"""The first state of a whole reply: text, and after it one call in its plainest form, is taken at once.
+"""The first state of a whole reply: text followed by one call in its plainest form is read at once.
 
     I will look it up.
 
@@ -7,8 +7,9 @@
     ```
 
 This is the most frequent reply with a call. The scanner finds its first marker, `json` decodes the arguments and the
-tool's schema checks them; nothing is repaired. Any text that is not certainly so is left to the other states, which
-would read it alike, in twice the time and more: the tests parse every text that is taken here by them, too.
+tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the other states,
+which would read such a reply alike, in more than twice the time: the tests parse every text that is read here with them
+too. ¶ `explain` does not run this state, so that every attempt shows in its trace.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress
 
 
 def _is_allowed(options: ParseOptions) -> bool:
-    """Return whether nothing that the request asks for could make such a text anything but a call."""
+    """Return whether nothing in the request could make such a text anything but a call."""
     return (
         options.expect in EXPECTED_DIALECTS
         and options.strictness == "balanced"
@@ -109,7 +110,7 @@ def _is_allowed(options: ParseOptions) -> bool:
 
 
 def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
-    """Return the plain call that ends the text, if its first marker begins one. O(n) in characters."""
+    """Return the plain call at the end of the text, if the text's first marker begins one. O(n) in characters."""
     brace = text.find("{")
     envelope = _ENVELOPE.match(text, brace) if brace >= 0 else None
     if envelope is None or not state.options.tools:

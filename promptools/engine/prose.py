@@ -246,7 +246,7 @@ def fenced_code(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """After a call inside a fence: another one, or the closing backticks; anything else is code."""
+    """Read what follows a call inside a fence: another call, or the closing backticks; anything else is code."""
     gap = _GAP.match(text, at)
     assert gap is not None
     inside, closers = gap.end(), state.plan.closers
@@ -307,7 +307,7 @@ _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
 class _Beginning(NamedTuple):
-    """What begins at a marker: a candidate or a message, by the group of its head or header."""
+    """What begins at a marker, a candidate or a message, by the group of its head or header."""
 
     group: str
     start: int
@@ -316,7 +316,7 @@ class _Beginning(NamedTuple):
 
 
 def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Write text up to the next marker, and act on that."""
+    """Write text up to the next marker, and act on the marker."""
     if state.at_line_start:
         return first_word(state, text, at, final)
     begin = at
@@ -366,7 +366,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
 def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:
     """Return the first match in the text, given that there is none before it.
 
-    Only at the first character may be a marker that counts there alone; after it, no time is lost by looking for those.
+    Some markers count only at the first character of a text; after that, no time is spent on searching for them.
     """
     bare = at
     while bare < len(text) and text[bare] in SPACE:
@@ -383,7 +383,7 @@ def _begins_head(state: ParserState, group: str) -> bool:
 
 
 def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, MarkerScanner]:
-    """Return the scanner for now, and the one for after the next text."""
+    """Return the scanner to use now, and the one to use after the next text."""
     if text is not state.search.checked_text:
         state.search.checked_text, state.search.has_rare_word = text, state.plan.rare_words.occurs_in(text)
     sought = state.tool_scanners
@@ -394,7 +394,7 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
 
 
 def _is_mentioned(state: ParserState, group: str) -> bool:
-    """Return whether the text before a header, or before half a call that ends the reply, shows that it is mentioned.
+    """Return whether the text before a header, or before an unfinished call at the end, only mentions it.
 
     Any other candidate is judged when it is opened.
     """
@@ -413,7 +413,7 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the offset after code or a lone closer that means nothing here; None: it has a meaning."""
+    """Return the offset after code or a lone closer without a meaning here; None if it has one."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -423,7 +423,7 @@ def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: b
 
 
 def _write_tail(state: ParserState, text: str, final: bool) -> None:
-    """Write text without a marker; an unfinished closer beside a call, at the end of the reply, is markup."""
+    """Write text without a marker; at the end of the reply, an unfinished closer next to a call is markup."""
     rest = text.lstrip(SPACE) if final and state.out.is_after_call and len(text) < MAX_UNFINISHED_CLOSER else ""
     if len(rest) < 3 or not any(closer.startswith(rest) for closer in state.plan.closers):
         state.out.add_text(text)
@@ -469,7 +469,7 @@ def _find_head(
 
 
 def _is_truncated_call(state: ParserState, group: str, text: str, start: int, end: int) -> bool:
-    """Return whether a truncated text ends in the sure beginning of a call."""
+    """Return whether a truncated text ends in the certain beginning of a call."""
     dialect, head = state.plan.heads.get(group, (None, None))
     if dialect is None or head is None or end < len(text) or (head.fence_labels and None not in head.fence_labels):
         return False
@@ -506,7 +506,7 @@ def _start(state: ParserState, group: str, text: str, start: int, end: int) -> i
 
 
 def first_word(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Start a candidate if the first word of the line begins a call; else go on in prose."""
+    """Start a candidate if the first word of the line begins a call; otherwise continue with prose."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare
@@ -521,7 +521,7 @@ def first_word(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """At the start of the reply: look for a header whose control tokens were stripped."""
+    """At the start of the reply, look for a header whose control tokens were stripped."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare
@@ -540,7 +540,7 @@ def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """After a call: a made-up result, a separator before the next call, or prose."""
+    """After a call, read a made-up result, a separator before the next call, or prose."""
     if state.comment_follows:
         comment = _COMMENT.match(text, at)
         if comment is not None and comment.end() == len(text) and not final:
@@ -573,6 +573,6 @@ def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def made_up_result(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Leave out a result that the model made up, and all that follows it."""
+    """Drop a result that the model made up, and everything after it."""
     state.out.add_discarded(text[at:], "result")
     return len(text)

@@ -1,14 +1,14 @@
 """The states inside reasoning, where a call is a draft, unless it was meant.
 
-Models close their reasoning before they call, mostly. Two cases need more text, or the end of the reply, to decide:
+Models usually close their reasoning before they call. Two cases need more text, or the end of the reply, to decide:
 
     <think> ... <call>            the zone may never close: the model ended it with the call itself
-    <think> ... <call></think>    the zone closes and nothing follows: the call may be all that was meant
+    <think> ... <call></think>    the zone closes and nothing follows: the call may be the intended reply
 
 In the first, everything from the head of the call on is held (`held_call`). If the closer comes, it was reasoning; if
-the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it is calls and
-nothing else. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows; other
-text makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to do so
+the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it contains only
+calls. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows; other text
+makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to do so
 (`Dialect.rescues`).
 
 Searches are kept linear: `CloserIndex` remembers where the next closer is, and parsing alone is limited to
@@ -139,7 +139,7 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 
 
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
-    """Return whether one of the heads at the match begins a call; the text from `begin` to it is not written yet.
+    """Return whether one of the heads at the match begins a call; the text from `begin` up to it is not written yet.
 
     Once a call is mentioned, the rest of the zone is about it: a call after it would have to follow that text.
     """
@@ -156,7 +156,7 @@ def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bo
 
 
 def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
-    """Return whether a thought only mentions the call, by the text before it; `before` is not written yet."""
+    """Return whether reasoning only mentions the call, judging by the text before it; `before` is not written yet."""
     if state.out.in_block_quote(before):
         return True
     before = (state.out.last_text(CONTEXT, "reasoning") + before[-CONTEXT:])[-CONTEXT:]
@@ -199,9 +199,10 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
 
 
 def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
-    """Return where the zone's closer ends that begins in the overlap or in `text[at:]`; -1 if there is none.
+    """Return where the zone's closer ends, if it begins in the overlap or in `text[at:]`; -1 if there is none.
 
-    A zone that the template opened has a closer from then on. `size`: characters of a closer, at most.
+    A zone that the template opened may be closed by any closer; from then on it is that one. `size`: the maximum length
+    of a closer.
     """
     zone, seam = state.reasoning, state.reasoning.closer_overlap + text[at : at + size]
     if zone.closer:
@@ -227,7 +228,7 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 
 
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
-    """Decide on a call in a zone that the text never closes, if its verdict is known; else hold it."""
+    """Decide on a call in a zone that is never closed, if it is known to be meant or not; otherwise hold it."""
     if state.levels is not None:
         state.begin_level(len(text) - at)
         return at
@@ -244,7 +245,7 @@ def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
 
 
 def _end_thought(state: ParserState, text: str) -> None:
-    """Write the rest of a thought that the text never closes, without the tokens that end the turn."""
+    """Write the rest of reasoning that is never closed, without the tokens that end the turn."""
     at = state.plan.markers.end_of_turn(text)
     state.out.add_text(text[:at])
     while (token := state.plan.literal_scanner.search(text, at)) is not None:
@@ -255,7 +256,7 @@ def _end_thought(state: ParserState, text: str) -> None:
 
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
-    """Return whether calls that end a closed zone may have been meant: nothing but calls follows the first."""
+    """Return whether calls at the end of a closed zone may have been meant: only calls follow the first one."""
     if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False
     alone = state.parse_standalone(state, thought, None)
@@ -267,7 +268,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
 
 
 def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Wait after a zone that ended in calls: text shows that they were drafts."""
+    """Wait after a zone that ended in calls: text would show that they were drafts."""
     bare = at
     while bare < len(text) and text[bare] in SPACE:
         bare += 1

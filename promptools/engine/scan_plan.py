@@ -1,8 +1,8 @@
-"""What the engine searches for in a reply: the active dialects, compiled once for each set of them into scanners.
+"""What the engine searches for in a reply: each set of active dialects is compiled into scanners once.
 
 A `ScanPlan` belongs to a set of dialects. Its scanners find the heads of calls, tags of reasoning and of answers,
 end-of-turn tokens, closers that may occur alone, and backticks. Which of them count depends on what came before, so
-there are three scanners (`Scanners`): a head marked `at_start`, say, begins a call only if no text precedes it.
+there are three scanners (`Scanners`): for example, a head marked `at_start` begins a call only if no text precedes it.
 
 Heads marked `at_line_start` (a tool's name that begins a line) depend on the offered tools. For those,
 `ScanPlan.scanners_for` derives scanners with another gate for lines, without compiling a pattern.
@@ -66,7 +66,7 @@ _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
 
 
 class FirstWordPatterns(NamedTuple):
-    """What is the same for all tools."""
+    """The patterns that are the same for all tools."""
 
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
@@ -83,7 +83,7 @@ class FirstWordPatterns(NamedTuple):
 
 
 class FirstWords:
-    """The first words of lines that may begin a call of some tools; `names=None`: of any."""
+    """The first words of lines that may begin a call of some tools; `names=None`: of any tools."""
 
     def __init__(self, patterns: FirstWordPatterns, names: Iterable[str] | None) -> None:
         self._patterns = patterns
@@ -112,7 +112,7 @@ class FirstWords:
         return len(text) - at <= _MAX_UNFINISHED and self._is_unfinished(_UNFINISHED_WORD, text, at)
 
     def search(self, text: str, at: int, stop: int) -> int:
-        """Return the offset of the first line break in `text[at:stop]` after which a call may begin; -1: none. O(n)."""
+        """Return the offset of the first line break in `text[at:stop]` after which a call may begin; else -1. O(n)."""
         if self._own_line is not None:
             line = self._own_line.search(text, at, stop)
             return -1 if line is None else line.start()
@@ -153,7 +153,7 @@ def fold(name: str) -> str:
 
 
 def in_any_case(words: Set[str]) -> str:
-    """Return the pattern of any of these words in any case, as a tree: each character is looked at once."""
+    """Return the pattern of any of these words, ignoring case, as a tree: each character is examined once."""
     if "" in words:
         return ""
     rests: dict[str, set[str]] = {}
@@ -164,7 +164,7 @@ def in_any_case(words: Set[str]) -> str:
 
 
 def first_characters(words: Iterable[str]) -> str:
-    """Return the first characters of words in any case, as a part of a set in a pattern."""
+    """Return the first characters of words in any case, for use in a character class."""
     cases = (f"{word[0]}{word[0].upper()}{_OTHER_CASES.get(word[0], '')}" for word in words)
     return "".join(map(re.escape, dict.fromkeys("".join(cases))))
 
@@ -175,7 +175,7 @@ def _beginning(name: str) -> str:
 
 
 def _begins_any(text: str, words: Sequence[str]) -> bool:
-    """Return whether a text is the beginning of one of these words, which are in order."""
+    """Return whether a text is the beginning of one of these words, which are sorted."""
     at = bisect_left(words, text)
     return at < len(words) and words[at].startswith(text)
 
@@ -240,7 +240,7 @@ class LineHeads:
                 yield group, later_match.end()
 
     def markers(self, first_words: FirstWords) -> LineStartMarkers | None:
-        """Return the markers of the heads that may occur outside of fences; None: there are none."""
+        """Return the markers of the heads that may occur outside of fences; None if there are none."""
         prose = {group: head.pattern for group, head in self._heads.items() if _occurs_in_prose(head)}
         return LineStartMarkers(first_words, prose) if prose else None
 
@@ -272,7 +272,7 @@ class LineHeads:
 
 
 def _first_of(heads: Mapping[str, Head]) -> FirstMarker:
-    """Return what finds the first head that matches."""
+    """Return an object that finds the first matching head."""
     return first_marker(tuple(Marker(group, (), head.pattern) for group, head in heads.items()))
 
 
@@ -285,7 +285,7 @@ _LOOKAHEAD = lazy_pattern(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 
 
 def _first_characters(gate: str) -> str | None:
-    """Return the first characters that a gate admits, for a character class; None: the gate does not show them.
+    """Return the first characters that a gate admits, for a character class; None if the gate does not show them.
 
     It does if it begins with a lookahead, or is an alternation of plain words.
     """
@@ -325,7 +325,7 @@ class ToolScanners(NamedTuple):
 
 
 class ScanPlan:
-    """The heads of the dialects of these names (None: of all), and the scanners that find them."""
+    """The heads of the dialects with these names (None: of all), and the scanners that find them."""
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
@@ -390,7 +390,7 @@ class ScanPlan:
         )
 
     def scanners_for(self, names: tuple[str, ...] | None) -> ToolScanners:
-        """Return the scanners for a reply that may call tools of these names (None: of any)."""
+        """Return the scanners for a reply that may call the tools with these names (None: any tools)."""
         sought = self._tool_scanners.get(names)
         if sought is None:
             if len(self._tool_scanners) >= CACHED_TOOL_LISTS:
@@ -406,9 +406,9 @@ class ScanPlan:
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
-        """Return the scanner for inside a reasoning zone: its closer, and heads that may end it.
+        """Return the scanner for the inside of a reasoning zone, which finds its closer and heads that may end it.
 
-        Without a closer: a template has opened the zone, and it may have any.
+        Without a `closer` a template has opened the zone, and any closer may end it.
         """
         closer = self.markers.suffixed_closer_start(closer) or closer  # one scanner finds any number of suffixes
         scanner = self._reasoning_scanners.get(closer)
@@ -438,7 +438,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return the heads that are searched for, by the scanner group of each."""
+    """Return the heads that are searched for, by their scanner groups."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)
@@ -453,7 +453,7 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: list[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Split off the markers that begin with a letter: they are searched for together."""
+    """Split off the markers that begin with a letter, which are searched for together."""
     letters = [marker for marker in markers if marker.literals[0][0].isalpha()]
     return [marker for marker in markers if marker not in letters], [LetterMarkers(letters)] if letters else []
 
@@ -484,7 +484,7 @@ def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
 
 
 def _accepted_dialects(options: ParseOptions) -> tuple[str, ...] | None:
-    """Return the dialects that are read if none is pinned; None: all."""
+    """Return the dialects that are read if none is pinned; None means all."""
     if options.accept is None:
         return None
     return tuple(name for name in dialect_names() if name in options.accept or name == options.expect)
@@ -513,7 +513,7 @@ _PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
 
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
-    """Yield the special tokens of a dialect that may occur alone; tags that are plain words do not count."""
+    """Yield a dialect's special tokens that may occur alone; tags that are plain words do not count."""
     yield from dialect.control_tokens
     openers = [literal for head in dialect.heads if (head.tier or dialect.tier) == "S" for literal in head.literals]
     closers = [closer for closer in dialect.closers if dialect.tier == "S" or (openers and closer.startswith("<|"))]
@@ -527,7 +527,7 @@ def _suffixed_pattern(known: ReplyMarkers) -> str:
 
 
 def _unlabelled_pattern(known: ReplyMarkers) -> str:
-    """Return the pattern of an opener that begins others, and of as much as there is of the rest of one."""
+    """Return the pattern of an opener that is the beginning of others, and of as much of these as there is."""
     return any_of(
         *(
             rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, (*known.reasoning_tags, *known.answer_tags)))})?"
@@ -541,7 +541,7 @@ def _rests(beginning: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
-    """Return markers for tags, tokens, and what may occur alone: of a run of one opener, all but the last at once.
+    """Return markers for tags, tokens, and what may occur alone; of a run of one opener, all but the last are one.
 
     A run of different openers is never matched whole: each may begin a call, and chunks would cut the run elsewhere.
     """

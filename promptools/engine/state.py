@@ -1,4 +1,4 @@
-"""All that the parser knows about a reply while it reads it, and the contract of the states that read it.
+"""What the parser knows about a reply while it reads it, and the contract of its states.
 
 A state is a function `(state, text, at, final) -> Progress`. It consumes some of `text[at:]`, writes what is certain to
 `state.out` and returns the offset to go on from. When only more text can decide, it returns `state.hold(offset)`, which
@@ -42,7 +42,7 @@ Decision: TypeAlias = bool | NeedMore
 
 
 def as_decision(answer: bool | NeedMore | None) -> Decision:
-    """Return the decision of a dialect's predicate. One of an app's own may return None for `NEED_MORE`."""
+    """Return the decision of a dialect's predicate; that of an app's own dialect may return None for `NEED_MORE`."""
     return NEED_MORE if answer is None else answer
 
 
@@ -168,7 +168,7 @@ class Levels:
 
 
 class SearchState:
-    """What is known about the chunk in which markers are searched for."""
+    """What is known about the chunk that is searched for markers."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -193,7 +193,7 @@ class SearchState:
 
 
 class ParserState:
-    """The state of one text: a reply, or the content of one message of it, which is at offset `at` of the reply."""
+    """The state of one text: a reply, or the content of a message in it, at offset `at` of the reply."""
 
     __slots__ = (
         "alone",
@@ -271,13 +271,13 @@ class ParserState:
         self.search = SearchState()
 
     def hold(self, at: int) -> NeedMore:
-        """Hold the text back from `at` on, until more comes."""
+        """Hold back the text from `at` on, until more arrives."""
         self.held_from = at
         return NEED_MORE
 
     @property
     def in_fence(self) -> bool:
-        """Whether a fence is open that may hold a call here."""
+        """Whether a fence is open in which calls count here."""
         return bool(self.code.fence_markup) or self.next == "after_fenced_call"
 
     @property
@@ -287,7 +287,7 @@ class ParserState:
 
     @property
     def has_words(self) -> bool:
-        """Whether some of this text was written as text."""
+        """Whether part of this text was written as text."""
         return len(self.out.record.pieces["text"]) > self.words_before
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What tags of reasoning and of answers, special tokens and lone closers do where prose holds one.
+"""How tags of reasoning and of answers, special tokens and lone closers in prose are handled.
 
 tag of reasoning    opens or closes a reasoning zone; inside a sentence, where a tag may be a word, it is text
 tag of an answer    markup that frames the content
@@ -56,7 +56,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
-    """Return whether a tag of reasoning is a word of a sentence; then it is written as one."""
+    """Return whether a tag of reasoning is a word of a sentence; if so, it was written as one."""
     text, end = match.string, match.end()
     if group == "opener" and state.out.in_block_quote():
         _mention_tag(state, marker)
@@ -81,7 +81,7 @@ def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], 
 
 
 def _may_go_on(state: ParserState, marker: str) -> bool:
-    """Return whether a lone closing tag of reasoning is inside a sentence that may go on after it."""
+    """Return whether a lone closing tag of reasoning is inside a sentence that may continue after it."""
     before = state.out.last_text(CONTEXT)
     line = before[before.rfind("\n") + 1 :]
     if state.reasoning.closed or state.reasoning.mentioned_tags.get(marker):
@@ -90,7 +90,7 @@ def _may_go_on(state: ParserState, marker: str) -> bool:
 
 
 def _handle_control_token(state: ParserState, marker: str, start: int, final: bool) -> Progress:
-    """Act on a special token that no dialect declares, or what may be one."""
+    """Act on a special token that no dialect declares, or on what may be one."""
     unfinished = marker[-1] != ">"
     if unfinished and not final:
         return state.hold(start)
@@ -143,7 +143,7 @@ def apply_tag(state: ParserState, group: str, marker: str) -> None:
 
 
 def enter_reasoning(state: ParserState, closer: str) -> None:
-    """Go on inside a reasoning zone that ends with `closer`; without one, a template has opened it."""
+    """Continue inside a reasoning zone that ends with `closer`; without a closer, a template has opened it."""
     state.out.set_zone("reasoning")
     state.reasoning.closer = closer
     state.reasoning.mentions_call = False
@@ -152,14 +152,14 @@ def enter_reasoning(state: ParserState, closer: str) -> None:
 
 
 def leave_reasoning(state: ParserState) -> None:
-    """Write the closer of the zone, and go on in prose."""
+    """Write the closer of the zone, and continue with prose."""
     state.out.add_zone_tag(state.reasoning.closer, "text")
     state.reasoning.closed = state.at_line_start = True
     state.next = "prose"
 
 
 def reasoning_is_over(state: ParserState) -> bool:
-    """Return whether a zone has closed, or text or a call was written: from then on a tag may be a tool's name."""
+    """Return whether a zone was closed, or text or a call was written: after that, a tag may be a tool's name."""
     return state.reasoning.closed or not state.out.at_start or state.out.has_call
 
 
@@ -175,7 +175,7 @@ def _is_in_sentence(state: ParserState, marker: str) -> bool:
 
 
 def _mention_tag(state: ParserState, marker: str) -> None:
-    """Write an opening tag as a word of the answer: the closing tag that follows is one, too."""
+    """Write an opening tag as a word of the answer: the closing tag after it is a word too."""
     state.out.add_text(marker)
     closer = state.plan.markers.reasoning_closer(marker)
     mentioned = state.reasoning.mentioned_tags
@@ -197,7 +197,7 @@ def _handle_closer(state: ParserState, marker: str) -> None:
 
 
 def _is_frame(state: ParserState, marker: str) -> bool:
-    """Return whether this tag frames the answer, and is not talked about."""
+    """Return whether this tag encloses the answer, rather than being its topic."""
     if marker == state.frame_closer:
         return True
     known = state.plan.markers
@@ -209,7 +209,7 @@ def _is_frame(state: ParserState, marker: str) -> bool:
 
 
 def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
-    """Act on a marker that is beside no call."""
+    """Act on a marker that is not next to a call."""
     if group != "lone":
         state.out.add_token(marker, "debris" if group == "end" else "markup")
         state.at_line_start = True
@@ -221,7 +221,7 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
 
 
 def _close_call(state: ParserState, marker: str) -> None:
-    """Write a marker beside a call: a closing tag shows that a tentative call was meant."""
+    """Write a marker next to a call: a closing tag shows that a tentative call was meant."""
     if state.out.has_group and marker in state.plan.markers.result_closers:
         state.out.add_text(marker)  # a result that may hold what a call looks like
         return

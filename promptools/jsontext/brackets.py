@@ -1,9 +1,8 @@
 """Find the end of a bracketed value while its text arrives in chunks.
 
 Before a candidate is parsed it is only known where it starts. This scan finds the bracket that closes it, in one pass
-and without a copy of the text, so that the JSON reader runs once, on a value that is all there. It knows strings and
-comments and nothing else of JSON: a well-formed value ends exactly where a JSON reader says, any other one where its
-brackets balance.
+and without copying the text, so that the JSON reader runs once, on a complete value. It knows only strings and
+comments: a well-formed value ends exactly where a JSON reader says, any other value where its brackets balance.
 
 Between two chunks the scan is in one of four states: outside strings (`depth` brackets are open), in a string (`_quote`
 tells which quote closes it, or which three), in a comment (`_comment` is what ends it), or just after a slash that may

@@ -55,8 +55,8 @@ _NEXT_CALL = lazy_pattern(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 class _Following(Enum):
     """What follows a quote.
 
-    Nothing that may follow a value, another member or item, a declared key that is missing yet, the certain end of the
-    value, or what may be its end.
+    That is: nothing that may follow a value, another member or item, a declared key that is still missing, the certain
+    end of the value, or its possible end.
     """
 
     INVALID = 0
@@ -67,7 +67,7 @@ class _Following(Enum):
 
 
 class QuoteResolver:
-    """One interpretation of unescaped quotes; with `trust_keys`, a declared key is the next one even at odd parity."""
+    """An interpretation of unescaped quotes; with `trust_keys`, a declared key is the next one even at odd parity."""
 
     def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
         self.declared_keys = declared_keys

@@ -1,8 +1,7 @@
 """Read the JSON value at an index of a text, strict or repaired, and report the repairs as fixes.
 
-Readers are tried from the fastest to the most tolerant, each only where the one before gives up: `json` in C, the
-repair with strings that end at their first quote, and at last the same with a guess at which inner quotes were not
-escaped.
+Readers are tried from the fastest to the most tolerant, each only if the one before gives up: `json` in C, the repair
+with strings that end at their first quote, and finally the same with a guess at which inner quotes were not escaped.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
 
 
 def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSpans) -> ParsedValue | None:
-    """Return an object that ends with the text and lacks its last bracket alone; None if it lacks more."""
+    """Return an object that ends with the text and lacks only its last bracket; None if it lacks more."""
     if not member_spans:
         return None
     *_, (begin, end) = member_spans.values()

@@ -65,7 +65,7 @@ _BETWEEN_ITEMS = rf"[ \t\n\r:]++|,{_NEXT_ITEM}"
 
 
 def _compile_run() -> re.Pattern[str]:
-    """Compile what is matched at once. A comma at its end is never a trailing one: that is left to the reader."""
+    """Compile the pattern of a run. A comma at its end is never a trailing one: the reader repairs those."""
     scalar = rf"{_NOT_TRIPLE_QUOTES}(?:{STRICT_STRING}|{_SINGLE_QUOTED})|{_NUMBER_IN_RUN}|{_LITERAL}|{_PYTHON_LITERAL}"
     item = run = scalar = rf"{scalar}|{_UNQUOTED_KEY}"
     for may_follow_comma in (_NEXT_ITEM_OR_CLOSER, _NEXT_ITEM_OR_CLOSER, _NEXT_ITEM):
@@ -149,7 +149,7 @@ _ONLY_CLOSERS = lazy_pattern(r"[\s}\]]*+\Z")
 
 
 class RepairingReader:
-    """One attempt at the value at `text[start]`. `quotes` finds the end of a string; None: its first quote."""
+    """An attempt at the value at `text[start]`. `quotes` finds the end of a string; if None, it is the first quote."""
 
     def __init__(self, text: str, start: int, *, supply_closers: bool, quotes: QuoteResolver | None = None) -> None:
         self.text = text
@@ -366,7 +366,7 @@ class RepairingReader:
         return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _repair_gap(self, char: str) -> bool:
-        """Replace comments, escapes outside strings and white space that JSON does not know; return whether any was."""
+        """Replace comments, escapes outside strings and white space unknown to JSON; return whether there were any."""
         before = self.text[self.at - 1]
         if char in "/#" and not (before.isspace() or before in "{[}]:,"):
             return False

@@ -67,7 +67,7 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
 
 
 def read_strict_value(text: str, at: int) -> tuple[Any, int, int]:
-    """Read the strict JSON value at `text[at]`, in C: it, the index past its end, and an upper bound of its levels.
+    """Read the strict JSON value at `text[at]`, in C; return it, the index past its end, and a bound of its levels.
 
     Raise ValueError or StopIteration if it is not strict JSON, RecursionError for thousands of levels. O(n) in
     characters.

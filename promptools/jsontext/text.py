@@ -1,4 +1,4 @@
-r"""The text of JSON and of almost-JSON: its strings, what is read of it, and how a value is written.
+r"""The text of JSON and of almost-JSON: its strings, the result of reading it, and writing a value.
 
 Which quotes open and close a string, and what its escapes mean, is decided here for all readers. A value is never
 changed to make it parse: a valid escape keeps its meaning, a needless escape of punctuation (`\'`, `\$`) decodes to
@@ -49,7 +49,7 @@ _PATH = lazy_pattern(
 
 
 class Unreadable(ValueError):
-    """No repair makes a value readable; `at` is the index in the text at which that became certain."""
+    """No repair makes a value readable; `at` is the index in the text at which this became certain."""
 
     def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
         super().__init__(f"{reason} (at character {at})")

@@ -1,16 +1,16 @@
 """Turn text and parts into events and the `Reply`, and hold back what later text decides.
 
 The parser passes text and parts in the order of the input. Each character is emitted in one event, so the spans tile
-the input; `ReplyRecord` has what is emitted, up to `ReplyRecord.offset`. What follows it is held, in this order:
+the input; `ReplyRecord` contains what was emitted, up to `ReplyRecord.offset`. What follows is held, in this order:
 
 - *White space* before a call or a tag, and after it, is `Discarded`; anywhere else it is text. So trailing white space
   is held until the next text shows which it is: at most `MAX_HELD_SPACE` characters, the excess of a longer run is text
-  for good. Text on both sides of something removed stays apart: by the white space after it, or else by that before it,
-  which is kept in `_separators` until then.
-- *Tokens* are special tokens that no dialect reads. Where a sentence is about them they are text, at the end of the
+  for good. Texts on both sides of something removed stay separated: by the white space after it, or else by that before
+  it, which is kept in `_separators` until then.
+- *Tokens* are special tokens that no dialect reads. If a sentence is about them they are text; at the end of the
   reply and elsewhere they are removed.
-- A *group* has tentative calls and what is between them. It is accepted when the reply ends, and emitted as text, byte
-  for byte, when text follows.
+- A *group* consists of tentative calls and what is between them. It is accepted when the reply ends, and emitted as
+  text, byte for byte, when text follows.
 
 Tokens and a group are never held at once: a token after a group joins it, and a tentative call after tokens makes them
 the beginning of a group.
@@ -39,7 +39,7 @@ _BLOCK_QUOTE = lazy_pattern(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
 
 
 class _LastLine:
-    """The beginning of the last line of pieces of text, to which more are added: each is searched once."""
+    """The beginning of the last line of text that arrives in pieces; each piece is searched once."""
 
     def __init__(self, pieces: list[str]) -> None:
         self.pieces = pieces
@@ -94,7 +94,7 @@ class Emitter:
         """By zone, the beginning of its last line, as far as it was searched for."""
 
     def silent(self) -> Emitter:
-        """Return an empty output by the same rules that makes no events."""
+        """Return an empty output that follows the same rules but makes no events."""
         out = Emitter(None, self._tokens_before_text)
         out.record.emits_events = False
         return out
@@ -111,11 +111,11 @@ class Emitter:
 
     @property
     def has_call(self) -> bool:
-        """Whether a call has been emitted, or is held."""
+        """Whether a call was emitted, or is held."""
         return self.record.call_count > 0 or self._group_has_call
 
     def last_text(self, size: int, zone: Zone = "text") -> str:
-        """Return up to `size` of the last characters of text of the zone; empty next to a call or a tag, or outside."""
+        """Return up to `size` last characters of the zone's text; empty next to a call or a tag, or outside a zone."""
         if self._group or self._preceded_by or self._zone != zone:
             return ""
         pieces = self.record.pieces[zone]
@@ -124,12 +124,12 @@ class Emitter:
         return _tail((*self._space[::-1], *pieces[: -size - 1 : -1]), size)
 
     def last_text_and_tokens(self, size: int) -> str:
-        """Return the same with the tokens that are held after it, which may prove to be text."""
+        """Return the same, including held tokens after it, which may turn out to be text."""
         held = _tail((part.raw for part in reversed(self._tokens)), size)
         return self.last_text(size - len(held)) + held
 
     def in_block_quote(self, following: str = "") -> bool:
-        """Whether the current line begins as Markdown's block quote; `following` is text that was not added yet.
+        """Whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
 
         A call or a tag begins a line here. O(n) for all calls together: text is searched once.
         """
@@ -298,7 +298,7 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a token that begins no call: it is removed unless the text around it is about it."""
+        """Add a token that begins no call: it is removed unless the surrounding text is about it."""
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:
@@ -337,7 +337,7 @@ class Emitter:
             self._hold_space(part.raw)
 
     def _count_text_tokens(self, tokens: list[Part], following: str, *, before_call: bool) -> int:
-        """Return how many of the held tokens, from the first on, are text. Headers of turns are not, beside a call."""
+        """Return how many of the held tokens, from the first on, are text. Next to a call, headers of turns are not."""
         headers = [part.kind == "turn" for part in tokens]
         if any(headers) and (before_call or self._preceded_by == "call"):
             return 0
@@ -351,7 +351,7 @@ class Emitter:
         return kept
 
     def add_discarded(self, raw: str, why: DiscardWhy) -> None:
-        """Add what is neither text nor a call."""
+        """Add something that is neither text nor a call."""
         self.add_parts([Part(why, raw)], definite=not self._group)
 
     def reclassify_as_reasoning(self, raw: str) -> None:
@@ -415,7 +415,7 @@ class Emitter:
 
     @property
     def token_before_group(self) -> str:
-        """The token, of a prompt or undeclared, with which the group began; empty if there is none."""
+        """The token with which the group began, undeclared or from a prompt; empty if there is none."""
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:
@@ -423,7 +423,7 @@ class Emitter:
         add_fix((part for part, _ in reversed(self._group)), fix)
 
     def accept_group(self) -> None:
-        """Emit the group, as text if it holds no call."""
+        """Emit the group; as text if it contains no call."""
         self._resolve_tokens("")
         if not self._group_has_call:
             self.reject_group()
@@ -504,7 +504,7 @@ class Emitter:
 
 
 def _tail(pieces: Iterable[str], size: int) -> str:
-    """Return up to `size` of the last characters of a text whose pieces come from its end on."""
+    """Return up to `size` last characters of a text, whose pieces are given from the end."""
     last: list[str] = []
     for piece in pieces:
         if size <= 0:
@@ -515,12 +515,12 @@ def _tail(pieces: Iterable[str], size: int) -> str:
 
 
 def begins_block_quote(line: str) -> bool:
-    """Whether a line, of which `LINE_START` characters are enough, is one of Markdown's block quote."""
+    """Whether a line begins as a Markdown block quote; its first `LINE_START` characters are enough."""
     return _BLOCK_QUOTE.match(line) is not None
 
 
 def line_start(before: str, text: str) -> str:
-    """Return the beginning of the line that `text` ends in; `before` is the beginning of the one that it begins in."""
+    """Return the beginning of the last line of `text`; `before` is the beginning of the line that it continues."""
     at = text.rfind("\n") + 1
     if at:
         return text[at : at + LINE_START]

@@ -99,7 +99,7 @@ class MarkupEscaper:
         return text
 
     def may_be_in_json(self, json_text: str) -> bool:
-        """Whether strings inside `json_text`, JSON, may contain markup: a cheap check of all of them at once."""
+        """Whether strings in the JSON `json_text` may contain markup: a cheap check of all of them at once."""
         return any(kind.may_be_in_json(json_text) for kind in self._kinds)
 
 
@@ -122,7 +122,7 @@ class _MarkupPatterns:
 
     @cached_property
     def _gate(self) -> re.Pattern[str]:
-        """Where a token may begin, by two characters: most texts hold none, and need no pattern of all tokens."""
+        """Where a token may begin, by two characters: most texts contain none, and need no search for all tokens."""
         seconds: dict[str, set[str]] = {}
         for first, *rest in map(_SYMBOL.findall, self.texts):
             second = _atom(rest[0], ()) if rest and first not in _HOLES else ""
@@ -204,7 +204,7 @@ class _MarkupPatterns:
 
 
 class _FencePatterns(_MarkupPatterns):
-    """The labels of code fences as patterns, as `_MarkupPatterns` has those of others."""
+    """The labels of code fences as patterns, like `_MarkupPatterns` for other labels."""
 
     def __init__(self, labels: Collection[str]) -> None:
         super().__init__(labels, _LINE)
@@ -241,7 +241,7 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
 def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
     """Build the pattern of a fence up to its last two characters, followed by `backslash`, where one has such a label.
 
-    Tildes open a fence, but close none that backticks opened.
+    Tildes open a fence, but do not close one that backticks opened.
     """
     rests = sorted(label.removeprefix(FENCE) for label in labels)
     branches: list[str] = []

@@ -1,4 +1,4 @@
-"""The events that a parser yields as text comes in.
+"""The events that a parser yields while text arrives.
 
 `Text`, `Reasoning`, `Discarded`, `CallEnd` and `Malformed` tile the input: their spans, sorted, cover every character
 once. `CallStart` and `CallArgs` are provisional and lie inside the span of the `CallEnd` or `Malformed` that ends the
@@ -32,7 +32,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class WasReasoning:
-    """A closing tag without an opening one: each `Text` inside `span` was reasoning, but for leading white space."""
+    """A closing tag without an opening one: each `Text` inside `span` was reasoning, except for leading white space."""
 
     span: Span
 
@@ -79,7 +79,7 @@ Event: TypeAlias = Text | Reasoning | WasReasoning | CallStart | CallArgs | Call
 
 
 def join(events: Iterable[Event]) -> list[Event]:
-    """Merge adjacent fragments of the same kind, so that the events of an input are equal however it was chunked."""
+    """Merge adjacent fragments of the same kind, so that the events do not depend on how the input was chunked."""
     joined: list[Event] = []
     for event in events:
         merged = _merged(joined[-1], event) if joined else None

@@ -1,4 +1,4 @@
-"""What a reader of a dialect makes of the text that it takes: parts of a block of calls, or segments of messages.
+"""What a dialect's reader makes of the text it reads: parts of a block of calls, or segments of messages.
 
 A candidate's text becomes parts that tile it. A format whose messages have headers is split into segments instead.
 """
@@ -36,7 +36,7 @@ NEED_MORE: Final = NeedMore.NEED_MORE
 
 @dataclass(slots=True)
 class Part:
-    """A piece of the model's text and what it is; ids, indexes and spans are assigned when it is emitted."""
+    """A piece of the model's text and its meaning; ids, indexes and spans are assigned when it is emitted."""
 
     kind: PartKind
     raw: str
@@ -74,7 +74,7 @@ class EarlyArguments(NamedTuple):
 
 
 class TriedStrategy(NamedTuple):
-    """One strategy tried on a candidate's text, from its beginning; the engine knows the offset."""
+    """A strategy that was tried on a candidate's text, from its beginning; the engine knows the offset."""
 
     strategy: str
     outcome: Literal["call", "malformed", "text"]
@@ -88,7 +88,7 @@ EarlyOutput: TypeAlias = "Part | EarlyCallStart | EarlyArguments"
 
 
 class CandidateBase:
-    """The attributes that every `Candidate` has from its beginning."""
+    """The attributes that every `Candidate` has from the start."""
 
     def __init__(self, *, definite: bool, head: str = "") -> None:
         self.definite = definite
@@ -101,11 +101,11 @@ class CandidateBase:
 
     @property
     def comments_follow(self) -> bool:
-        """Whether a comment of Python may follow on the same line."""
+        """Whether a Python comment may follow on the same line."""
         return False
 
     def _emit_early(self, parts: Sequence[Part]) -> None:
-        """Emit parts before the end: nothing revokes them."""
+        """Emit parts before the end; nothing can revoke them."""
         self.early += parts
         self._emitted += parts
 
@@ -134,7 +134,7 @@ class Candidate(Protocol):
         ...
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide, now that the text has ended."""
+        """Decide, since the text has ended."""
         ...
 
 
@@ -181,7 +181,7 @@ class MessageEnd(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """Text outside any message."""
+    """Text outside of messages."""
 
     kind: Literal["space", "markup", "debris", "words"]
     raw: str

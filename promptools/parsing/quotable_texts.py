@@ -1,6 +1,6 @@
 """Find out whether a call in a reply is quoted from the conversation.
 
-A page that shows a call, a log, a question about a call: a model that answers about them quotes them. The comparison
+A page that shows a call, a log, a question about a call: a model that talks about these quotes the call. The comparison
 ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. A text is also searched
 with its escapes decoded, since a tool's result is often JSON or HTML with the call inside one of its strings.
 """
@@ -24,7 +24,7 @@ _JSON_LEVELS = 2
 
 
 class QuotableTexts:
-    """The texts that a reply may quote; they are not read before the first search.
+    """The texts that a reply may quote; they are read only at the first search.
 
     A search is O(n) in the characters of the texts. At most `MAX_SEARCHES` are made for calls, and as many for
     beginnings of calls.
@@ -52,7 +52,7 @@ class QuotableTexts:
         return known
 
     def may_contain_prefix(self, prefix: str) -> bool:
-        """Whether a call that begins like this may be in one of the texts."""
+        """Whether a call that begins with this text may be in one of the texts."""
         if not self._prefix_searches_left or len(self._known) == MAX_SEARCHES:
             return True
         self._prefix_searches_left -= 1
@@ -70,7 +70,7 @@ class QuotableTexts:
 
 
 def _normalize(text: str) -> str:
-    """Remove what may differ between a text and a quotation of it."""
+    """Remove what may differ between a text and its quotation."""
     return "".join((_QUOTE.sub("", text) if ">" in text else text).split())
 
 

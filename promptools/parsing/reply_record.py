@@ -1,4 +1,4 @@
-"""What has been emitted of a reply: its events, and the `Reply` that they amount to.
+"""The emitted part of a reply: its events, and the resulting `Reply`.
 
 Everything here is final. `Emitter` decides what is emitted, and in which order; each character of the input is recorded
 once, so that the spans tile it, and `offset` is where the next one begins.
@@ -30,7 +30,7 @@ Zone = Literal["text", "reasoning"]
 
 
 class ReplyRecord:
-    """The events and the reply. `new_id` makes the ids of calls, None: they are digests of the text up to the call."""
+    """The events and the reply. `new_id` makes the ids of calls; None: they are digests of the text up to the call."""
 
     def __init__(self, new_id: NewId | None) -> None:
         self._new_id = new_id
@@ -91,7 +91,7 @@ class ReplyRecord:
             self.add_discarded(raw, why, self.advance(raw))
 
     def add_discarded(self, raw: str, why: DiscardWhy, span: Span) -> None:
-        """Record what is neither text nor a call; adjacent pieces of one kind are one piece of the reply."""
+        """Record something that is neither text nor a call; adjacent pieces of one kind become one piece."""
         event = Discarded(raw, why, span)
         if self.emits_events:
             self._events.append(event)
@@ -129,7 +129,7 @@ class ReplyRecord:
             self._events.append(CallArgs(self.call_count, early.text, self._early_call.span))
 
     def add_call(self, raw: str, call: Call) -> bool:
-        """Record a call; a repetition of an earlier one is discarded, unless it was started. Return whether it is."""
+        """Record a call; a repetition of an earlier one is discarded unless it was started. Return whether it is."""
         repeats = self._is_repeat(call)  # also for a call that was started early, which counts for later ones
         if repeats and self._early_call is None:
             self.discard(raw, "repeat")
@@ -148,7 +148,7 @@ class ReplyRecord:
         return True
 
     def add_malformed(self, raw: str, malformed: Malformed) -> None:
-        """Record a call that was meant and cannot be returned."""
+        """Record a call that was meant but cannot be returned."""
         span = self.advance(raw)
         call = malformed.call
         live, self._early_call = self._early_call, None
@@ -165,7 +165,7 @@ class ReplyRecord:
         self._early_length = 0
 
     def _is_repeat(self, call: Call) -> bool:
-        """Return whether this repeats an earlier call in another dialect; twice in one dialect is intended."""
+        """Return whether this repeats an earlier call in another dialect; in the same dialect it is intended."""
         self._dialects.add(call.dialect)
         if len(self._dialects) < 2:
             return False
@@ -202,7 +202,7 @@ class ReplyRecord:
             self._tries.append(attempt)
 
     def retract_tries(self, start: int, end: int) -> None:
-        """Correct the trace: the tries in `start:end`, the last ones, are text after all. O(those tries)."""
+        """Correct the trace: the tries in `start:end`, the last ones, were text after all. O(those tries)."""
         for index in reversed(range(len(self._tries))):
             attempt = self._tries[index]
             if attempt.span.start < start:
@@ -211,13 +211,13 @@ class ReplyRecord:
                 self._tries[index] = replace(attempt, outcome="text", why="text follows it: it is talked about")
 
     def add_refusal(self, attempt: ParseAttempt) -> None:
-        """Record a head that began no call, once."""
+        """Record a head that did not begin a call, only once."""
         if len(self._refusals) < MAX_TRIES:
             self._refusals[attempt.strategy, attempt.span.start] = attempt
 
     @property
     def refusals(self) -> list[ParseAttempt]:
-        """The heads that began no call, except those that a later attempt accepted."""
+        """The heads that did not begin a call, except those that a later attempt accepted."""
         tried = {(attempt.strategy, attempt.span.start) for attempt in self._tries}
         return [refusal for key, refusal in self._refusals.items() if key not in tried]
 

@@ -1,12 +1,12 @@
 r"""Find the next marker in text that arrives in chunks, and how much of the end of the text to hold back.
 
-There are hundreds of markers, most of the text is prose, and `re` has no efficient search for many literals. So a
-search has two steps. A *gate*, one regular expression over the first sixteen characters of every marker, runs over
-prose at C speed. Where it matches, the full patterns of the markers that begin with these characters are tried, once.
-Which those are is remembered by the characters.
+There are hundreds of markers, most text is prose, and `re` has no efficient search for many literals. So a search has
+two steps. A *gate*, one regular expression over the first sixteen characters of every marker, runs over prose at C
+speed. Where it matches, the full patterns of the markers that begin with these characters are tried, once; a cache maps
+the characters to these markers.
 
 Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
-by themselves: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
+separately: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
 beginning of a line (`LineStartMarkers`). Of two matches the leftmost wins, of two at one offset the earlier in the
 list.
 
@@ -43,7 +43,7 @@ def alternatives(literals: Iterable[str]) -> str:
 
 
 def rare_character(literal: str) -> str:
-    """Return the first character of a literal that is rare in prose, empty if there is none."""
+    """Return the first character of a literal that is rare in prose; empty if there is none."""
     return next((char for char in literal if not char.isalnum() and not char.isspace()), "")
 
 
@@ -68,7 +68,7 @@ def prefix_tree(words: Set[str]) -> str:
 
 
 class LiteralSet:
-    """A set of literals, to test whether a text contains any: their rare characters are searched for first."""
+    """A set of literals, to test whether a text contains any of them: their rare characters are searched for first."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = frozenset(literals)
@@ -138,10 +138,10 @@ OFTEN = 500
 
 
 class FirstMarker:
-    """Of several markers, the first that matches at an offset.
+    """Finds the first of several markers that matches at an offset.
 
-    A pattern of dozens of markers takes a tenth of a second to compile, and their order is another one for each dialect
-    that a request expects. So they are at first matched one after the other, each by a pattern that all scanners share.
+    A pattern of dozens of markers takes a tenth of a second to compile, and their order is different for each dialect
+    that a request expects. So they are first matched one after the other, with patterns that all scanners share.
     """
 
     def __init__(self, markers: tuple[Marker, ...]) -> None:
@@ -164,7 +164,7 @@ class FirstMarker:
 
 @lru_cache(maxsize=1024)
 def first_marker(markers: tuple[Marker, ...]) -> FirstMarker:
-    """Return what finds the first of `markers`, the same for all that have them in this order."""
+    """Return the object that finds the first of `markers`; it is the same for all that have them in this order."""
     return FirstMarker(markers)
 
 
@@ -179,7 +179,7 @@ def later_matches(markers: Iterable[Marker], group: str, text: str, at: int) -> 
 
 
 def lookahead_text(text: str, at: int) -> str:
-    """Return the text that a marker may look at from an offset where none begins: nor does one before the same text.
+    """Return the text that markers may examine at an offset where none begins: none begins at equal text either.
 
     A model caught in a loop repeats itself. Empty near the end of the text, where a pattern may match the end.
     """
@@ -227,9 +227,9 @@ class RareLiteralMarker(NamedTuple):
 
 
 class LetterMarkers:
-    """Markers that begin with letters, searched for by themselves, since letters would stop a gate too often.
+    """Markers that begin with letters, searched for separately, since letters would stop a gate too often.
 
-    Of two at one offset the earlier in the list wins.
+    If two match at one offset, the earlier in the list wins.
     """
 
     def __init__(self, markers: Sequence[Marker]) -> None:
@@ -307,11 +307,11 @@ class LineGate(Protocol):
     """Finds the lines that may begin with a marker, at little cost."""
 
     def search(self, text: str, at: int, stop: int) -> int:
-        """Return the offset of the first line break in `text[at:stop]` after which one may; -1: none."""
+        """Return the offset of the first line break in `text[at:stop]` after which a marker may begin; else -1."""
         ...
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Whether the last line, after the line break at `text[line]`, may become one that does."""
+        """Whether the last line, after the line break at `text[line]`, may become one that begins with a marker."""
         ...
 
 
@@ -357,12 +357,12 @@ class LineStartMarkers:
             at += 1
 
     def _last_line(self, text: str, at: int) -> int:
-        """Return the offset of the last line break if the line after it is unfinished; -1: it is not."""
+        """Return the offset of the last line break if the line after it is unfinished; else -1."""
         begin = text.rfind("\n", max(at, len(text) - self._GATE_LENGTH))
         return begin if begin >= 0 and self._gate.ends_unfinished(text, begin) else -1
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Return what `search` does: its only word is the line break."""
+        """Return the result of `search`, since its only word is the line break."""
         del literal
         return self.search(text, at, len(text) if stop is None else stop)
 
@@ -382,7 +382,7 @@ MAX_CACHED_WINDOWS = 1024
 
 
 class MarkerScanner:
-    """Search a text for markers; of two that match at one offset the earlier in the list wins."""
+    """Searches a text for markers; if two match at one offset, the earlier in the list wins."""
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
         self._markers = tuple(markers)
@@ -424,7 +424,7 @@ class MarkerScanner:
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:
-        """Return searches whose nearest match is that of `search`; of two at one offset the earlier search wins."""
+        """Return searches whose nearest match is that of `search`; at one offset the earlier search wins."""
         return [
             self._search,
             *(partial(marker.search_literal, word) for marker in self._rare for word in marker.search_literals),
@@ -447,12 +447,12 @@ class MarkerScanner:
         return None
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the match that begins at `at`, markers in `rare` aside."""
+        """Return the match that begins at `at`, ignoring the markers in `rare`."""
         here = self._possible_at(text, at)
         return here.match(text, at) if here is not None else None
 
     def _possible_at(self, text: str, at: int) -> FirstMarker | None:
-        """Return the markers that may begin at `at`, by the characters there; None if none may."""
+        """Return the markers that may begin at `at`, judging by the characters there; None if none may."""
         window = text[at : at + WINDOW_LENGTH]
         try:
             return self._windows[window]
@@ -466,7 +466,7 @@ class MarkerScanner:
             return here
 
     def _possible_after(self, prefix: str) -> FirstMarker:
-        """Return the markers that may begin with `prefix`, few of many."""
+        """Return the markers that may begin with `prefix`: few of many."""
         here = self._by_prefix.get(prefix)
         if here is None:
             markers: list[Marker] = []
@@ -501,7 +501,7 @@ class MarkerScanner:
                     yield match
 
     def hold_from(self, text: str, at: int) -> int:
-        """Return the first index from which `text` may be the beginning of a marker, `len(text)` if there is none."""
+        """Return the first index from which `text` may be the beginning of a marker; `len(text)` if there is none."""
         unfinished = self._unfinished
         for match in unfinished.start.finditer(text, max(at, len(text) - unfinished.longest)):
             if text[match.start() :] in unfinished.prefixes:
@@ -510,7 +510,7 @@ class MarkerScanner:
 
 
 class _UnfinishedMarkers:
-    """What may become a marker, at the end of a text: made when a text first ends, for a scanner and its copies."""
+    """What may become a marker at the end of a text; made when a text first ends, and shared by copies."""
 
     def __init__(self, literals: Sequence[str], rare: Sequence[RareMarkers]) -> None:
         self._literals = literals
@@ -532,13 +532,13 @@ class _UnfinishedMarkers:
 
 
 def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
-    """Compile the pattern of what a text must contain for one of these to match."""
+    """Compile the pattern of text that occurs wherever one of the markers can match."""
     return lazy_pattern(alternatives(word for marker in rare for word in marker.search_literals))
 
 
 @lru_cache(maxsize=256)
 def _first_character_pattern(prefixes: frozenset[str]) -> re.Pattern[str]:
-    """Compile the pattern of a first character of `prefixes` that its second one or the end of the text follows."""
+    """Compile the pattern of a first character of `prefixes`, then its second character or the end of the text."""
     seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
     for text in prefixes:
         seconds[text[0]].update(text[1:2])
@@ -572,8 +572,8 @@ def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
 class ForwardSearch:
     """Searches one text from front to back, and remembers the next match of each source.
 
-    For text with many matches that turn out to begin nothing: all searches together are O(n), where each by itself
-    might search the whole rest of the text for the next occurrence of something rare.
+    For text with many matches that begin nothing: all searches together are O(n), whereas each by itself might search
+    the whole rest of the text for the next occurrence of something rare.
     """
 
     def __init__(self, scanner: MarkerScanner, text: str) -> None:
@@ -584,7 +584,7 @@ class ForwardSearch:
         self._at = 0
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Return what `MarkerScanner.search` does."""
+        """Return the result of `MarkerScanner.search`."""
         assert text is self.text
         if not self._next_matches or at < self._at:
             self._next_matches = [source(self.text, at) for source in self._sources]

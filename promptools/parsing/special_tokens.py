@@ -1,4 +1,4 @@
-"""Special tokens that are meant for the server, such as those that end a turn, and whether the text quotes one."""
+"""Special tokens for the server, such as those that end a turn, and whether a text quotes one."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
 
 
 def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, before_text: Set[str]) -> int:
-    """Return how many of the held tokens, and of the white space after them, are text, from the first.
+    """Return how many of the held tokens, with the white space after them, are text, from the first on.
 
-    `before` and `following`: the text around them; `following` is empty at the end. `before_text`: tokens that a
-    program or a name follows.
+    `before` and `following`: the text around them; `following` is empty at the end. `before_text`: tokens that come
+    before a program or a name.
     """
     last = len(tokens)
     if not following:
@@ -73,7 +73,7 @@ def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, bef
 
 
 def is_only_tokens(text: str) -> bool:
-    """Whether `text` is nothing but special tokens and white space."""
+    """Whether `text` consists of special tokens and white space."""
     return _TOKENS.fullmatch(text) is not None
 
 
@@ -88,5 +88,5 @@ def _sentence_continues(gap: str, first: str) -> bool:
 
 
 def _is_html_closer(token: str, before: str) -> bool:
-    """Whether what looks like an end token is the closing tag of an HTML element."""
+    """Whether a seeming end token is the closing tag of an HTML element."""
     return token == "</s>" and before.rfind("<s>") > before.rfind("</s>")
