@@ -17,7 +17,7 @@ This is not XML: nothing is escaped, so a value may hold any tag, even those of 
 A file may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag the end is
 kept as `_possible_end`, and applied when the next call begins or the text ends.
 
-There are two states: between values (`_between`) and in one (`_in_value`). Instead of elements the body may be a
+There are two states: between values (`_in_call`) and in one (`_in_value`). Instead of elements the body may be a
 JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
 """
 
@@ -80,7 +80,7 @@ class ElementReader(SingleCallReader):
             self._record_fix("the brackets of its first tag were lost")
         self._options = options
         self._tag = tag
-        self._tag_state = self._between
+        self._tag_state = self._in_call
         self._arguments = ElementArguments(self._call, root)
         self._values = self._arguments.texts
         self._in_args = False
@@ -131,13 +131,13 @@ class ElementReader(SingleCallReader):
     def _may_supply_closer(self, finish_reason: str | None) -> bool:
         """Return whether the closing tag may be supplied: the model was done, and nothing but that tag was begun."""
         begun = "".join(self._text_pieces).strip()
-        whole = self._tag_state == self._between and (not begun or begun.startswith("</"))
+        whole = self._tag_state == self._in_call and (not begun or begun.startswith("</"))
         return whole and bool(self._values) and self._call.may_lack_only_its_closer(finish_reason)
 
     @property
     def _is_empty(self) -> bool:
         """Whether no argument has begun."""
-        return not self._values and self._tag_state == self._between
+        return not self._values and self._tag_state == self._in_call
 
     def _open_call(self) -> bool:
         """Consume the opening tag; return whether the call continues after it."""
@@ -162,7 +162,7 @@ class ElementReader(SingleCallReader):
 
     # --- what a tag means ----------------------------------------------------------------------------------------
 
-    def _between(self, tag: Tag) -> NeedMore | None:
+    def _in_call(self, tag: Tag) -> NeedMore | None:
         name = tag.name or ""
         if name == ARGS_TAG and self._on_args_tag(tag):
             return None

@@ -8,7 +8,7 @@
 Nothing in a value is escaped, so a value may hold any of these tags. Of the calls of a server under load 5 to 17 % have
 tags that are missing, doubled or of another kind (GLM 4.5).
 
-One method per state takes each tag: `_in_name`, `_between` (two arguments), `_in_key`, `_after_key` (after a key),
+One method per state takes each tag: `_in_name`, `_in_call` (between arguments), `_in_key`, `_after_key` (after a key),
 `_in_type` and `_in_value`. Outside of values a wrong tag is repaired and recorded as a fix, or makes the call
 malformed. Inside a value these rules hold:
 
@@ -237,7 +237,7 @@ class PairReader(SingleCallReader):
         """Decide at the end of the text."""
         ending = self._possible_end if self._tag_state == self._in_value else None
         done = finish_reason in COMPLETE_FINISH_REASONS
-        whole = self._tag_state == self._between and not self._text_between()
+        whole = self._tag_state == self._in_call and not self._text_between()
         if whole and self._call.may_lack_only_its_closer(finish_reason):
             self._finish(self._index, self._index, self._missing_closer_fix())
         elif ending is not None and finish_reason != "length" and (ending.sure or done):
@@ -252,7 +252,7 @@ class PairReader(SingleCallReader):
         closer = self._tags.call.closer
         sure = len(tag.raw) > 2 and self._tags.only_beginning(tag.raw) == closer
         cut = sure and self._finish_reason != "length"
-        if cut and (self._tag_state == self._between or (self._tag_state == self._in_name and self._set_name())):
+        if cut and (self._tag_state == self._in_call or (self._tag_state == self._in_name and self._set_name())):
             self._finish(self._index, self._index + 1, Fix("closer", f"only {tag.raw!r} of {closer!r}"))
         elif not self._decided:
             super()._on_cut(tag)
@@ -265,8 +265,8 @@ class PairReader(SingleCallReader):
             return None
         if not self._set_name():
             return None
-        self._tag_state = self._between
-        return self._between(tag)
+        self._tag_state = self._in_call
+        return self._in_call(tag)
 
     def _set_name(self) -> bool:
         text = self._take_text()
@@ -288,7 +288,7 @@ class PairReader(SingleCallReader):
         self._record_fix("the first key had no opener")
         self._tag_state = self._after_key
 
-    def _between(self, tag: Tag) -> NeedMore | None:
+    def _in_call(self, tag: Tag) -> NeedMore | None:
         kind = tag.role
         if kind == "call":
             ahead = self._key_after()
@@ -367,14 +367,14 @@ class PairReader(SingleCallReader):
             return False
         self._record_fix(f"the value of {key!r} was in the tag of its key")
         self._add_argument(key, value)
-        self._tag_state = self._between
+        self._tag_state = self._in_call
         return True
 
     def _drop_key(self, tag: Tag) -> NeedMore | None:
         """Drop a key that has no value."""
         self._record_fix("a key had no value")
-        self._tag_state = self._between
-        return self._between(tag)
+        self._tag_state = self._in_call
+        return self._in_call(tag)
 
     def _after_key(self, tag: Tag) -> NeedMore | None:
         between = "".join(self._text_pieces)

@@ -237,7 +237,7 @@ class SingleCallReader(TagReader):
         self._possible_end: ValueEnd | None = None
 
     @abstractmethod
-    def _between(self, tag: Tag) -> NeedMore | None: ...
+    def _in_call(self, tag: Tag) -> NeedMore | None: ...
     @abstractmethod
     def _add_argument(self, key: str, text: str) -> None: ...
 
@@ -291,7 +291,7 @@ class SingleCallReader(TagReader):
         self._add_argument(self._key, text if size is None else text[:size])
         self._open_values = self._open_calls = 0
         self._possible_end = None
-        self._tag_state = self._between
+        self._tag_state = self._in_call
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
