@@ -8,7 +8,8 @@ object, the comma on a separate line. It differs only where that library loses p
   bracket is never part of a comment;
 - a list of types keeps the items of its array and the properties of its object, where it writes the bare type name;
   properties without a type are an object's, and `null` alone is `null`, where it writes `any` for both;
-- every line of a description, a title or a default is a comment, where it comments the first alone;
+- every line of a description, a title or an example is a comment, where it comments the first alone. A default is
+  written as the library writes it, line breaks and all: gpt-oss' own `apply_patch` has one of two lines;
 - a key that is not an identifier is quoted, and so is a quote inside an enumeration.
 
 any`, as the format's own document does, where the library writes `(_: {` and `})` around nothing:
@@ -255,8 +256,8 @@ def _default(node: Schema, *, bare: bool = True) -> str:
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not _has_enum(node):
-        return _quoted(value)
-    return _one_line(value) if bare else json.dumps(value, ensure_ascii=False)
+        return f'"{value}"'
+    return value if bare else json.dumps(value, ensure_ascii=False)
 
 
 def _quoted(text: str) -> str:

@@ -30,7 +30,8 @@ words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
 keys = st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$]{0,6}", fullmatch=True)
 members = st.lists(st.text("abc-é ", max_size=4), min_size=1, max_size=3)
 about = {"description": lines, "title": lines, "examples": st.lists(lines, max_size=2)}
-scalars = st.none() | st.booleans() | st.integers(-3, 3) | lines
+several_lines = st.lists(lines, max_size=3).map("\n".join)
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | several_lines
 
 
 def said_of(strategy, **more):
@@ -73,7 +74,8 @@ def _choice(schema):
 
 
 def choices(inner):
-    return said_of(st.lists(inner, min_size=1, max_size=3).map(lambda variants: {"oneOf": variants}), default=lines)
+    variants = st.lists(inner, min_size=1, max_size=3)
+    return said_of(variants.map(lambda given: {"oneOf": given}), default=several_lines)
 
 
 schemas = objects(
