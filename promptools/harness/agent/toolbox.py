@@ -10,7 +10,7 @@ import inspect
 import json
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -225,9 +225,14 @@ class Toolbox:
         decided = self._approve(call)
         if not inspect.isawaitable(decided):
             return self._run_decided(tool, call, decided)
+        context = copy_context()  # with the run, which is no longer bound once the answer is there
 
         async def run() -> Any:
-            value = self._run_decided(tool, call, await decided)
+            import anyio.to_thread
+
+            decision = await decided
+            # in a thread, as without a question: a tool that is not async would hold up all that the event loop does
+            value = await anyio.to_thread.run_sync(lambda: context.run(self._run_decided, tool, call, decision))
             return await value if inspect.isawaitable(value) else value
 
         return run()

@@ -480,6 +480,25 @@ def test_in_an_async_run_the_function_may_be_async(server):
     assert [result.is_error for result in asyncio.run(go()).results] == [True, False]
 
 
+def test_a_call_that_an_async_function_allows_runs_in_a_thread_and_knows_the_run(server):
+    """The tool waits for something that only the event loop can do."""
+    awaited = threading.Event()
+
+    def wait(run: RunContext, path: str) -> str:
+        """Wait."""
+        return f"{run.state} {awaited.wait(20)}"
+
+    async def approve(call):
+        asyncio.get_running_loop().call_later(0, awaited.set)
+
+    async def go():
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
+            return await Agent(client, [wait], model="m", approve=approve).arun("Do it.", state="known")
+
+    server.play(calls(call("wait", path="a")), "Done.")
+    assert [result.content for result in asyncio.run(go()).results] == ["known True"]
+
+
 # --- clients ---------------------------------------------------------------------------------------------------------
 
 
