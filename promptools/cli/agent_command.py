@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
+from promptools.cli.agent_setup import agent_toolsets, build_agent, instructions, is_asked, workspace
 from promptools.cli.benchmark_run import json_object
 from promptools.cli.command_client import connect, default_model, print_destination
 from promptools.cli.shared_arguments import (
@@ -23,11 +24,10 @@ from promptools.cli.shared_arguments import (
     add_sandbox,
     at_least,
     open_sandbox,
-    read_text,
     seconds,
 )
 from promptools.cli.terminal_output import print_json, print_progress, print_styled
-from promptools.errors import UsageError, suggest
+from promptools.errors import UsageError
 from promptools.harness.agent import (
     Agent,
     CallEvent,
@@ -35,19 +35,14 @@ from promptools.harness.agent import (
     ReasoningEvent,
     ResultEvent,
     RetryEvent,
-    RunLimits,
     StepEvent,
     TextEvent,
     Transcript,
     trajectory,
 )
 from promptools.harness.agent.harness_errors import TerminatingError
-from promptools.harness.agent.policies import find_policy
 from promptools.harness.sandbox.folder_walk import walk
 from promptools.harness.toolsets import AgentTool, Toolset
-from promptools.harness.toolsets.in_distribution import gpt_oss_tools
-from promptools.parsing.escape import markup_escaper
-from promptools.profiles import all_control_tokens
 from promptools.wire.chat_encoder import add_usage
 
 if TYPE_CHECKING:
@@ -350,6 +345,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--resume", metavar="FILE", help="continue the last run of this tape, and keep recording")
     add_json(parser)
     how.add_argument(
+        "--acp",
+        action="store_true",
+        help="be the agent of an editor, which speaks the Agent Client Protocol on stdin and stdout; --tape is then a"
+        " folder, in which sessions are kept",
+    )
+    how.add_argument(
         "--events", action="store_true", help="print each event as a line of JSON, and at last what --json prints"
     )
     how.add_argument(
@@ -359,31 +360,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent, and print what it changed."""
+    if arguments.acp:
+        from promptools.cli.agent_acp import serve
+
+        return serve(arguments)
     if not arguments.task and not arguments.resume:
         raise UsageError("there is no task: say what to do, or --resume a tape")
-    root = Path(arguments.repo).resolve()
-    if root == Path.home():
-        raise UsageError(
-            f"--repo is your home folder {str(root)!r}, which the model could read; name a project's folder"
-        )
-    instructions = _instructions(arguments, root)
+    root = workspace(arguments.repo)
+    told = instructions(arguments, root)
     sandbox = open_sandbox(arguments, root)
     try:
         client = connect(arguments)
         print_destination(arguments, client)
         with client, _view(arguments) as view, _mcp_tools(arguments) as others:
             model = arguments.model or default_model(client)
-            own = [gpt_oss_tools(root, sandbox, python=arguments.python), *_browser(arguments, others)]
-            tools = _tools(arguments, [*own, *others], view.ask)
-            agent = Agent(
-                client,
-                tools,
-                model=model,
-                discovered=arguments.discovered,
-                instructions=instructions,
-                **_request(arguments),
-                **_policy(arguments),
-            )
+            tools = _tools(arguments, agent_toolsets(arguments, root, sandbox, others), view.ask)
+            agent = build_agent(arguments, client, tools, model=model, instructions=told)
             _print_not_offered(agent.toolbox.not_offered)
             snapshot = FolderSnapshot(root)
             try:
@@ -408,45 +400,6 @@ def _is_for_scripts(arguments: argparse.Namespace) -> bool:
 def _view(arguments: argparse.Namespace) -> AgentView:
     """Return the view: it shows nothing with --json or --events, and only the model's text with --quiet."""
     return AgentView(shown="nothing" if _is_for_scripts(arguments) else "text" if arguments.quiet else "all")
-
-
-MAX_INSTRUCTIONS = 64 * 1024
-"""Bytes of AGENTS.md that are read."""
-
-
-def _instructions(arguments: argparse.Namespace, root: Path) -> str:
-    """Return the instructions from --system, and from AGENTS.md in the folder."""
-    texts = [read_text(arguments.system)] if arguments.system else []
-    file = root / "AGENTS.md"
-    if not arguments.no_agents_file and file.is_file() and not file.is_symlink():
-        text = file.read_bytes()[:MAX_INSTRUCTIONS].decode("utf-8", "replace")
-        texts.append(markup_escaper(all_control_tokens()).escape(text))  # whoever wrote the folder wrote it
-        print_progress("AGENTS.md of the folder is among the instructions (--no-agents-file leaves it out)")
-    return "\n\n".join(text.strip() for text in texts)
-
-
-def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
-    """Return gpt-oss' browser tools, which use the search of --search."""
-    if not arguments.search:
-        return []
-    from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url
-
-    if "://" in arguments.search:
-        return [browser_tools(search_by_url(arguments.search))]
-    offered = {entry.tool.name: entry for toolset in others for entry in toolset.tools}
-    if arguments.search not in offered:
-        raise UsageError(f"--search: no tool {arguments.search!r}; {suggest(arguments.search, offered)}")
-    return [browser_tools(search_by_tool(offered[arguments.search]))]
-
-
-def _request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of each request; keys that the SDK does not know are put into the body unchanged."""
-    given = {
-        "reasoning_effort": arguments.effort,
-        "temperature": arguments.temperature,
-        "max_tokens": arguments.max_tokens,
-    }
-    return {**arguments.request, **{key: value for key, value in given.items() if value is not None}}
 
 
 @contextlib.contextmanager
@@ -551,14 +504,9 @@ def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Call
     if arguments.yes:
         return toolsets
     return [
-        replace(each, tools=tuple(_asking(tool, ask) if _is_asked(tool) else tool for tool in each.tools))
+        replace(each, tools=tuple(_asking(tool, ask) if is_asked(tool.tool) else tool for tool in each.tools))
         for each in toolsets
     ]
-
-
-def _is_asked(tool: AgentTool) -> bool:
-    """Whether the user is asked first; not about patches, which stay in the folder and appear in the diff."""
-    return tool.tool.dangerous and tool.tool.name != "repo_browser.apply_patch"
 
 
 def _asking(tool: AgentTool, ask: Callable[[str], bool]) -> AgentTool:
@@ -570,10 +518,3 @@ def _asking(tool: AgentTool, ask: Callable[[str], bool]) -> AgentTool:
         return tool.run(**given)
 
     return AgentTool(tool.tool, run)
-
-
-def _policy(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {"steps": arguments.steps, "tokens": arguments.tokens, "seconds": arguments.seconds}
-    limits = RunLimits(**{name: value for name, value in given.items() if value is not None})
-    policy = find_policy(arguments.policy)
-    return {"policy": replace(policy, family=None) if arguments.any_family else policy, "limits": limits}

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 from configs import default_config
+from editors import Editor, blocks
+from editors import agent as agent_process
 
 from promptools.client import AsyncOpenAI, OpenAI
 from promptools.errors import UsageError
@@ -53,6 +55,7 @@ LINES = [
     ScriptedReply(CONTENT, f"{THOUGHT}{FINAL}It says x = 1.<|return|>"),
     ScriptedReply("Read it.", THOUGHT + called()),
     ScriptedReply("Read it.", f"{THOUGHT}{FINAL}{FENCED}<|return|>", setting=prompt_mode_phrase()),
+    ScriptedReply("Read the notes.", THOUGHT + called('{"path": "notes.txt"}', recipient="repo_browser.open_file")),
     ScriptedReply("Read it for ever.", THOUGHT + called('{"path": "loop.py"}')),
     ScriptedReply("Loop again", THOUGHT + called('{"path": "loop.py"}')),
 ]
@@ -125,6 +128,24 @@ def test_a_loop_ends_at_its_limit(client, policy):
         Agent(client, [read], policy=policy, limits=RunLimits(repeats=3)).run("Read it for ever.")
     assert caught.value.limit == "repeats"
     assert len(caught.value.transcript.results) == 3
+
+
+def test_an_editors_agent_by_the_agent_client_protocol(server, tmp_path):
+    (tmp_path / "notes.txt").write_text(CONTENT)
+    editor = Editor()
+
+    async def talk():
+        async with agent_process(server.base_url, editor, "--request", '{"temperature": 0}') as connection:
+            session = (await connection.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
+            return (await connection.prompt(session_id=session, prompt=blocks("Read the notes."))).stop_reason
+
+    assert asyncio.run(talk()) == "end_turn"
+    assert editor.asked == []
+    said = editor.said()
+    assert "".join(entry[1] for entry in said if entry[0] == "agent_message_chunk") == "It says x = 1."
+    assert "".join(entry[1] for entry in said if entry[0] == "agent_thought_chunk") == "Hm.Hm."
+    (call,) = [entry for entry in said if entry[0] == "tool_call"]
+    assert call[1:] == ('repo_browser.open_file {"path": "notes.txt"}', "read", "pending")
 
 
 # --- the tape --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """How commands run on this machine, in any sandbox: their environment, time, output and resources.
 
-`run_process` runs a command to its end, `StartedProcess` is one that exchanges data with the caller. `OutputBuffer`
-keeps their output within a budget, and `UsageWatch` watches what the system itself does not limit.
+`run_process` runs a command to its end, `StartedProcess` is one that exchanges data with the caller. `interruptible`
+lets another thread end the commands of this one. `OutputBuffer` keeps their output within a budget, and `UsageWatch`
+watches what the system itself does not limit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -157,6 +159,19 @@ class ProcessSettings:
         )
 
 
+_INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_interruption", default=None)
+
+
+@contextlib.contextmanager
+def interruptible(interruption: threading.Event) -> Generator[None]:
+    """End the commands that `run_process` runs inside the block, in threads with its context too, when it is set."""
+    token = _INTERRUPTION.set(interruption)
+    try:
+        yield
+    finally:
+        _INTERRUPTION.reset(token)
+
+
 def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout: float, output: int) -> CommandResult:
     """Run a command to its end and return how it ended; `timeout` is in seconds, `output` in bytes."""
     source = stdin.encode("utf-8", "replace") if isinstance(stdin, str) else stdin or b""
@@ -193,6 +208,7 @@ class _Run:
         self._process = process
         self._rest = memoryview(source)
         self._watch = settings.watch
+        self._interruption = _INTERRUPTION.get()
         self._watched = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._output = process.stdout
@@ -215,6 +231,8 @@ class _Run:
         return False, ""
 
     def _exceeded(self) -> str:
+        if self._interruption is not None and self._interruption.is_set():
+            return "it was interrupted"
         now = time.monotonic()
         if self._watch is None or now - self._watched < INTERVAL:
             return ""
