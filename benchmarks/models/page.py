@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import NormalDist, mean, median
 
-from benchmarks.models import agent
+from benchmarks.models import agent, folder_tasks
 from benchmarks.models.ask import MOST_TOKENS, Row
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.conversations import report
@@ -54,6 +54,7 @@ def _page() -> Iterator[str]:
             yield from _model(model, of_model, len(asked))
     yield from report.section(CONVERSATIONS.read(), words_now)
     yield from _agent()
+    yield from _folder_tasks()
     yield from _trials()
 
 
@@ -140,6 +141,30 @@ def _agent() -> Iterator[str]:
     )
 
 
+def _folder_tasks() -> Iterator[str]:
+    runs = folder_tasks.read()
+    if not runs:
+        return
+    yield FOLDER_TASKS.format(tasks=len(folder_tasks.TASKS), steps=folder_tasks.STEPS, tokens=folder_tasks.MOST_TOKENS)
+    pairs = sorted({(run.model, run.way) for run in runs})
+    rows_of = {pair: {run.task: run for run in runs if (run.model, run.way) == pair} for pair in pairs}
+    names = [task.name for task in folder_tasks.TASKS]
+    yield from table(
+        ("model", "way", "right", "steps", "calls", *names),
+        [
+            (
+                model,
+                way,
+                f"{sum(run.right for run in done.values())} of {len(done)}",
+                str(sum(run.steps for run in done.values())),
+                str(sum(run.calls for run in done.values())),
+                *(("right" if done[name].right else "-") if name in done else "not run" for name in names),
+            )
+            for (model, way), done in rows_of.items()
+        ],
+    )
+
+
 def _trials() -> Iterator[str]:
     if not TRIALS.exists():
         return
@@ -183,6 +208,15 @@ this page; [run the tests](../tasks/run-the-tests.md#real-models) says how.
   the row says how many.
 - **Held back**: the words of prompt mode were chosen by the other questions; {held} judge the choice."""
 
+FOLDER_TASKS = """
+## Tasks in a folder
+
+{tasks} small tasks (read, run, answer, fix) with gpt-oss' tools in a sandbox, at temperature 0, within {steps} replies
+of at most {tokens} tokens: [`promptools agent`](../tasks/run-an-agent.md#from-the-command-line) as it comes, and a
+plain loop around the `openai` client on the same llama.cpp, which ends with the first reply without calls, also where
+the text holds one that the server did not read. A task is right by a rule: the answer holds what only a call could
+tell, or the files are as they should be, and all others as they were.
+"""
 AGENT = """
 ## A small agent
 
