@@ -31,7 +31,6 @@ from promptools.parsing.scanner import (
     Marker,
     MarkerScanner,
     RareLiteralMarker,
-    RareMarkers,
     first_marker,
     markers_by_group,
 )
@@ -366,27 +365,19 @@ class ScanPlan:
     def _new_scanners(
         self, sentinels: tuple[str, ...], headers: list[Marker], stripped: list[RareLiteralMarker]
     ) -> Scanners:
-        signs, words = _split_word_markers(
-            [
-                marker
-                for group, (_, head) in self.heads.items()
-                if not head.at_line_start
-                for marker in _head_markers(group, head)
-            ]
-        )
-        rare: list[RareMarkers] = [*words, *stripped]
-        if self._lines is not None:
-            rare.insert(0, self._lines)
-        anywhere = [marker for marker in signs if not self.heads[marker.group][1].at_start]
+        every = [_head_marker(group, head) for group, (_, head) in self.heads.items() if not head.at_line_start]
+        anywhere = [marker for marker in every if not self.heads[marker.group][1].at_start]
         openers = tuple(closer for closer in self.closers if not closer.startswith("</"))
         ticks = Marker("ticks", ("`", "~~~"), "``*|~~~~*")
+        lines = [self._lines] if self._lines is not None else []
+
+        def scanner(heads: list[Marker], lone: tuple[str, ...]) -> MarkerScanner:
+            literals = _literal_markers(self.markers, lone, sentinels)
+            signs, words = _split_word_markers([*heads, *headers, *literals, _CONTROL, ticks])
+            return MarkerScanner(signs, [*lines, *words, *stripped])
+
         return Scanners(
-            *(
-                MarkerScanner(
-                    [*heads, *headers, *_literal_markers(self.markers, lone, sentinels), _CONTROL, ticks], rare
-                )
-                for heads, lone in ((signs, self._lone_closers), (anywhere, self._lone_closers), (anywhere, openers))
-            )
+            scanner(every, self._lone_closers), scanner(anywhere, self._lone_closers), scanner(anywhere, openers)
         )
 
     def scanners_for(self, names: tuple[str, ...] | None) -> ToolScanners:
@@ -417,13 +408,11 @@ class ScanPlan:
         return scanner
 
     def _new_reasoning_scanner(self, closer: str) -> MarkerScanner:
-        heads = [
-            marker
+        signs, words = _split_word_markers(
+            _head_marker(group, head)
             for group, (dialect, head) in self.heads.items()
             if (head.tier or dialect.tier) in "SA" and not head.at_line_start
-            for marker in _head_markers(group, head)
-        ]
-        signs, words = _split_word_markers(heads)
+        )
         known = self.markers
         pattern = _suffixed_pattern(known) if not closer or known.suffixed_closer_start(closer) else ""
         literals = (closer,) if closer else (*known.template_closers, *known.suffixed_tags.values())
@@ -448,14 +437,23 @@ def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> 
     }
 
 
+def _head_marker(group: str, head: Head) -> Marker:
+    return Marker(group, head.literals, head.pattern, head.gate)
+
+
 def _header_group(dialect: Dialect) -> str:
     return f"{dialect.name}_header"
 
 
-def _split_word_markers(markers: list[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Split off the markers that begin with a letter, which are searched for together."""
-    letters = [marker for marker in markers if marker.literals[0][0].isalpha()]
-    return [marker for marker in markers if marker not in letters], [LetterMarkers(letters)] if letters else []
+def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
+    """Split off what begins with a letter: it is searched for together, since a gate would stop in every word."""
+    signs, words = [], []
+    for marker in markers:
+        for found, is_word in ((signs, False), (words, True)):
+            literals = tuple(text for text in marker.literals if text[0].isalpha() == is_word)
+            if literals:
+                found.append(marker._replace(literals=literals))
+    return signs, [LetterMarkers(words)] if words else []
 
 
 def _cached_plan(names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool = True) -> ScanPlan:
@@ -499,14 +497,6 @@ def content_plan(plan: ScanPlan) -> ScanPlan:
     """Return the plan for the content of one message, which holds no headers."""
     names, tiers, asked = plan.key
     return _cached_plan(names, tiers, asked, channels=False)
-
-
-def _head_markers(group: str, head: Head) -> Iterator[Marker]:
-    """Yield a head's markers: literals that begin with a letter form a separate marker."""
-    for letters in (False, True):
-        literals = tuple(literal for literal in head.literals if literal[0].isalpha() == letters)
-        if literals:
-            yield Marker(group, literals, head.pattern, head.gate)
 
 
 _PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
