@@ -236,9 +236,10 @@ class Emitter:
         return held
 
     def _emit_text(self, text: str) -> None:
-        self._emit_message_space()
-        if self._separated_zone == self._zone:
-            self._insert_line_break(text)
+        if self._message_space is not None or self._separated_zone is not None:
+            self._emit_message_space()
+            if self._separated_zone == self._zone:
+                self._insert_line_break(text)
         self.record.add_text(text, self._zone, self.record.advance(text))
 
     def separate_messages(self, zone: Zone) -> None:
@@ -463,15 +464,15 @@ class Emitter:
 
     def _emit_part(self, part: Part) -> None:
         self._discard_held_space()
-        if part.kind in ("call", "malformed"):
-            self._discard_message_space()
         if part.kind == "call":
             assert part.call is not None
+            self._discard_message_space()
             if self.record.add_call(part.raw, part.call):
                 self.at_start = False
             self._preceded_by = "call"
         elif part.kind == "malformed":
             assert part.malformed is not None
+            self._discard_message_space()
             self.record.add_malformed(part.raw, part.malformed)
             self.at_start, self._preceded_by = False, "call"
         else:
