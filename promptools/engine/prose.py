@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from promptools.dialects.calls.resolve import malformed_call
@@ -323,10 +324,12 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
     scanner, later = _choose_scanners(state, text)
     held = scanner
     resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
-    search = state.search.sweep_over(scanner, text).search if resumed else scanner.search
+    if resumed:
+        search = state.search.sweep_over(scanner, text).search
+    else:
+        search = scanner.search if scanner is later else partial(_first_match, scanner, later)
     while True:
-        known = resumed or at > begin or scanner is later
-        match = search(text, at) if known else _first_match(scanner, later, text, at)
+        match = search(text, at)
         if match is None:
             cut = len(text) if final else held.hold_from(text, begin)
             _write_tail(state, text[begin:cut], final)

@@ -115,10 +115,12 @@ class FirstWords:
         if self._own_line is not None:
             line = self._own_line.search(text, at, stop)
             return -1 if line is None else line.start()
+        looked_up = 0
         for line in self._line.finditer(text, at, stop):
-            if self._may_begin(line[1]):
+            if line[1].casefold() in self._letters:
                 return line.start()
-            self._lookups += 1
+            looked_up += 1
+        self._lookups += looked_up
         if self._lookups > WORTH_A_PATTERN and all(map(str.isascii, self._beginnings)):
             self._own_line = _line_pattern(self._patterns, self._beginnings)
         return -1

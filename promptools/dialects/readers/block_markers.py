@@ -89,18 +89,14 @@ class MarkerSearch:
             match = self._pattern.search(tail + piece[at : at + self._longest])
             if match is not None and match.end() > len(tail):
                 return at + match.end() - len(tail), match[0]
-        match = self._first_match(piece, at)
-        if match is not None:
-            return match.end(), match[0]
-        self._tail = (tail + piece[max(at, len(piece) - self._longest + 1) :])[1 - self._longest :]
-        return len(piece), ""
-
-    def _first_match(self, piece: str, at: int) -> re.Match[str] | None:
-        """Return the first match in `piece[at:]`. O(n) for all searches of one piece, at offsets that only grow."""
+        # O(n) for all searches of one piece, at offsets that only grow
         known = piece is self._searched and at >= self._from
         if not known or (self._found is not None and self._found.start() < at):
             self._searched, self._from, self._found = piece, at, self._pattern.search(piece, at)
-        return self._found
+        if self._found is not None:
+            return self._found.end(), self._found[0]
+        self._tail = (tail + piece[max(at, len(piece) - self._longest + 1) :])[1 - self._longest :]
+        return len(piece), ""
 
 
 @lru_cache(maxsize=16)
