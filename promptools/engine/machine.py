@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from promptools.engine.candidates import close_candidate, in_candidate
-from promptools.engine.plain_call import plain_call
 from promptools.engine.prose import (
     after_call,
     after_fenced_call,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from promptools.engine.scan_plan import ScanPlan
 
 STATES: Final[dict[StateName, StateFunction]] = {
-    "plain_call": plain_call,
     "reply_start": reply_start,
     "prose": prose,
     "first_word": first_word,
@@ -96,10 +94,6 @@ class Engine:
     def found_header(self) -> tuple[Dialect, str] | None:
         """Set once a message with a header was found: the dialect that reads it, and the text from the header on."""
         return self._state.found_header
-
-    def begin_whole(self) -> None:
-        """Start a reply that is fed in one chunk."""
-        self._state.next = "plain_call"
 
     def begin_in_reasoning(self) -> None:
         """Start inside a reasoning zone whose opener the chat template printed."""

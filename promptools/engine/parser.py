@@ -17,6 +17,7 @@ from promptools.dialects import unknown as unknown_dialect
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.engine.machine import Engine
 from promptools.engine.message_router import MessageRouter
+from promptools.engine.plain_call import write_plain_call
 from promptools.engine.scan_plan import content_plan, plan_for
 from promptools.errors import UsageError, clip
 from promptools.parsing.emitter import Emitter
@@ -85,33 +86,34 @@ class StreamParser:
             restore=restore,
             undeclared=undeclared,
         )
-        self._begin(dialect, new_id, in_reasoning=in_reasoning)
-
-    def _begin(self, pinned: str | None, new_id: NewId | None, *, in_reasoning: bool) -> None:
-        self._plan = plan_for(self._options, pinned)
+        self._pinned = dialect
+        self._begins_in_reasoning = in_reasoning
+        self._plan = plan_for(self._options, dialect)
         self._out = Emitter(new_id, self._plan.markers.tokens_before_text)
         self._out.record.emits_events = not self._is_whole
         self._out.records_refusals = self._explains
+        if not self._is_whole:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin to read, in the engine or in the parser of messages."""
         self._closed = False
         self._engine = Engine(self._options, self._plan, self._out)
         self._router: MessageRouter | None = None
         """The parser of the rest, once a message with a header was found."""
         self._held_events: list[Event] | None = None
         """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
-        if in_reasoning:
+        if self._begins_in_reasoning:
             self._engine.begin_in_reasoning()
-        elif pinned is not None and get_dialect(pinned).channels is not None:
-            self._router = self._new_router(get_dialect(pinned), in_header=True)
+        elif self._pinned is not None and get_dialect(self._pinned).channels is not None:
+            self._router = self._new_router(get_dialect(self._pinned), in_header=True)
             self._held_events = []
-        elif self._is_whole:
-            self._engine.begin_whole()
 
     def feed(self, chunk: str) -> list[Event]:
         """Feed a chunk of the reply, and return the events that became certain."""
         if self._closed:
             raise UsageError("The parser was fed after close(); make a new StreamParser for the next reply.")
-        if not isinstance(chunk, str):
-            raise UsageError(f"The parser was fed {type(chunk).__name__}; decode the reply to str first.")
+        _check_text(chunk)
         if self._router is not None:
             self._router.feed(chunk)
         elif chunk:
@@ -194,8 +196,13 @@ class _WholeReplyParser(StreamParser):
 
     def read(self, text: str, finish_reason: str | None) -> Reply:
         """Parse a whole reply."""
-        self.feed(text)
-        self.close(finish_reason)
+        _check_text(text)
+        if not self._begins_in_reasoning and write_plain_call(self._options, self._plan, self._out, text):
+            self._out.end(finish_reason)
+        else:
+            self._begin()
+            self.feed(text)
+            self.close(finish_reason)
         return self.reply
 
 
@@ -208,6 +215,12 @@ class ExplainingParser(StreamParser):
     def refusals(self) -> list[ParseAttempt]:
         """The heads that did not begin a call, in the order in which they were tried."""
         return self._out.record.refusals
+
+
+def _check_text(text: object) -> None:
+    """Raise UsageError for anything but text."""
+    if not isinstance(text, str):
+        raise UsageError(f"The parser was fed {type(text).__name__}; decode the reply to str first.")
 
 
 def _check_options(strictness: str, new_id: object) -> None:

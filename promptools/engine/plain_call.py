@@ -1,4 +1,4 @@
-"""The first state of a whole reply: text followed by one call in its plainest form is read at once.
+"""The fast path for a whole reply: text followed by one call in its plainest form is read at once.
 
     I will look it up.
 
@@ -7,9 +7,9 @@
     ```
 
 This is the most frequent reply with a call. The scanner finds its first marker, `json` decodes the arguments and the
-tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the other states,
-which would read such a reply alike, in more than twice the time: the tests parse every text that is read here with them
-too. ¶ `explain` does not run this state, so that every attempt shows in its trace.
+tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine, which
+would read such a reply alike, in more than twice the time: the tests parse every text that is read here with it too.
+`explain` does not take this path, so that every attempt shows in its trace.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from promptools.types import Call, ParseAttempt, Span
 
 if TYPE_CHECKING:
     from promptools.dialects.calls.parse_options import ParseOptions
-    from promptools.engine.state import ParserState, Progress
+    from promptools.engine.scan_plan import ScanPlan
+    from promptools.parsing.emitter import Emitter
+    from promptools.schema.tools import Tools
 
 
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
-"""Expected dialects that allow this state: the calls of any other may begin with the same brace."""
+"""Expected dialects that allow this way: the calls of any other may begin with the same brace."""
 _GAP = r"[ \t\r\n]{0,64}+"
 _ENVELOPE = lazy_pattern(
     rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
@@ -77,12 +79,11 @@ class PlainCall(NamedTuple):
     closer_end: int
 
 
-def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Read a whole reply that ends in one plain call; leave any other to the states that follow."""
-    state.begin()
-    call = find_plain_call(state, text) if _is_allowed(state.options) else None
+def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: str) -> bool:
+    """Write a whole reply that ends in one plain call to `out`; return whether the text is one."""
+    call = find_plain_call(options, plan, text) if _is_allowed(options) else None
     if call is None:
-        return at
+        return False
     opener, start, end, closer_end = call[4:]
     written = Call("", call.name, call.arguments, call.arguments_json, (), Span(start, end), call.dialect)
     parts = [Part("call", text[start:end], call=written)]
@@ -90,12 +91,12 @@ def plain_call(state: ParserState, text: str, at: int, _final: bool) -> Progress
         parts.insert(0, Part("markup", text[opener:start]))
     if end < closer_end:
         parts.append(Part("markup", text[end:closer_end]))
-    state.out.add_text(text[:opener])
-    state.out.add_parts(parts, definite=True)
-    state.out.add_text(text[closer_end:])
+    out.add_text(text[:opener])
+    out.add_parts(parts, definite=True)
+    out.add_text(text[closer_end:])
     whole = Span(opener, closer_end)
-    state.out.record.add_try(ParseAttempt(call.dialect, whole, "call", call.name, closer_end - opener))
-    return len(text)
+    out.record.add_try(ParseAttempt(call.dialect, whole, "call", call.name, closer_end - opener))
+    return True
 
 
 def _is_allowed(options: ParseOptions) -> bool:
@@ -109,11 +110,11 @@ def _is_allowed(options: ParseOptions) -> bool:
     )
 
 
-def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
+def find_plain_call(options: ParseOptions, plan: ScanPlan, text: str) -> PlainCall | None:
     """Return the plain call at the end of the text, if the text's first marker begins one. O(n) in characters."""
     brace = text.find("{")
     envelope = _ENVELOPE.match(text, brace) if brace >= 0 else None
-    if envelope is None or not state.options.tools:
+    if envelope is None or not options.tools:
         return None
     at = envelope.end()
     if len(text) - at > MAX_HOOKED_LENGTH and text.count('":', at, at + MAX_HOOKED_LENGTH) >= FEW_KEYS:
@@ -121,7 +122,7 @@ def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
     opener = _OPENER.search(text, max(0, brace - _LONGEST_OPENER), brace)
     form = _BARE if opener is None else _TAGGED if opener[1] else _FENCED
     start = opener.start() if opener is not None else brace
-    if not _is_first_marker(state, text, start, brace, form):
+    if not _is_first_marker(plan, options.tools, text, start, brace, form):
         return None
     try:
         arguments, end, _ = read_strict_value(text, at)
@@ -129,15 +130,15 @@ def find_plain_call(state: ParserState, text: str) -> PlainCall | None:
         return None
     closer = form.closer.match(text, end)
     name = envelope[1]
-    fits = closer is not None and state.options.tools.fits(name, arguments)
+    fits = closer is not None and options.tools.fits(name, arguments)
     if closer is None or not fits or exceeds_max_depth([arguments], text, brace, end):
         return None
     return PlainCall(form.dialect, name, arguments, text[at:end], start, brace, closer.end(1), closer.end(2))
 
 
-def _is_first_marker(state: ParserState, text: str, start: int, brace: int, form: _Delimiters) -> bool:
+def _is_first_marker(plan: ScanPlan, tools: Tools, text: str, start: int, brace: int, form: _Delimiters) -> bool:
     """Return whether the first marker of the text is at `start`, and begins a call of this form."""
-    sought = state.tool_scanners
+    sought = plan.scanners_for(tools.all_names)
     lead = _LEADING_SPACE.match(text)
     assert lead is not None
     first = lead.end()
@@ -153,7 +154,7 @@ def _is_first_marker(state: ParserState, text: str, start: int, brace: int, form
         line = text.rfind("\n", 0, start) + 1
         if begins_block_quote(text[line : min(start, line + LINE_START)]):
             return False
-        scanner = (sought.full if state.plan.rare_words.occurs_in(text) else sought.common).before_text
+        scanner = (sought.full if plan.rare_words.occurs_in(text) else sought.common).before_text
         marker = scanner.search(text, first)
     if marker is None or marker.start() != start:
         return False

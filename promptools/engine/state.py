@@ -5,7 +5,6 @@ A state is a function `(state, text, at, final) -> Progress`. It consumes some o
 is `NEED_MORE`: the text from there on is kept in `state.carry` and prepended to the next chunk. With `final`, no more
 text will come, and a state decides. `state.next` names the state that takes the text that follows.
 
-    whole      plain_call                                                         plain_call.py
     prose      reply_start, prose, first_word, after_call, made_up_result         prose.py
     code       inline_start, inline_code, fenced_code, after_fenced_call, in_run  prose.py
     reasoning  reasoning_start, reasoning, holding_call, holding_trailing_calls   reasoning.py
@@ -47,7 +46,6 @@ def as_decision(answer: bool | NeedMore | None) -> Decision:
 
 
 StateName: TypeAlias = Literal[
-    "plain_call",
     "reply_start",
     "prose",
     "first_word",

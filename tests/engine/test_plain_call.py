@@ -1,4 +1,4 @@
-"""The state for a plain call takes what the other states would read alike, or nothing."""
+"""The short way for a plain call takes what the engine would read alike, or nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from promptools import Tools, dialects, parse
 from promptools.dialects.calls.parse_options import ParseOptions
 from promptools.dialects.reply_markers import reply_markers
 from promptools.dialects.sample import sample_text
-from promptools.engine.machine import parse_standalone
 from promptools.engine.plain_call import PlainCall, find_plain_call
 from promptools.engine.scan_plan import default_plan
-from promptools.engine.state import ParserState
 from promptools.jsontext.brackets import MAX_DEPTH
 from promptools.jsontext.strict import FEW_KEYS, MAX_HOOKED_LENGTH
-from promptools.parsing.emitter import Emitter
 
 TOOLS = Tools(SETS["demo"] or [])
 OSLO = '{"tool": "get_weather", "arguments": {"city": "Oslo"}}'
@@ -28,13 +25,13 @@ NAMED = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
 
 
 def plain_call(text: str, tools: Tools = TOOLS, expect: str | None = None) -> PlainCall | None:
-    """Return the call that the state takes."""
+    """Return the call that is taken at once."""
     options = ParseOptions(tools, "balanced", expect, json_answer=False, anchors=tools.all_keys)
-    return find_plain_call(ParserState(options, default_plan(expect), Emitter(None), parse_standalone), text)
+    return find_plain_call(options, default_plan(expect), text)
 
 
 def taken(text: str, expect: str | None = None, reason: str | None = None) -> PlainCall | None:
-    """Return the call that the state takes, and check that the other states give the same reply, its trace too."""
+    """Return the call that is taken at once, and check that the engine gives the same reply, its trace too."""
     _, reply = feed([text], TOOLS, reason, expect=expect)
     assert parse(text, TOOLS, expect=expect, finish_reason=reason) == reply
     call = plain_call(text, expect=expect)
@@ -119,7 +116,7 @@ def test_what_is_left_to_the_other_states(text: str) -> None:
     assert taken(text) is None
 
 
-def test_many_objects_are_left_to_the_other_states() -> None:
+def test_many_objects_are_left_to_the_engine() -> None:
     """They take so long to read that little would be saved, and to read them twice would cost much."""
     rows = [{"a": number} for number in range(MAX_HOOKED_LENGTH)]
     tools = Tools([{"name": "add_rows", "parameters": {"type": "object", "properties": {"rows": {"type": "array"}}}}])
