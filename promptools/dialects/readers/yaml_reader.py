@@ -22,7 +22,7 @@ from promptools.dialects.calls.resolve import malformed_call, resolve_call
 from promptools.dialects.contract import Head, trace_entry
 from promptools.dialects.prefix_patterns import literal_text, sequence
 from promptools.dialects.readers.element_value import read_json_object
-from promptools.json_values import try_json
+from promptools.json_values import parse_finite_float, reject_constant, try_json
 from promptools.jsontext.read import Unreadable, read_value
 from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, TriedStrategy
 from promptools.patterns import lazy_pattern
@@ -175,7 +175,9 @@ def _read_inner_mapping(below: list[str], depth: int) -> tuple[Any] | None:
 
 
 def _type_by_look(value: Any) -> Any:
-    return try_json(value, value) if isinstance(value, str) and not value.startswith('"') else value
+    if not isinstance(value, str) or value.startswith('"'):
+        return value
+    return try_json(value, value, parse_constant=reject_constant, parse_float=parse_finite_float)
 
 
 # Calls as YAML between two tags: a mapping of a name and its arguments, or a list of such mappings.
