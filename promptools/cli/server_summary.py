@@ -39,10 +39,7 @@ def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
 def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) -> None:
     """Print a line for each provider and for each model name in `[proxy.models]`."""
     pairs = [(routed, replica) for routed in table.providers.values() for replica in routed.replicas]
-    servers: list[ServerInfo | None] = [None for _ in pairs]
-    if proxy.session.detect:
-        with ThreadPoolExecutor(len(pairs)) as pool:
-            servers = [*pool.map(partial(_detect, proxy), *zip(*pairs, strict=True))]
+    servers = _detect_all(proxy, pairs) if proxy.session.detect else [None for _ in pairs]
     for routed in table.providers.values():
         say(
             _describe(proxy, routed, [info for (owner, _), info in zip(pairs, servers, strict=True) if owner is routed])
@@ -51,13 +48,27 @@ def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) ->
         say(f"model {name}: {', then '.join(entries)}")
 
 
-def _detect(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> ServerInfo | None:
-    """Detect the server at an address, unless its provider turns detection off."""
-    if routed.provider.detect is False:
-        return None
-    model = proxy.session.resolve_target(None, provider=routed.name).model
-    cache = proxy.session.context.detection_cache
-    return detect_server(replica.address.base_url, model, replica.authorization, cache)[1]
+def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> list[ServerInfo | None]:
+    """Detect the servers at all addresses, side by side; None where their provider turns detection off.
+
+    Providers may share a server, with settings of their own: it is asked once for each model and key.
+    """
+    questions = [
+        (
+            replica.address.base_url,
+            proxy.session.resolve_target(None, provider=routed.name).model,
+            replica.authorization,
+        )
+        if routed.provider.detect is not False
+        else None
+        for routed, replica in pairs
+    ]
+    different = list(filter(None, dict.fromkeys(questions)))
+    with ThreadPoolExecutor(max(1, len(different))) as pool:
+        cache = proxy.session.context.detection_cache
+        servers = pool.map(lambda question: detect_server(*question, cache)[1], different)
+        seen = dict(zip(different, servers, strict=True))
+    return [seen[question] if question else None for question in questions]
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:

@@ -124,6 +124,21 @@ detect = true
     assert warning == f"warning: {'' if arguments else 'provider plain: '}the server says that it is vllm, {advice}\n"
 
 
+def test_a_server_that_several_providers_share_is_asked_once(servers, path):
+    one = servers[0]
+    asked = []
+    for count in (2, 5):
+        providers = "".join(f'[providers.p{at}]\nbase_url = "{one.url}"\n' for at in range(count))
+        path.write_text(f'default_provider = "p0"\n{providers}')
+        one.looks.clear()
+        with started(path) as (_, printed):
+            assert len(printed) == count + 1
+            assert all("vLLM 0.31.0; it answers" in line for line in printed[:-1])
+        asked.append(sorted(one.looks))
+    assert asked[0]
+    assert asked[0] == asked[1]
+
+
 @pytest.mark.exhaustive
 def test_what_does_not_answer_is_said_and_no_detection_asks_nobody(servers, path):
     one = servers[0]
