@@ -11,16 +11,18 @@ import asking
 import httpx
 import openai
 import pytest
-from asking import FORMS, Got, Proxies
+from asking import FORMS, Got
 from rig.ollama import ScriptedModel, serve_models
 from rig_ollama import WAYS, post, program
 from scenes import ANSWER, HERMES_CALL, QUESTION, RESULT, WEATHER, WORDS
+from serving import serving
 
 from promptools.client import OpenAI
 from promptools.lab.script import ScriptedReply
 from promptools.lab.scripted_model import CONTEXT
 from promptools.lab.server_process import Server
 from promptools.profiles import Config
+from promptools.proxy import Proxy
 
 pytestmark = pytest.mark.ollama
 
@@ -69,11 +71,12 @@ def client(request: pytest.FixtureRequest, server: Server) -> Iterator[openai.Op
         with client_of(server) as made:
             yield made
     else:
-        own = Proxies()
-        url = own.fresh(server.base_url, "ollama")
-        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=300) as made:
+        before = Proxy(base_url=server.base_url, provider="ollama", config=Config())
+        with (
+            serving(before) as port,
+            openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=300) as made,
+        ):
             yield made
-        own.stop()
 
 
 def ask(client: openai.OpenAI, form: asking.Form, *said: Any, model: str = "go", **keys: Any) -> Got:

@@ -21,6 +21,7 @@ from asking import FORMS, Got, Proxies
 from fronts import FRONTS
 from rig.ollama import ScriptedModel, serve_models
 from rig_ollama import program
+from rig_vllm import shared
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 from serving import serving
 
@@ -67,10 +68,17 @@ def start(folder: Path, *, idle: int = 0, **keys: Any) -> Server:
     return serve_models(models(idle), folder=folder, program=program(), **keys)
 
 
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the large models, for all processes that share the tests: to write them takes eight seconds."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if shared() else base) / "large"
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, large: Path) -> Iterator[Server]:
     """A server that tests may take the runners of."""
-    with start(tmp_path_factory.mktemp("ollama"), idle=IDLE) as running:
+    with start(tmp_path_factory.mktemp("ollama"), idle=IDLE, weights=large) as running:
         yield running
 
 
@@ -208,9 +216,9 @@ def test_a_runner_that_dies_while_thinking_is_made_good(connect, server):
     assert got.reasoning.strip().endswith(LONG), "raw mode answered, on a runner that Ollama had started anew"
 
 
-def test_a_server_that_dies_after_text_is_an_error_in_the_stream(connect, tmp_path):
+def test_a_server_that_dies_after_text_is_an_error_in_the_stream(connect, tmp_path, large):
     for number in range(TRIES):
-        with start(tmp_path / str(number), idle=IDLE) as doomed, connect(doomed) as client:
+        with start(tmp_path / str(number), idle=IDLE, weights=large) as doomed, connect(doomed) as client:
             got = Struck(client, "go", "Say words", lambda server=doomed: kill(server))
         if got.error:
             break
@@ -220,9 +228,9 @@ def test_a_server_that_dies_after_text_is_an_error_in_the_stream(connect, tmp_pa
     assert (got.calls, got.finish_reason) == ([], None)
 
 
-def test_a_server_that_dies_while_thinking_is_an_error_that_says_what_was_tried(tmp_path):
+def test_a_server_that_dies_while_thinking_is_an_error_that_says_what_was_tried(tmp_path, large):
     for number in range(TRIES):
-        with start(tmp_path / str(number), idle=IDLE) as doomed, client_of(doomed) as client:
+        with start(tmp_path / str(number), idle=IDLE, weights=large) as doomed, client_of(doomed) as client:
             got = Struck(client, "think", "Think long.", lambda server=doomed: kill(server))
         if got.error:
             break

@@ -68,6 +68,7 @@ def serve_models(
     models: Sequence[ScriptedModel],
     *,
     folder: Path | None = None,
+    weights: Path | None = None,
     program: Path | None = None,
     port: int = 0,
     settings: Mapping[str, str] | None = None,
@@ -75,7 +76,8 @@ def serve_models(
     """Start Ollama and create `models` in it (about a second, and a third of one for each model).
 
     `program` is the `ollama` to run, by default the one on PATH. All its files are in `folder`, by default
-    `lab/ollama` in the cache folder; models that are there already stay. `settings` are environment variables of
+    `lab/ollama` in the cache folder; models that are there already stay. `weights` is another folder for the files that
+    models are created from: servers with the same models can share them. `settings` are environment variables of
     the server (OLLAMA_MAX_QUEUE and the like). `port` 0 is any free one. The server is named after the first model.
     Raises `UsageError` if there is no Ollama, and `UpstreamError` if it does not come up or refuses a model.
     """
@@ -96,7 +98,7 @@ def serve_models(
     )
     try:
         for model in models:
-            _create(model, folder, program, environment | {"OLLAMA_HOST": server.url})
+            _create(model, folder, weights or folder, program, environment | {"OLLAMA_HOST": server.url})
     except BaseException:
         server.stop()
         raise
@@ -122,11 +124,11 @@ def _address(printed: str) -> str | None:
     return f"http://{match[1]}" if match else None
 
 
-def _create(model: ScriptedModel, folder: Path, program: Path, environment: Mapping[str, str]) -> None:
+def _create(model: ScriptedModel, folder: Path, weights: Path, program: Path, environment: Mapping[str, str]) -> None:
     hermes = (TEMPLATES / "hermes.jinja").read_text(encoding="utf-8")
     jinja = (model.chat_template or hermes) if model.template == "jinja" else None
-    weights = write_model(model.lines, folder, template=jinja)
-    text = f"FROM {weights}\n" + (MODELFILES / f"{model.template}.Modelfile").read_text(encoding="utf-8")
+    file = write_model(model.lines, weights, template=jinja)
+    text = f"FROM {file}\n" + (MODELFILES / f"{model.template}.Modelfile").read_text(encoding="utf-8")
     if model.context is not None:
         text += f"PARAMETER num_ctx {model.context}\n"
     path = folder / f"{model.name}.Modelfile"
