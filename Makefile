@@ -134,7 +134,7 @@ deploy-lint: .venv/.dev
 MODELS ?= qwen-0.5b
 models: .venv/.dev
 	@echo '== pytest, real models on a real llama.cpp'
-	@$(BIN)/python tools/stage.py $(addprefix model-,$(MODELS)) -n 0 $(PYTEST)
+	@$(BIN)/python tools/stage.py $(addprefix model-,$(MODELS)) $(PYTEST)
 
 # What it finds is made small and kept in tests/fuzz/seeds/open. A fifth of the time goes to the hunt for text that is
 # not read in linear time, unless dialects are chosen: its mixtures are of all of them.

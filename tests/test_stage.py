@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from types import SimpleNamespace
 
 import environments
 import pytest
@@ -133,13 +134,23 @@ def test_every_example_of_the_page_on_frameworks_is_run():
     assert [name for name in used if name not in makefile] == []
 
 
-def test_models_are_asked_one_after_the_other(ran, monkeypatch):
+def test_models_are_asked_in_one_stage(ran, monkeypatch):
     monkeypatch.setattr(environments, "path_of", lambda name: name)
     assert stage.main(["model-smollm2", "model-qwen-0.5b"], ["-n", "0"]) == 5
     (command,) = ran
     assert command[command.index("pytest") :] == [
         *("pytest", "-o", "testpaths=tests/models", "-m", "models", *SHARED, "-n", "0"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"), [(["model-smollm2", "model-qwen-0.5b"], "smollm2 qwen-0.5b"), (["ollama"], None)]
+)
+def test_a_model_that_is_not_named_is_not_asked(monkeypatch, names, chosen):
+    monkeypatch.setattr(environments, "path_of", lambda name: name)
+    monkeypatch.delenv("PROMPTOOLS_MODELS", raising=False)
+    monkeypatch.setattr(stage.subprocess, "run", lambda command, env, **keys: SimpleNamespace(returncode=env))
+    assert stage.main(names, []).get("PROMPTOOLS_MODELS") == chosen
 
 
 def test_ci_makes_only_what_there_is_to_make():

@@ -68,7 +68,10 @@ def main(names: Sequence[str], arguments: Sequence[str]) -> int:
     marks = " or ".join(dict.fromkeys(map(mark, available)))
     chosen = ["-o", f"testpaths={' '.join(folders)}", "-m", marks, "-n", "auto", "--dist", "loadgroup"]
     command = [sys.executable, "-m", "pytest", *chosen, *arguments]
-    return subprocess.run(command, check=False, cwd=ROOT).returncode
+    # a model that another run has left here is not asked as well
+    models = [name.removeprefix("model-") for name in available if name.startswith("model-")]
+    chosen = {"PROMPTOOLS_MODELS": " ".join(models)} if models else {}
+    return subprocess.run(command, check=False, cwd=ROOT, env=os.environ | chosen).returncode
 
 
 def folder(name: str) -> str:

@@ -1,7 +1,7 @@
 """A handful of conversations with real models on a real llama.cpp: what the smallest of them does reliably."""
 
-import environments
 import pytest
+from real_models import file_of
 
 from benchmarks.models.ask import AS_IT_COMES
 from benchmarks.models.conversations import figures, run
@@ -12,7 +12,7 @@ from benchmarks.models.conversations.kept_answers import KeptAnswers
 from benchmarks.models.rows import CONVERSATIONS
 from promptools.lab.llamacpp_server import serve_file
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.xdist_group("conversations")]
 
 BY_NAME = {each.name: each for each in conversations()}
 ASKED = ("one_weather", "one_stock")
@@ -27,15 +27,14 @@ ROUNDING = 1
 @pytest.fixture(scope="module", params=["qwen-0.5b", "qwen-1.5b"])
 def model(request):
     """The name of a model that is here."""
-    if not environments.is_made(f"model-{request.param}"):
-        pytest.skip(f"the model is not here: make models MODELS={request.param}")
+    file_of(request.param)
     return request.param
 
 
 @pytest.fixture(scope="module")
 def kept(model, tmp_path_factory):
     """The transport to a real llama.cpp, which knows no answers yet."""
-    file = environments.path_of(f"model-{model}")
+    file = file_of(model)
     # one thread: several wait for each other at every step, which takes minutes on a machine with other work
     with serve_file(file, name=file.stem, threads=1) as server:
         answers = tmp_path_factory.mktemp("answers") / "answers.jsonl"
@@ -44,7 +43,7 @@ def kept(model, tmp_path_factory):
 
 
 def hold_all(kept, model):
-    served = environments.path_of(f"model-{model}").stem
+    served = file_of(model).stem
     return {name: hold(kept, BY_NAME[name], AS_IT_COMES, served=served, model=model, words="") for name in HANDFUL}
 
 

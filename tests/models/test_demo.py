@@ -8,8 +8,9 @@ import pytest
 from recipes.recipe import CannotMakeError
 
 from promptools.cli import main
+from promptools.lab import llamacpp_server
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.xdist_group("demo")]
 
 
 @pytest.fixture
@@ -22,7 +23,9 @@ def qwen():
         pytest.skip(f"the model cannot be had: {error}")
 
 
-def test_the_server_alone_gives_text_and_promptools_the_call(qwen, capsys):
+def test_the_server_alone_gives_text_and_promptools_the_call(qwen, capsys, monkeypatch):
+    # one thread, as in all tests with a model: several wait for each other at every step if the machine has other work
+    monkeypatch.setattr(llamacpp_server, "_cores", lambda: 1)
     assert main(["demo", "--model", str(qwen), "--json"]) == 0
     alone, chosen, streamed, _ = json.loads(capsys.readouterr().out)
     assert alone["calls"] == []

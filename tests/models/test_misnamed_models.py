@@ -4,22 +4,19 @@ import json
 import os
 import shutil
 
-import environments
 import pytest
+from real_models import file_of
 
 from promptools.cli import main
 from promptools.lab.llamacpp_server import serve_file
 
-pytestmark = pytest.mark.models
-MODEL = "model-qwen-0.5b"
+pytestmark = [pytest.mark.models, pytest.mark.xdist_group("misnamed")]
 
 
 @pytest.fixture
 def weights():
     """The file of Qwen2.5-Coder 0.5B."""
-    if not environments.is_made(MODEL):
-        pytest.skip("the model is not here: make models MODELS=qwen-0.5b")
-    return environments.path_of(MODEL)
+    return file_of("qwen-0.5b")
 
 
 @pytest.mark.parametrize(

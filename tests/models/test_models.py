@@ -1,10 +1,14 @@
 """A dozen questions to real models on a real llama.cpp: nothing is lost against the page of results."""
 
-import environments
+import functools
+
 import pytest
+from real_models import file_of
 
 from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, PROMPT, RAW, ask, client_of
 from benchmarks.models.catalogue import MODELS
+from benchmarks.models.conversations.app import client_of as client_before
+from benchmarks.models.conversations.kept_answers import KeptAnswers
 from benchmarks.models.question import questions
 from benchmarks.models.rows import QUESTIONS
 from promptools.lab.llamacpp_server import serve_file
@@ -16,6 +20,8 @@ ROUNDING = 2
 """Answers that may differ from the page: another processor rounds otherwise, and a close choice falls the other way."""
 
 pytestmark = pytest.mark.models
+OTHERS, IN_RAW_MODE = pytest.mark.xdist_group("others"), pytest.mark.xdist_group("raw mode")
+"""Raw mode takes as long as two of the other ways: it is asked by another process."""
 
 
 def dozen():
@@ -28,49 +34,64 @@ def dozen():
 
 
 DOZEN = dozen()
+WAYS = {way.name: way for way in (ALONE, NATIVE, AS_IT_COMES, RAW, PROMPT)}
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
     """The name of a model that is here."""
-    if not environments.is_made(f"model-{request.param}"):
-        pytest.skip(f"the model is not here: make models MODELS={request.param}")
+    file_of(request.param)
     return request.param
 
 
 @pytest.fixture(scope="module")
 def server(model):
     """A real llama.cpp with the model."""
-    with serve_file(environments.path_of(f"model-{model}"), name=model) as server:
+    # one thread: several wait for each other at every step, which takes minutes on a machine with other work
+    with serve_file(file_of(model), name=model, threads=1) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def answers(model, server):
-    """What came of the dozen, by way and question."""
-    got = {}
-    for way in (ALONE, NATIVE, AS_IT_COMES, *([] if model in NO_TOOLS else [RAW]), PROMPT):
-        with client_of(server.base_url, way) as client:
-            got[way.name] = {each.name: ask(client, model, each, way) for each in DOZEN}
-    return got
+def answers(model, server, tmp_path_factory):
+    """What comes of the dozen in a way, by question; what two ways send alike, the model answers once."""
+    with KeptAnswers(tmp_path_factory.mktemp("answers") / "answers.jsonl", lambda: server.url) as kept:
+
+        @functools.cache
+        def asked(way_name):
+            way = WAYS[way_name]
+            if way is RAW and model in NO_TOOLS:
+                pytest.skip("the model's template has no tools")
+            with client_before(way, kept) as client:
+                return {each.name: ask(client, model, each, way) for each in DOZEN}
+
+        yield asked
 
 
+def names_of(*ways):
+    return [pytest.param(way.name, marks=IN_RAW_MODE if way is RAW else OTHERS) for way in ways]
+
+
+@OTHERS
 def test_they_are_twelve():
     assert len(DOZEN) == 12
 
 
-def test_no_question_fails(answers):
-    assert [row.content for of_way in answers.values() for row in of_way.values() if row.outcome == "error"] == []
+@pytest.mark.parametrize("way", names_of(*WAYS.values()))
+def test_no_question_fails(answers, way):
+    assert [row.content for row in answers(way).values() if row.outcome == "error"] == []
 
 
+@OTHERS
 def test_the_calls_that_the_server_leaves_in_the_text_reach_the_app(answers, model):
-    left = [name for name, row in answers["server alone"].items() if row.printed]
+    left = [name for name, row in answers(ALONE.name).items() if row.printed]
     if model.startswith("qwen"):
         assert len(left) >= 3, "it prints its calls where its template asks for tags, which llama.cpp does not read"
-    lost = [name for name in left if not answers["native"][name].calls]
+    lost = [name for name in left if not answers(NATIVE.name)[name].calls]
     assert not lost
 
 
+@IN_RAW_MODE
 @pytest.mark.parametrize("choice", ["required", "named"])
 def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
     """The model goes on with a call whose beginning is written for it, in the format of its own template."""
@@ -95,6 +116,7 @@ def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
     assert {attempt["mode"] for attempt in reply.model_extra["promptools"]["attempts"]} == {"raw"}
 
 
+@IN_RAW_MODE
 def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
     if model not in NO_TOOLS:
         pytest.skip("the model's template has tools")
@@ -104,12 +126,12 @@ def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
     assert "no_native_tools: the model's template does not show it the tools" in row.content
 
 
-@pytest.mark.parametrize("way", [ALONE, AS_IT_COMES, RAW, PROMPT], ids=lambda way: way.name)
+@pytest.mark.parametrize("way", names_of(ALONE, AS_IT_COMES, RAW, PROMPT))
 def test_as_many_are_right_as_on_the_page(answers, model, way):
     names = {each.name for each in DOZEN}
-    page = {row.question: row.outcome for row in QUESTIONS.read() if (row.model, row.way) == (model, way.name)}
+    page = {row.question: row.outcome for row in QUESTIONS.read() if (row.model, row.way) == (model, way)}
     if not names <= page.keys():
         pytest.skip(f"the page has no answers of {model} asked this way")
     before = {name for name in names if page[name] == "right"}
-    now = {name for name, row in answers[way.name].items() if row.outcome == "right"}
+    now = {name for name, row in answers(way).items() if row.outcome == "right"}
     assert len(now) >= len(before) - ROUNDING, f"no longer right: {sorted(before - now)}"
