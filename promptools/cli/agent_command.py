@@ -381,15 +381,20 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 done, failure = _follow(agent, arguments, view)
             except KeyboardInterrupt:
-                if not _is_for_scripts(arguments):
-                    _print_difference(snapshot.difference())
-                if tape := arguments.tape or arguments.resume:
-                    print_progress(f"interrupted; go on with --resume {tape}")
+                _report_interrupt(arguments, snapshot)
                 raise
     finally:
         sandbox.close()
     _report(done, failure, snapshot.difference(), arguments)
     return 0 if failure is None else 1
+
+
+def _report_interrupt(arguments: argparse.Namespace, snapshot: FolderSnapshot) -> None:
+    """Print what was changed until the interrupt, and how to continue."""
+    if not _is_for_scripts(arguments):
+        _print_difference(snapshot.difference())
+    if tape := arguments.tape or arguments.resume:
+        print_progress(f"interrupted; go on with --resume {tape}")
 
 
 def _is_for_scripts(arguments: argparse.Namespace) -> bool:

@@ -151,12 +151,7 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     options = defaults.override(data.get("promptools"))
     route = context.route(as_text(data.get("model")) or None, options.provider)
     if unread:
-        if client_api.wire == "ollama":
-            route = yield from resolve_route(state, route, "")
-        if client_api.wire is None or (client_api.wire == "ollama" != route.target.profile.wire):
-            raise UsageError(unread)
-        if unread == TOO_DEEP and context.log:
-            context.log(f"a request went on unread, and no call in its reply is looked for: {unread}")
+        route = yield from _route_unread(state, route, unread)
         return RoutedRequest(
             data, route, route.url or request.url, defaults, has_tools=False, unchanged_body=request.body
         )
@@ -178,6 +173,18 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     )
     payload = None if rewrite else request.body if client_body == data else encode_json(client_body)
     return RoutedRequest(body, route, route.url or request.url, defaults, tools, payload, notes)
+
+
+def _route_unread(state: ExchangeState, route: Route, unread: str) -> Steps[Route]:
+    """Return the route of a body that could not be read; raise `UsageError` if the server lacks the client's API."""
+    context, client_api = state.context, state.client_api
+    if client_api.wire == "ollama":
+        route = yield from resolve_route(state, route, "")
+    if client_api.wire is None or (client_api.wire == "ollama" != route.target.profile.wire):
+        raise UsageError(unread)
+    if unread == TOO_DEEP and context.log:
+        context.log(f"a request was forwarded unread, and its reply is not searched for calls: {unread}")
+    return route
 
 
 def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:

@@ -67,12 +67,8 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
     sent = renames
     if len(request.offered):
         offered = foreign.escape_prepared(rename_tools(request.offered, renames))
-        block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
+        block = _system_block(request, dialect, offered, body, notes)
         examples = dialect.example_calls(offered)
-        if request.json_answer and not request.choice.forced:
-            block += f"\n\n{describe_answer_format(request)}"
-            body.pop("response_format", None)
-            notes.append("response_format was put into the prompt: enforced, no call would be possible")
         _add_stops(body, dialect.stop)
         if dialect.name == HARMONY:  # the others write any name
             sent = {**harmony_names(request.offered.names), **renames}
@@ -96,6 +92,18 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
         repeat_action=request.repeat_action("prompt"),
         examples=examples,
     )
+
+
+def _system_block(
+    request: ToolRequest, dialect: Dialect, offered: Tools, body: dict[str, Any], notes: list[str]
+) -> str:
+    """Return the text of the system message that declares the tools, and the answer's format, taken from `body`."""
+    block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
+    if not request.json_answer or request.choice.forced:
+        return block
+    body.pop("response_format", None)
+    notes.append("response_format was put into the prompt: enforced, no call would be possible")
+    return f"{block}\n\n{describe_answer_format(request)}"
 
 
 def render(

@@ -51,33 +51,43 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     if "raw" in wanted and not renders_template(profile):
         wanted = tuple(name for name in wanted if name != "raw")
         if not wanted:
-            raise UsageError(
-                f"raw mode needs a server that renders its chat template, and none is known of a server of kind"
-                f" {profile.kind!r}. Name what server it is (provider=, or `kind` in the config), or set `raw` and"
-                " `chat_template` in its profile, as docs/reference/raw-mode.md has it"
-            )
+            raise _impossible_raw_mode(profile)
     if not tools and not forced:
         wanted = tuple(name for name in wanted if name != "raw") or wanted
     others: tuple[ModeName, ...] = tuple(name for name in wanted if name != "harmony")
     if others == wanted:
         return wanted if tools else wanted[:1]
-    if profile.raw is None and not others:
-        raise UsageError(
-            f"harmony mode needs a raw endpoint, and none is known of a server of kind {profile.kind!r}. Say what"
-            " server it is (provider=, or `kind` in the config), or set `raw` in its profile, as"
-            " docs/reference/harmony-mode.md has it"
-        )
-    if profile.family != HARMONY_FAMILY and not forced:
-        raise UsageError(
-            f"the profile of model {request.model!r} lists harmony mode, gpt-oss' own format, and the model's family is"
-            f" {profile.family or 'not known'}. Set family = {HARMONY_FAMILY!r} on it in the config if it is one, or"
-            " leave harmony out of `modes`"
-        )
+    _check_harmony_mode(request, others)
     if profile.raw is None:
         return others if tools else others[:1]
     if not tools and request.options.takes_undeclared:
         return ("harmony", *others[:1])  # with no tools in its prompt, other modes depend on what the server reads
     return wanted if tools else (*others[:1], "harmony")
+
+
+def _impossible_raw_mode(profile: Profile) -> UsageError:
+    return UsageError(
+        f"raw mode needs a server that renders its chat template, and none is known of a server of kind"
+        f" {profile.kind!r}. Name what server it is (provider=, or `kind` in the config), or set `raw` and"
+        " `chat_template` in its profile, see docs/reference/raw-mode.md"
+    )
+
+
+def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> None:
+    """Raise `UsageError` if harmony mode is impossible and there are no `others`, or is listed for another family."""
+    profile = request.profile
+    if profile.raw is None and not others:
+        raise UsageError(
+            f"harmony mode needs a raw endpoint, and none is known of a server of kind {profile.kind!r}. Say what"
+            " server it is (provider=, or `kind` in the config), or set `raw` in its profile, see"
+            " docs/reference/harmony-mode.md"
+        )
+    if profile.family != HARMONY_FAMILY and not request.options.mode:
+        raise UsageError(
+            f"the profile of model {request.model!r} lists harmony mode, gpt-oss' own format, and the model's family is"
+            f" {profile.family or 'not known'}. Set family = {HARMONY_FAMILY!r} on it in the config if it is one, or"
+            " leave harmony out of `modes`"
+        )
 
 
 def _check_family(request: ToolRequest) -> None:

@@ -114,6 +114,25 @@ def judge_reply(
     harmony = mode == "harmony"
     reply = _restore_length(request, reply, usage, harmony=harmony)
     sent = {name: sent_name for sent_name, name in names.items()}
+    if (broken := _broken_end(request, reply, raw, stop_reason, harmony=harmony)) is not None:
+        return broken
+    if not reply.calls and reply.malformed:
+        return _malformed(request, reply, raw, sent, harmony=harmony)
+    if not reply.calls and request.choice.forced:
+        return _missing_call(request, reply, raw, sent, harmony=harmony)
+    if not reply.calls and not reply.content.strip():
+        return _empty_reply(request, reply, raw, usage, harmony=harmony)
+    if not reply.calls and (lost := _lost_call(request, reply, raw, usage, mode)) is not None:
+        return lost
+    if not (reply.calls or refused) and (request.checks_response_format or request.heals_answer):
+        return _check_format(request, reply, raw, harmony=harmony, committed=committed)
+    return Verdict("answered", _with_unfit_beside(request, reply, raw))
+
+
+def _broken_end(
+    request: ToolRequest, reply: Reply, raw: str, stop_reason: str | int | None, *, harmony: bool
+) -> Verdict | None:
+    """Return the verdict on a reply whose end shows that the server failed; None for any other end."""
     # Ollama's /v1 ends a stream so when its parser or its runner fails.
     if request.stream and reply.finish_reason is None:
         return Verdict("cut", _as_content(reply, raw), "the stream ended without a finish reason", retry_elsewhere=True)
@@ -123,22 +142,21 @@ def judge_reply(
         # vLLM 0.32 does so without its flags for tools, and where the request has no tools.
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
-    if not reply.calls and reply.malformed:
-        return _malformed(request, reply, raw, sent, harmony=harmony)
-    if not reply.calls and request.choice.forced:
-        return _missing_call(request, reply, raw, sent, harmony=harmony)
-    if not reply.calls and not reply.content.strip():
-        return _empty_reply(request, reply, raw, usage, harmony=harmony)
-    if not reply.calls and reply.finish_reason in {"tool_calls", "function_call"}:
+    return None
+
+
+def _lost_call(
+    request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, mode: ModeName
+) -> Verdict | None:
+    """Return the verdict on a reply without calls if its finish reason or its tokens show that one was lost."""
+    if reply.finish_reason in {"tool_calls", "function_call"}:
         # vLLM's parsers of Gemma 4 (vllm#53363) and DeepSeek-V3 (DeepSeek-V3#944).
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
-    if not (reply.calls or harmony or mode == "raw") and (why := _missing_tokens(request, reply, raw, usage)):
+    if mode not in {"harmony", "raw"} and (why := _missing_tokens(request, reply, raw, usage)):
         rest = replace(_as_content(reply, ""), finish_reason="length" if request.stream else "stop")
         return Verdict("empty_calls", rest, why, retry_elsewhere=True)
-    if not (reply.calls or refused) and (request.checks_response_format or request.heals_answer):
-        return _check_format(request, reply, raw, harmony=harmony, committed=committed)
-    return Verdict("answered", _with_unfit_beside(request, reply, raw))
+    return None
 
 
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool, committed: bool) -> Verdict:

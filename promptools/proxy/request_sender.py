@@ -142,6 +142,14 @@ RETRY_SECONDS = 1.0
 """`Retry-After` of a 504."""
 
 
+def _exchange_request(incoming: IncomingRequest, content: bytes) -> tuple[Request, str | None]:
+    """Return the request of an exchange with this body, and the client's own authorization, if it is forwarded."""
+    served = incoming.served
+    fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
+    request = Request(incoming.method, incoming.url, decode_fields(fields), content)
+    return request, client_authorization(served, fields)
+
+
 class RequestSender:
     """Forwards clients' requests, and writes the responses."""
 
@@ -204,18 +212,14 @@ class RequestSender:
         servers the body is read for its model name. A declined request is forwarded.
         """
         served, router = incoming.served, incoming.router
-        fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
-        authorization = client_authorization(served, fields)
         read_body = partial(incoming.body.read, served.max_body)
         content = (await incoming.peek() or b"") if endpoint.may_decline else await read_body()
-        request = Request(incoming.method, incoming.url, decode_fields(fields), content)
+        request, authorization = _exchange_request(incoming, content)
         route = None if router is None else partial(router.exchange_route, request, endpoint)
         failover, at = (None, None) if router is None else (router.failover, router.failover.started_at)
         owner = served.access.owner(incoming.scope) if endpoint.api is RESPONSES_API else ""
         caller = Caller(owner, incoming.secrets(), incoming.in_flight.request_id, incoming.in_flight.use_api)
-        if owner and self._shared is not None:
-            await self._shared.responses.fetch(owner, request.url.partition("?")[0], content)
-            send = self._shared.responses.writing(send)
+        send = await self._sharing_responses(owner, request, send)
         begun = ended = False
         incoming.in_flight.passes = endpoint in ROOT_ENDPOINTS  # its exchange has no observer
 
@@ -241,6 +245,13 @@ class RequestSender:
             await self._forward(incoming, send)
         elif not ended:
             await send({"type": "http.response.body", "body": b""})
+
+    async def _sharing_responses(self, owner: str, request: Request, send: Send) -> Send:
+        """Fetch the shared responses that a request refers to, and return the `send` that shares the new ones."""
+        if not owner or self._shared is None:
+            return send
+        await self._shared.responses.fetch(owner, request.url.partition("?")[0], request.body)
+        return self._shared.responses.writing(send)
 
     async def _forward(self, incoming: IncomingRequest, send: Send) -> None:
         """Forward a request unchanged."""

@@ -133,7 +133,7 @@ def test_what_goes_on_unread_is_logged():
     assert (seen.head.status, seen.message["content"]) == (200, "Hello.")
     (line,) = seen.log
     assert line.startswith(
-        "a request went on unread, and no call in its reply is looked for: the request's body is nested"
+        "a request was forwarded unread, and its reply is not searched for calls: the request's body is nested"
     )
 
 

@@ -34,7 +34,7 @@ class SideResult:
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """Through promptools: the requests to the server for that answer, and what came of each."""
+    """Through promptools: the requests to the server for that answer, and their outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +95,12 @@ def measure(
     deadline = now() + seconds
 
     def left() -> float:
-        return min(timeout, max(deadline - now(), 1.0))
+        return deadline - now()
 
     def run(number: int, case: Case, repeat: int) -> Row | None:
-        results: dict[Side, SideResult] = {}
-        for side in SIDES if number % 2 else SIDES[::-1]:
-            if now() >= deadline:
-                return None
-            results[side] = run_case(case, askers[side], left)
-        # a request that the end of the run cut short says nothing
-        return None if now() >= deadline else Row(case.id, case.scenario, repeat, results["alone"], results["through"])
+        order = SIDES if number % 2 else SIDES[::-1]
+        results = _run_sides(case, {side: askers[side] for side in order}, timeout, left)
+        return None if results is None else Row(case.id, case.scenario, repeat, results["alone"], results["through"])
 
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="promptools-verify") as pool:
         futures = [pool.submit(run, *each) for each in missing]
@@ -115,6 +111,18 @@ def measure(
             _record((each for each in futures if not each.cancelled() and not each.exception()), log, 0, None)
             raise
     return [log.rows[case.id, repeat] for case, repeat in wanted if (case.id, repeat) in log.rows]
+
+
+def _run_sides(
+    case: Case, askers: Mapping[Side, Asker], timeout: float, left: Callable[[], float]
+) -> dict[Side, SideResult] | None:
+    """Run a case on one side after the other; None if no time is `left`: a request cut short by that proves nothing."""
+    results: dict[Side, SideResult] = {}
+    for side, asker in askers.items():
+        if left() <= 0:
+            return None
+        results[side] = run_case(case, asker, lambda: min(timeout, max(left(), 1.0)))
+    return None if left() <= 0 else results
 
 
 def _record(
