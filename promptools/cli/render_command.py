@@ -227,7 +227,7 @@ def _read_body(arguments: argparse.Namespace) -> dict[str, Any]:
     """Read the request; the arguments override its own options."""
     body = read_json(arguments.file)
     if not is_object(body):
-        raise UsageError(f"{arguments.file!r} holds no request: write the body of a chat completion, an object")
+        raise UsageError(f"{arguments.file!r} contains no request: write the body of a chat completion, an object")
     day = _parse_date(arguments.date)
     overrides = {
         "dialect": arguments.dialect,

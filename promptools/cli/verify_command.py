@@ -102,7 +102,7 @@ def _verify(arguments: argparse.Namespace) -> int:
                     progress=_describe(show),
                 )
     if not rows:
-        raise UpstreamError("no case was finished in the time: give more --minutes")
+        raise UpstreamError("no case was finished in time: give more --minutes")
     _show(arguments, summarize(rows), rows, about)
     return 0
 
@@ -192,7 +192,7 @@ def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str,
     if arguments.yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("the run would ask first whether to go on: add --yes")
+        raise UsageError("the run would first ask whether to continue: add --yes")
     print("go on? [Y/n] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in _YES:
         raise UsageError("not run")

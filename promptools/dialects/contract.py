@@ -76,8 +76,7 @@ class Head(NamedTuple):
     r"""It is only valid at the beginning of a line, or of the content: `pattern` starts after the line's indent, and
     marks with `\Z` where it may be cut; `literals` are the labels that it may begin with, if any. Its `gate` is fastest
     as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin differently then cost
-    next
-    to nothing."""
+    next to nothing."""
     first_words: tuple[str, ...] = ()
     """What a line head may begin with besides its literals and an offered tool's name, perhaps in a namespace."""
     unindented: bool = False
@@ -323,7 +322,7 @@ class Textual:
 
     def _read_only_error(self, missing: str) -> UsageError:
         return UsageError(
-            f"The dialect {self.name!r} is only read, it cannot be asked for: ask in another one, or write its method"
+            f"The dialect {self.name!r} can only be read, not requested: request another one, or write its method"
             f" {missing!r}."
         )
 

@@ -242,7 +242,7 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
     "answer_tags": OPTIONAL_TAGS.means("tags around an answer; the closing tag may be empty"),
     "result_openers": LITERALS.means("how a result begins, or the turn that has it: after a call it is made up"),
     "end_tokens": LITERALS.means("tokens that end a turn"),
-    "control_tokens": LITERALS.means("other tokens of its calls, results and messages, which no text holds"),
+    "control_tokens": LITERALS.means("other tokens of its calls, results and messages, which prose never contains"),
     "turn_tokens": LITERALS.means("tokens of turns and prompts: no text next to a call and after the end of a turn"),
     "tokens_before_text": LITERALS.means("openers that a program or a name may follow, and are text then"),
     "rescues": FLAG.means("a call that ends the reasoning of an otherwise empty reply was meant"),
@@ -368,7 +368,7 @@ KINDS: Final[dict[str, Kind]] = {
                 "the markers around all calls of a turn",
             ),
             "on_request": FLAG.means(
-                "its markers are another dialect's too: it is read only if the request asked for it"
+                "another dialect has the same markers, so it is read only if the request asked for it"
             ),
         },
         ("openers",),
@@ -428,7 +428,7 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "bare": one_of("never", "anywhere", "line").means("where calls count without their wrapper"),
             "trim": one_of("line", "verbatim", "strip").means(
-                "the white space around a value that is no part of it: a line break on each side, none, or all"
+                "the white space around a value that is not part of it: a line break on each side, none, or all"
             ),
             "cdata": FLAG.means("values with markup are in CDATA sections"),
             "json_calls": FLAG.means("the wrapper may hold calls as JSON"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 WrittenValues: TypeAlias = Literal["json", "constants", "python"]
-"""How a value that is no text is written: as JSON, as JSON but for `True`, `False` and `None`, as Python prints it."""
+"""How values other than text are written: as JSON, with `True`, `False` and `None` in it, or as Python prints them."""
 PARAMETER_SLOT = "<parameter name>"
 """The placeholder of an example for the model's own text."""
 

@@ -91,7 +91,7 @@ def _record_refusal(state: ParserState, group: str, text: str, start: int, end: 
     """Record why something that looks like the head of a call did not begin one."""
     dialect, head = state.plan.heads[group]
     if head.fence_labels and state.fence_label not in head.fence_labels:
-        why = "no block of code of this kind holds a call of it"
+        why = "code blocks of this kind contain no calls of this dialect"
     elif head.begins is None:
         why = f"its head is followed by none of {' '.join(head.body_starts)}"
     else:

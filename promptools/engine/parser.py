@@ -236,7 +236,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise UsageError(f"accept is {clip(repr(names))}; wanted are the names of dialects, or None.")
+        raise UsageError(f"accept is {clip(repr(names))}; expected the names of dialects, or None.")
     given = tuple(names)
     wrong = unknown_dialect(given)
     if wrong:
@@ -247,7 +247,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
 def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
     """Return the texts that a reply may quote, None for none; raise UsageError unless it is an iterable of texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise UsageError(f"sources is {clip(repr(texts))}; wanted are the texts that the reply may quote.")
+        raise UsageError(f"sources is {clip(repr(texts))}; expected the texts that the reply may quote.")
     return None if texts == () else QuotableTexts(texts)
 
 

@@ -340,7 +340,7 @@ class ScanPlan:
         self.line_heads = LineHeads(self.heads)
         active = [dialect for dialect in chosen if dialect.tier in tiers or dialect.name == expected]
         self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
-        """Markers that may be alone beside a call."""
+        """Markers that may be alone next to a call."""
         sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
         self._lone_closers = (*self.closers, *self.markers.result_closers)
         self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self._lone_closers, sentinels), _CONTROL])
@@ -425,7 +425,7 @@ class ScanPlan:
 
 
 _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
-"""Special tokens that no dialect declares: beside a call, and after the end of a turn, they are not text."""
+"""Special tokens that no dialect declares: next to a call, and after the end of a turn, they are not text."""
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:

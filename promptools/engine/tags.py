@@ -159,7 +159,7 @@ def leave_reasoning(state: ParserState) -> None:
 
 
 def reasoning_is_over(state: ParserState) -> bool:
-    """Return whether a zone was closed, or text or a call was written: after that, a tag may be a tool's name."""
+    """Return whether reasoning was closed, or text or a call came: from then on, its tag may be a tool's name."""
     return state.reasoning.closed or not state.out.at_start or state.out.has_call
 
 

@@ -80,7 +80,7 @@ NO_PLACE = "Ollama's /api/chat, which renders the template, has no place for a p
 NO_TOOLS = "the model's template does not show it the tools"
 WITHOUT_RAW = (
     "leave `mode` out, or use prompt mode, which describes tools itself; or name a template that shows them"
-    " (`chat_template` in the profile, as docs/reference/raw-mode.md has it)"
+    " (`chat_template` in the profile, see docs/reference/raw-mode.md)"
 )
 NO_PROMPT = "the server's answer holds no rendered prompt"
 

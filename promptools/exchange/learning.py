@@ -409,7 +409,7 @@ def _read_table(name: str, text: str) -> Finding | None:
 def judge(dialect: Dialect, own: OwnDialects) -> Finding:
     """Return how a dialect that was learned from a template is to be used."""
     if not {*tiers(dialect)} <= CERTAIN_TIERS:
-        why = "such calls could be ordinary text, so a table of it is used only where it is asked for"
+        why = "such calls could be ordinary text, so a table for them is used only if it is requested"
         return Finding(None, f"the format of calls in the model's chat template is not used: {why}")
     known = known_format(dialect)
     if known is not None:

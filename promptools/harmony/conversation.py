@@ -165,7 +165,7 @@ def parse_effort(value: Any) -> Effort:
     effort = EFFORTS.get(value) if value is None or isinstance(value, str | bool) else None
     if effort is None:
         known = ", ".join(effort for effort in EFFORTS if isinstance(effort, str))
-        raise UsageError(f"The reasoning effort {value!r} is none that we know: use one of {known}.")
+        raise UsageError(f"The reasoning effort {value!r} is not known: use one of {known}.")
     return effort
 
 

@@ -66,7 +66,7 @@ class DeveloperContent:
     """None: no section; empty: an empty section."""
     formats: tuple[AnswerFormat, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
-    """Tools beside `functions`, in separate namespaces."""
+    """Tools other than functions, in separate namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

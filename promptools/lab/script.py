@@ -85,7 +85,7 @@ def read_script(
         if key in seen:
             raise UsageError(f"two lines answer cue {line.cue!r} with setting {line.setting!r}: keep one")
         if line.cue == "" or line.setting == "":
-            raise UsageError("a cue or setting is empty: use None, or a phrase that the prompt will hold")
+            raise UsageError("a cue or setting is empty: use None, or a phrase that the prompt will contain")
         if line.cue is None and line.setting is not None:
             raise UsageError(f"the line for setting {line.setting!r} has no cue: give it one")
         seen.add(key)
@@ -107,7 +107,7 @@ def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
     for part in re.split(f"({'|'.join(map(re.escape, tokens))})", text):
         pieces += [part.encode()] if part in tokens else cut_pieces(part.encode(), used=[*words, *pieces])
     if len(set(pieces)) != len(pieces):
-        raise UsageError(f"a special token is twice in the reply {text!r}, whose place is known by its last token")
+        raise UsageError(f"a special token occurs twice in the reply {text!r}, whose place is known by its last token")
     return tuple(pieces)
 
 

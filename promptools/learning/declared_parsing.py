@@ -147,7 +147,7 @@ def _form_of_field(field: Mapping[str, Any], opener: str, closer: str) -> _Form:
     parts = _parts_of(field.get("transform"), of_each=field.get("transform_each") is True)
     before, after = (_with_roles(text, parts) for text in (opener, closer))
     if parts.captured != ("{name}" in before):
-        raise _InexpressibleError("the name of a call is not where a table could have it")
+        raise _InexpressibleError("the name of a call is in a place that no table can express")
     if content == "json" and not details.keys() & {"unquoted_keys", "string_delims"}:
         if parts.captured:
             return _Form(before, after, "json", "{name}")
@@ -197,7 +197,7 @@ def _parts_of(transform: Any, *, of_each: bool) -> _Parts:
     parts = [part.removeprefix(within) for part in (name, arguments, given_id)]
     if not (name.startswith(within) and arguments.startswith(within)) or "." in "".join(parts):
         raise _InexpressibleError(
-            "the parts of a call are in different places, or deeper in JSON than a table has them"
+            "the parts of a call are in different places, or deeper in JSON than a table can express"
         )
     return _Parts(parts[0], parts[1], parts[2], of_each=of_each)
 

@@ -175,7 +175,7 @@ class _Attempt:
         outcome = self._check(dialect, self._rendered)._replace(refused=refused)
         if outcome.problem or outcome.holds:
             return outcome
-        few = f"the template renders only {outcome.read} of the calls that it is asked for"
+        few = f"the template renders only {outcome.read} of the calls that were requested"
         return outcome._replace(problem=few)
 
     def _check(self, dialect: Dialect, rendered: Sequence[Rendered], *, cut: bool = True) -> Outcome:
@@ -188,7 +188,7 @@ class _Attempt:
         return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add what is around calls, if some calls are still read then: they were cut everywhere before."""
+        """Add the keys for what is around calls if some calls are still read with them; cuts were tried before."""
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):
             if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS], cut=False).problem:
@@ -219,7 +219,7 @@ class _Attempt:
         if outcome.refused:
             notes.append(f"{outcome.refused} turns were not rendered by the template")
         if self.table["tier"] == "B":
-            notes.append("its calls have no markers that prose could not hold: it is read only where it is asked for")
+            notes.append("its calls have no markers that prose could not hold: it is read only if it is requested")
         opened = opens_reasoning(self._renderings)
         if opened:
             notes.append(f"the prompt opens the reasoning with {opened}")

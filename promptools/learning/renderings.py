@@ -19,7 +19,7 @@ from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 
 Renderer: TypeAlias = Callable[..., str]
-"""`render(messages, tools, **options)`: the prompt of a conversation, as Chat Completions has it.
+"""`render(messages, tools, **options)`: the prompt for a conversation in the form of Chat Completions.
 
 The options are those of chat templates, `add_generation_prompt` among them. It may raise anything.
 """

@@ -147,7 +147,7 @@ def _call(call_id: str, name: str, arguments: Any, notes: list[str]) -> Call:
         value = None
     repaired = value if is_object(value) else {}
     how = "mended" if repaired else "sent as {}"
-    notes.append(f"history: the arguments of a past call of {name!r} are no JSON object and were {how}")
+    notes.append(f"history: the arguments of a past call of {name!r} are not a JSON object and were {how}")
     return Call(call_id, name, repaired, _dump(repaired))
 
 

@@ -48,7 +48,7 @@ _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\
 _LONGEST_TAIL = 200
 """Characters at the end of a prompt that may open reasoning."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""The beginning of what follows a name, where the arguments may go on in more than one way."""
+"""The beginning of what follows a name, if the arguments may continue in more than one way."""
 
 
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:
@@ -112,7 +112,7 @@ def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: st
     head = before + found
     if not found or head in text or "".join(head.split()) in "".join(text.split()):
         return ()
-    return (f"the chat template writes calls otherwise than the model's dialect, {dialect!r}, which is kept",)
+    return (f"the chat template writes calls differently from the model's dialect, {dialect!r}, which is kept",)
 
 
 def _last_call(body: Mapping[str, Any]) -> Call | None:

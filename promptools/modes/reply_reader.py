@@ -264,8 +264,8 @@ _CALL_REASONS = frozenset(("tool_calls", "function_call"))
 _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
 MAX_TRAILING_SPACE = 100
-"""Characters of white space that end a reply after a complete call: no model goes on after so many, and one that its
-server keeps from stopping writes them until its context is full (llama.cpp, `tool_choice: required`)."""
+"""Characters of white space that end a reply after a complete call: no model continues after that many, and one
+that its server keeps from stopping writes them until its context is full (llama.cpp, `tool_choice: required`)."""
 _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 MAX_AROUND = 300
 """The most characters of text before a value, and after it, that count as a sentence around it."""
 RESPONSE_FORMAT = "response_format"
-NO_JSON = "the answer is no JSON"
+NO_JSON = "the answer is not JSON"
 NOT_ALONE = "the answer is not one JSON value and nothing else"
 FENCED = Fix("marker", "the answer was in a code fence")
 SURROUNDED = Fix("marker", "there was text around the answer")
@@ -119,7 +119,7 @@ def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unheal
 def form_error(value: Any, schema: Schema | None) -> str:
     """Return why a JSON value does not fit the format, as text; empty if it fits, or its schema cannot be compiled."""
     if schema is None:
-        return "" if is_object(value) else "the answer is no JSON object"
+        return "" if is_object(value) else "the answer is not a JSON object"
     try:
         errors = " ".join(describe_errors(_validator(dump(schema)).errors(value), whole="answer"))
     except (UsageError, UncheckedError, RecursionError, ValueError):

@@ -291,7 +291,7 @@ class StructuredCalls:
             return outcome
         begun = begin_with(call, sent)
         if begun is None:
-            return malformed_call("invalid_json", "its beginning reads otherwise than the whole", NATIVE, call.name)
+            return malformed_call("invalid_json", "its beginning reads differently from the whole", NATIVE, call.name)
         if misfit:
             self._notes.append(
                 f"the call of {call.name!r} was handed over although it does not fit: its beginning had been streamed"

@@ -317,7 +317,7 @@ def _sort_tools(key: str, given: list[Any]) -> _GivenTools:
         if name is None:
             others.append(tool)
             if not is_object(tool) or tool.get("type", "function") == "function" or "function" in tool:
-                notes.append(f"{key}[{position}] is no function with a name: no call of it is known")
+                notes.append(f"{key}[{position}] is not a function with a name, so its calls cannot be recognized")
             continue
         if name in functions:
             notes.append(f"the tool {name!r} is offered more than once: its calls are checked by the last of them")

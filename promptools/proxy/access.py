@@ -186,7 +186,9 @@ def _digest(key: bytes) -> bytes:
 
 def _check_key(key: str) -> str:
     if not _KEY.fullmatch(key):
-        raise UsageError("an API key of the proxy is empty, or holds blanks or what is not ASCII; it is not shown here")
+        raise UsageError(
+            "an API key of the proxy is empty, or contains blanks or non-ASCII characters; it is not shown here"
+        )
     return key
 
 

@@ -281,7 +281,7 @@ class DirectResponse:
         if status < 100:
             return f"{status:03} is not a valid HTTP status code"
         if status == 101:
-            return "the server switched to another protocol, which it was not asked for"
+            return "the server switched to another protocol, which was not requested"
         if status < 200:
             has_body = self._codings or (self._length or b"0").strip(b"0")
             return "an interim response has a body" if has_body else None
@@ -434,7 +434,7 @@ class Http1Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout):
                 await self._writable
         except TimeoutError:
-            raise errors.WriteTimeout("the server took nothing for too long") from None
+            raise errors.WriteTimeout("the server accepted no data for too long") from None
 
     def is_usable(self) -> bool:
         """Whether another request may be sent: nothing has arrived since the last response, not even the end.

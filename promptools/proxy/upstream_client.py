@@ -221,7 +221,7 @@ class DirectClient:
         module = self.library.module
         url = module.URL(address)
         if url.scheme not in _PORTS or not url.host:
-            raise module.UnsupportedProtocol(f"the URL {url.scheme}://{url.host} is none of http or https")
+            raise module.UnsupportedProtocol(f"the URL {url.scheme}://{url.host} is neither http nor https")
         key = (url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])
         server = self._servers.get(key)
         if server is None:
@@ -251,7 +251,9 @@ class DirectClient:
             lines.append(b"Content-Length: %d" % body.length)
         head = b"\r\n".join(lines)
         if not _HEAD.fullmatch(head) or head.count(b"\n") != len(lines) - 1:
-            raise self.library.module.LocalProtocolError("the method or a header field holds what HTTP does not allow")
+            raise self.library.module.LocalProtocolError(
+                "the method or a header field contains characters that HTTP does not allow"
+            )
         head += b"\r\n\r\n"
         if not isinstance(body, bytes):
             return [head]

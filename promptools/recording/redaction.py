@@ -65,5 +65,5 @@ def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     except re.error as error:
         raise UsageError(f"redact: {clip(pattern)!r} is not a valid regular expression: {error}") from None
     if compiled.match(""):
-        raise UsageError(f"redact: {clip(pattern)!r} matches an empty text; write what is to be replaced")
+        raise UsageError(f"redact: {clip(pattern)!r} matches the empty text; write the text to replace")
     return compiled

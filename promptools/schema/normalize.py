@@ -226,7 +226,7 @@ class _Normalizer:
             exclusive = node.get(keyword)
             if isinstance(exclusive, bool):
                 if self.draft != 4:
-                    self.note(f"{at}/{keyword}", f"{_quote(exclusive)} was read as draft 4 has it")
+                    self.note(f"{at}/{keyword}", f"{_quote(exclusive)} was read as in draft 4")
                 del node[keyword]
                 if exclusive and other in node:
                     node[keyword] = node.pop(other)

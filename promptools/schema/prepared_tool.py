@@ -142,7 +142,7 @@ def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
         reason = str(error).removeprefix(f"Tool {name!r}: ").partition(". ")[0]
         graph = build_graph({}, name)
         graph.rewritten = True
-        graph.notes = (f"its calls are not checked by its schema, which goes on as it came: {reason}",)
+        graph.notes = (f"its calls are not checked against its schema, which is sent unchanged: {reason}",)
     return graph
 
 

@@ -262,7 +262,7 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
     if fitting == 0:
         yield _error("fits no alternative", context=errors)
     elif fitting > 1:
-        yield _error(f"{quote_value(value)} fits {fitting} alternatives; wanted is just one")
+        yield _error(f"{quote_value(value)} fits {fitting} alternatives; expected exactly one")
 
 
 def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]:
@@ -296,7 +296,7 @@ def _enum(_: Any, wanted: list[Any], value: Any, __: Any) -> Iterator[Any]:
 
 def _unique_items(validator: Any, wanted: bool, value: Any, _: Any) -> Iterator[Any]:
     if wanted and validator.is_type(value, "array") and len(set(map(hashable_json, value))) < len(value):
-        yield _error(f"{quote_value(value)} holds the same item twice")
+        yield _error(f"{quote_value(value)} contains the same item twice")
 
 
 def _error(message: str, context: Sequence[Any] = ()) -> Any:

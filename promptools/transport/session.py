@@ -86,7 +86,7 @@ class GuardedObservers:
             try:
                 getattr(observer, method)(*values)
             except Exception:
-                log.exception("the observer's %s raised; the answer goes on without it", method)
+                log.exception("the observer's %s raised; the answer continues without it", method)
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
@@ -399,7 +399,7 @@ def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply
         try:
             on_reply(reply)
         except Exception:
-            log.exception("on_reply raised; the answer goes on without it")
+            log.exception("on_reply raised; the answer continues without it")
 
     return tell
 

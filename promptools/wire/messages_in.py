@@ -272,7 +272,7 @@ def _refuse_services(data: Mapping[str, Any]) -> None:
     for key, instead in advice.items():
         if data.get(key) and not (key == "thread" and as_object(data[key]).get("type") == "create"):
             code = messages_out.THREAD_NOT_FOUND if key == "thread" else "usage"
-            raise UsageError(f"{key!r} needs Anthropic's own servers, and this is none: {instead}", code=code)
+            raise UsageError(f"{key!r} needs Anthropic's own servers, and this is not one: {instead}", code=code)
 
 
 def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:
@@ -311,7 +311,7 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
     names = ", ".join(map(repr, left_out))
     if left_out and not tools:
         raise UsageError(
-            f"'tools' holds only {names}, which Anthropic's own servers and models know, and this is none: offer tools"
+            f"'tools' holds only {names}, which only Anthropic's own servers provide: offer tools"
             " with an 'input_schema'"
         )
     if left_out:

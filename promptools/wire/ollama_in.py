@@ -51,7 +51,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
         body |= {key: data[key] for key in _OLLAMA_ONLY if key in data}
     else:
         if not data.get("messages"):
-            raise UsageError("'messages' is empty, which loads a model on Ollama; this server is none: send a message")
+            raise UsageError("'messages' is empty, which only Ollama takes as loading a model: send a message")
         body |= decode_options(as_object(options), profile, notes)
         body |= _decode_think(data.get("think"), profile, notes)
         notes += [f"not sent: {key}; only Ollama knows it" for key in _OLLAMA_ONLY[2:] if data.get(key) is not None]
@@ -222,7 +222,7 @@ def check_generate_request(data: Mapping[str, Any]) -> None:
     refused = _REFUSED | (_REFUSED_RAW if raw else {})
     key = next((key for key in refused if data.get(key)), None)
     if key is not None:
-        raise UsageError(f"{key!r} needs an Ollama server, and this is none; {refused[key]}")
+        raise UsageError(f"{key!r} needs an Ollama server, and this is not one; {refused[key]}")
 
 
 def encode_as_chat(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class RawPrompt:
     decode: Decode | None = None
     """Decodes the token ids of the reply, which are then requested; None: the reply is read as text."""
     stops: tuple[str, ...] = ()
-    """The strings that end the reply, beside those of the request."""
+    """The strings that end the reply, besides those of the request."""
     stop_ids: tuple[int, ...] = ()
     """The tokens that end the reply, for an endpoint that takes ids."""
     constraint: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -96,7 +96,7 @@ def test_parse_explains_what_looked_like_a_call_and_began_none(capsys, files):
     at = text.index("<tool_call>")
     assert refused["qwen3_coder", f"4-{4 + len('<function=')}"] == "what surrounds its head shows no call"
     assert refused["hunyuan", f"{at}-{at + len('<tool_call>')}"] == "its head is followed by none of { ["
-    assert "no block of code of this kind holds a call of it" in refused.values()
+    assert "code blocks of this kind contain no calls of this dialect" in refused.values()
     _, out, _ = run(capsys, "parse", files / "talk.txt", "--tools", files / "tools.json", "--json")
     assert json.loads(out)["trace"]["tries"] == []
 

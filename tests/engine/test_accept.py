@@ -68,8 +68,8 @@ def test_the_plain_way_is_not_gone_where_json_is_not_accepted() -> None:
     ("wrong", "told"),
     [
         (["hermes", "yaml"], "'yaml' is not a known dialect; known: .*harmony, hermes"),
-        ("hermes", "wanted are the names"),
-        (1, "wanted are the names"),
+        ("hermes", "expected the names"),
+        (1, "expected the names"),
     ],
 )
 def test_wrong_names_are_refused(wrong: object, told: str) -> None:

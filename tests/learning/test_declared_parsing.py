@@ -125,7 +125,7 @@ def test_the_newer_key_is_the_one_that_is_read():
         (field(open="<zork>", content="json"), "it does not say where a call has its name"),
         (
             field(open="<zork>", content="json", transform=NAMED),
-            "the name of a call is not where a table could have it",
+            "the name of a call is in a place that no table can express",
         ),
         (
             field(open_pattern="<(?:zork|zark)>", content="json", transform=KEYED),

@@ -104,7 +104,7 @@ def test_a_choice_that_cannot_be_met_is_left_out_where_the_server_ignores_it(cho
 def test_what_is_no_tool_goes_on_to_the_server(odd):
     read = ask(tools=[A, odd, B])
     assert (read.tools.names, read.other_tools) == (("a", "b"), (odd,))
-    assert read.notes == ("tools[1] is no function with a name: no call of it is known",)
+    assert read.notes == ("tools[1] is not a function with a name, so its calls cannot be recognized",)
 
 
 def test_of_tools_with_one_name_the_last_one_counts_and_all_go_on():
@@ -260,8 +260,8 @@ def test_the_same_tools_are_prepared_once():
 def test_what_is_remembered_of_tools_says_which_key_they_were_under():
     odd = [{"name": ""}]
     notes = [parse_request({"messages": [], key: odd}, Profile()).notes for key in ("tools", "functions") * 2]
-    assert notes[0] == notes[2] == ("tools[0] is no function with a name: no call of it is known",)
-    assert notes[1] == notes[3] == ("functions[0] is no function with a name: no call of it is known",)
+    assert notes[0] == notes[2] == ("tools[0] is not a function with a name, so its calls cannot be recognized",)
+    assert notes[1] == notes[3] == ("functions[0] is not a function with a name, so its calls cannot be recognized",)
 
 
 def test_tools_with_a_lone_surrogate_are_taken():

@@ -172,7 +172,7 @@ def only_read() -> Iterator[str]:
     ids=["tools", "calls", "results"],
 )
 def test_a_dialect_that_is_only_read_is_refused(only_read: str, messages: Any, tools: Tools | None) -> None:
-    with pytest.raises(UsageError, match=r"The dialect 'only_read' is only read.*'render_(tools|calls|results)'"):
+    with pytest.raises(UsageError, match=r"The dialect 'only_read' can only be read.*'render_(tools|calls|results)'"):
         render(messages, tools, dialect=only_read)
 
 

@@ -58,19 +58,19 @@ def test_answers_that_fit(wanted, text):
 @pytest.mark.parametrize(
     ("wanted", "text", "why"),
     [
-        (form(SKY), "It is grey.", "no JSON"),
-        (form(SKY), "", "no JSON"),
-        (form(SKY), '{"sky": "gr', "no JSON"),
-        (form(SKY), '```json\n{"sky": "grey"}\n```', "no JSON"),
-        (form(SKY), '{"sky": "grey"}{"sky": "grey"}', "no JSON"),
-        (form(SKY), '{"sky": NaN}', "no JSON"),
+        (form(SKY), "It is grey.", "not JSON"),
+        (form(SKY), "", "not JSON"),
+        (form(SKY), '{"sky": "gr', "not JSON"),
+        (form(SKY), '```json\n{"sky": "grey"}\n```', "not JSON"),
+        (form(SKY), '{"sky": "grey"}{"sky": "grey"}', "not JSON"),
+        (form(SKY), '{"sky": NaN}', "not JSON"),
         (form(SKY), '{"sky": 1}', "/sky"),
         (form(SKY), '{"sky": "grey", "more": 1}', "more"),
         (form(SKY), "{}", "sky"),
-        (form(SKY), "[" * 100_000, "no JSON"),
+        (form(SKY), "[" * 100_000, "not JSON"),
         (form({"type": "string", "pattern": "^a"}), '"b"', "pattern"),
-        (OBJECT, "[]", "no JSON object"),
-        (OBJECT, '"grey"', "no JSON object"),
+        (OBJECT, "[]", "not a JSON object"),
+        (OBJECT, '"grey"', "not a JSON object"),
     ],
 )
 def test_answers_that_do_not(wanted, text, why):

@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_told_and_kept():
     assert (wrong.value.text, wrong.value.cut) == ('{"n": []}', ("```\n", "\n```"))
     assert "/n: [] is an array; wanted an integer" in wrong.why
     assert "answer: the required 'sky' is missing" in wrong.why
-    assert heal_answer("[]", None) == Unhealed("the answer is no JSON object", Healed("[]"))
+    assert heal_answer("[]", None) == Unhealed("the answer is not a JSON object", Healed("[]"))
     assert heal_answer('{"sky": 1}', SKY).text == '{"sky": "1"}'
     assert isinstance(heal_answer('{"sky": 1}', SKY, convert=False), Unhealed)
     assert isinstance(heal_answer("7", {"type": "array"}), Unhealed), "the value itself is not converted"

@@ -126,7 +126,7 @@ def test_what_is_no_message_is_left_to_the_check_that_refuses_it():
 
 @pytest.mark.parametrize("said", [{"messages": []}, {"messages": None}])
 def test_a_request_that_would_load_a_model_needs_an_ollama(said):
-    with pytest.raises(UsageError, match="loads a model on Ollama"):
+    with pytest.raises(UsageError, match="takes as loading a model"):
         read(**said)
     body, notes = read(OLLAMA, keep_alive=0, **said)
     assert (body["messages"], body["keep_alive"], notes) == (said["messages"], 0, ())

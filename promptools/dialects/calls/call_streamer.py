@@ -76,7 +76,7 @@ class CallStreamer:
             return outcome
         if outcome.name == self._tool.name and (call := begin_with(outcome, self._stream.sent)) is not None:
             return call
-        why = "its beginning reads otherwise than the whole"
+        why = "its beginning reads differently from the whole"
         return malformed_call("invalid_json", why, outcome.dialect, self._tool.name)
 
 
@@ -171,7 +171,7 @@ class MemberStreamer(CallStreamer):
         self._key: str | None = None
         """The parameter that is open, or may be reopened."""
         self._is_text = False
-        """Its value is sent as it comes."""
+        """Its value is sent while it arrives."""
         self._at_start = False
         self._held_space: list[str] = []
         self._sent_size = 0

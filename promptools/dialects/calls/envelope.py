@@ -60,7 +60,7 @@ METADATA_KEYS = frozenset(
     {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
 )
 
-"""Keys beside a call that are not arguments."""
+"""Keys next to a call that are not arguments."""
 
 RECORD_KEYS = frozenset({
     "result", "results", "output", "outputs", "observation", "stdout", "stderr", "exit_code", "exitcode",
@@ -127,11 +127,11 @@ class UnresolvedCall(NamedTuple):
     name: str | None
     arguments: JsonNode | None
     siblings: Mapping[str, Any]
-    """The other members, which may be arguments written beside the name."""
+    """The other members, which may be arguments written next to the name."""
     fixes: tuple[Fix, ...] = ()
     name_key: str = ""
     record_keys: frozenset[str] = _NO_KEYS
-    """Keys beside the call that only the record of an earlier call has."""
+    """Keys next to the call that only the record of an earlier call has."""
 
 
 class NotACall(Exception):

@@ -389,7 +389,7 @@ def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, eviden
         if evidence.implies_call:
             return call
     if call is None and options.undeclared:
-        return malformed_call("not_an_object", "its arguments are no JSON object", evidence.dialect, unresolved.name)
+        return malformed_call("not_an_object", "its arguments are not a JSON object", evidence.dialect, unresolved.name)
     message = unknown_tool_message(unresolved.name, options.tools)
     return Malformed(0, "", "unknown_tool", message, name=unresolved.name, dialect=evidence.dialect, call=call)
 
@@ -413,7 +413,7 @@ def _resolve_unnamed(unresolved: UnresolvedCall, options: ParseOptions, evidence
     assert unresolved.arguments is not None  # without a name the whole object is the arguments
     arguments = unresolved.arguments.value
     if not is_object(arguments):
-        raise NotACall("it names no tool, and its arguments are no object")
+        raise NotACall("it names no tool, and its arguments are not an object")
     free = evidence.wrapped or options.strictness == "lenient"
     match = options.tools.infer(arguments, optin_only=not free)
     if match is None:

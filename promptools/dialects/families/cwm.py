@@ -183,7 +183,7 @@ class CommandReader(CandidateBase):
             return malformed_call("truncated", why, self._evidence.dialect, call.tool_name)
         key = self._parameter(command)
         if key is None or call.error:
-            why = call.error or "its arguments are no JSON object"
+            why = call.error or "its arguments are not a JSON object"
             return malformed_call("invalid_json", why, self._evidence.dialect, call.tool_name)
         call.record_fix(Fix("unwrap", f"its arguments are plain text, read as {key!r}"))
         call.put(key, *call.read(key, command))

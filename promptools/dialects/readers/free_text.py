@@ -297,7 +297,7 @@ class CodeCandidate(CandidateBase):
             outcome = call_part(validate_call(tool, {key: code}, None, [fix], self._options, self._evidence), code)
         else:
             self.parts = [Part("text", raw)]
-            self.tries.append(TriedStrategy(self._evidence.dialect, "text", "what follows is no Python", len(raw)))
+            self.tries.append(TriedStrategy(self._evidence.dialect, "text", "what follows is not Python", len(raw)))
             return
         self.parts = [Part("markup", head[0]), outcome]
         self.tries.append(trace_entry(self._evidence.dialect, len(raw), self.parts))

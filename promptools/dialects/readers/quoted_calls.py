@@ -109,7 +109,9 @@ class _QuotedReader(CandidateBase):
         """
         self.parts = [Part("text", raw[:taken], malformed=shows)]
         self.unread = raw[taken:]
-        self.tries.append(TriedStrategy(self._evidence.dialect, "text", "what is in the quotes is no call", len(raw)))
+        self.tries.append(
+            TriedStrategy(self._evidence.dialect, "text", "what is in the quotes is not a call", len(raw))
+        )
 
     def _accept(self, raw: str, parts: list[Part]) -> None:
         self.parts = parts

@@ -91,7 +91,7 @@ class AgentPolicy:
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise UsageError(f"AgentPolicy.attempts is {self.attempts!r}; at least one reply has to be requested")
+            raise UsageError(f"AgentPolicy.attempts is {self.attempts!r}; at least one reply must be requested")
         if not 0 <= self.cooling <= 1:
             raise UsageError(f"AgentPolicy.cooling is {self.cooling!r}; expected a share between 0 and 1")
 
@@ -257,7 +257,7 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
     except (ValueError, RecursionError) as error:
         raise ToolCallArgParsingError(f"failed to parse args for {tool.name}, args: {clip(text)!r}") from error
     if not is_object(arguments):
-        raise ToolCallArgNotObject(f"the args for {tool.name} are no object: {clip(text)!r}")
+        raise ToolCallArgNotObject(f"the args for {tool.name} are not an object: {clip(text)!r}")
     checked = toolbox.tools.check(tool, arguments)
     required: Any = tool.parameters.get("required") or []
     unknown = checked.arguments.keys() - toolbox.parameters(tool.name)

@@ -242,7 +242,7 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
         match row.get("row"):
             case "run":
                 if row.get("format") != FORMAT:
-                    raise UsageError(f"{str(path)!r} is a tape of format {row.get('format')!r}; known is {FORMAT}")
+                    raise UsageError(f"{str(path)!r} is a tape of format {row.get('format')!r}; expected {FORMAT}")
                 task, messages, exchanges = row["messages"], _messages(row), []
                 results, date, ended = {}, row["date"], None
             case "messages":

@@ -120,7 +120,7 @@ async def _last(events: AsyncIterator[RunEvent]) -> Transcript:
 
 def _loop(client: Any, messages: Iterable[Any], toolbox: Toolbox, limit: int, create: dict[str, Any]) -> LoopGenerator:
     if limit < 1:
-        raise UsageError(f"max_iterations is {limit!r}; at least one reply has to be asked for")
+        raise UsageError(f"max_iterations is {limit!r}; at least one reply must be requested")
     session = getattr(client, "promptools", None)
     requests = RequestSettings(
         with_options(create, {}, session), UNCHECKED_POLICY, clock=time.monotonic, marks=session is not None

@@ -173,7 +173,7 @@ class _Entry:
 def read_check(data: Any, where: str) -> Check:
     """Read a check from a task's file; raise `UsageError` if it is not valid."""
     if not is_object(data):
-        raise UsageError(f"{where}: no object")
+        raise UsageError(f"{where}: not an object")
     entry = _Entry(data, where)
     check = _read(entry, json.dumps(data, ensure_ascii=False, default=str))
     if unknown := sorted(data.keys() - entry.taken):

@@ -69,7 +69,7 @@ class SweInstance:
 def read_instances(path: Path) -> list[SweInstance]:
     """Read a file of instances; raise `UsageError` for one that lacks a field, and for two with the same id."""
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"{str(path)!r} must be called .jsonl or .json, without which swebench does not read it")
+        raise UsageError(f"{str(path)!r} must be called .jsonl or .json, or swebench does not read it")
     return read_task_files([path], lambda data, where, _: _read_instance(data, where))
 
 
@@ -86,7 +86,7 @@ def _read_instance(data: dict[str, Any], where: str) -> SweInstance:
             raise UsageError(f"{where}: {name!r} is {shown}; it has to be {what}")
     image = data.get("image") or published_image(data["instance_id"])
     if not isinstance(image, str) or not _IMAGE.fullmatch(image):
-        raise UsageError(f"{where}: 'image' is {clip(repr(image), 80)}; it has to be the name of a Docker image")
+        raise UsageError(f"{where}: 'image' is {clip(repr(image), 80)}; it must be the name of a Docker image")
     return SweInstance(data["instance_id"], data["repo"], data["base_commit"], data["problem_statement"], image)
 
 

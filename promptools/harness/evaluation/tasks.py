@@ -287,7 +287,7 @@ def _read_entries(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         entries = _array_entries(path, text) if is_array_file else _json_entries(path, text)
     for where, data in entries:
         if not is_object(data):
-            raise UsageError(f"{where}: no object")
+            raise UsageError(f"{where}: not an object")
         yield where, data
 
 
@@ -316,7 +316,7 @@ def _toml_entries(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{str(path)!r}: no TOML: {error}") from error
+        raise UsageError(f"{str(path)!r}: not TOML: {error}") from error
     entries = data.pop("task", [])
     if data or not is_array(entries):
         raise UsageError(f"{str(path)!r} must consist of tables [[task]]")
@@ -338,7 +338,7 @@ def _read_answer(answer: object, where: str) -> int:
         digits = answer.strip()
         if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit():
             return int(digits)
-    raise UsageError(f"{where}: 'answer' is {clip(repr(answer))}, and no integer")
+    raise UsageError(f"{where}: 'answer' is {clip(repr(answer))}, which is not an integer")
 
 
 # The result of a run as figures, and as a page in Markdown.

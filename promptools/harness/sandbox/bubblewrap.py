@@ -99,8 +99,8 @@ class BubblewrapSandbox:
         self.root = existing_root(root)
         if self.root == Path("/") or _shadows_system(self.root):
             raise UsageError(
-                f"the workspace {self.workspace!r} is, or holds, a folder of the system, or one that commands get a"
-                " private one of, such as /tmp; choose another"
+                f"the workspace {self.workspace!r} is or contains a system folder, or one of which commands get a"
+                " private copy, such as /tmp; choose another"
             )
         self.limits = limits or CommandLimits()
         self._network = network
@@ -227,7 +227,7 @@ class BubblewrapSandbox:
         if done.returncode != 0:
             raise SandboxError(
                 f"bubblewrap cannot make a sandbox here: {clip(done.stderr.strip())}. It needs version 0.8, and"
-                " user namespaces without privileges, which most containers forbid, and some systems"
+                " unprivileged user namespaces, which most containers and some systems forbid"
                 " (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
             )
 
@@ -257,7 +257,7 @@ def _find_bwrap(bwrap: Path | str) -> str:
     if program is None:
         raise SandboxError(
             f"{str(bwrap)!r} is not installed: the package is called bubblewrap on all distributions;"
-            " DockerSandbox (--sandbox docker --image IMAGE) does without"
+            " DockerSandbox (--sandbox docker --image IMAGE) does not need it"
         )
     return program
 

@@ -176,7 +176,7 @@ class DockerSandbox:
             raise UsageError(f"{image!r} is not a valid image name")
         self.root = existing_root(root)
         if not PurePosixPath(workspace).is_absolute():
-            raise UsageError(f"the workspace's path in the container is {workspace!r}; it has to be absolute")
+            raise UsageError(f"the workspace's path in the container is {workspace!r}; it must be absolute")
         if "," in f"{workspace}{self.root}":
             raise UsageError(f"docker cannot mount paths with a comma: {str(self.root)!r}, {workspace!r}")
         self.workspace = workspace

@@ -124,7 +124,7 @@ INTERVAL = 0.1
 """Seconds between two looks at a command."""
 _PIECE = 1 << 16
 _MOST_PIPED = 1 << 24
-"""Bytes that are read after the end: a survivor outside the group could write for ever."""
+"""Bytes that are read after the end: a survivor outside the group could write forever."""
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,7 @@ Command: TypeAlias = "Sequence[str] | str"
 """A list is a program and its arguments; a string is a line for the shell."""
 
 TIMED_OUT = 124
-"""Exit code of a command that was ended because its time was up, as timeout(1) has it."""
+"""Exit code of a command that was ended because its time was up, the same as that of timeout(1)."""
 
 
 class SandboxError(PromptoolsError):
@@ -27,7 +27,7 @@ class CommandResult:
     output: str
     """Standard output and standard error in the order of arrival, with a notice where something was left out."""
     exit_code: int
-    """128 plus the signal's number for a command that a signal ended, as shells have it; 124 after a time-out."""
+    """128 plus the signal's number for a command that a signal ended, as in shells; 124 after a time-out."""
     timed_out: bool = False
     truncated: bool = False
     """Whether something of the output was left out."""
@@ -116,7 +116,7 @@ class CommandLimits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if getattr(self, name) <= 0:
-                raise UsageError(f"the limit {name!r} is {getattr(self, name)!r}; it has to be more than 0")
+                raise UsageError(f"the limit {name!r} is {getattr(self, name)!r}; it must be more than 0")
 
     def seconds(self, timeout: float | None) -> float:
         """Return how many seconds a command may take that asks for `timeout`."""

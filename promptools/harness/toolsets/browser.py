@@ -60,7 +60,7 @@ def search_by_url(template: str) -> Search:
     """Return a search that requests a URL containing `{query}`, which answers with a list of results in JSON."""
     if "{query}" not in template or not template.startswith(("http://", "https://")):
         raise UsageError(
-            f"{without_credentials(template)!r} is no URL of a search: write {{query}} where the query goes"
+            f"{without_credentials(template)!r} is not the URL of a search: write {{query}} where the query goes"
         )
 
     def search(query: str, count: int) -> Sequence[Found] | str:
@@ -78,7 +78,7 @@ def search_by_tool(tool: AgentTool) -> Search:
     required: list[str] = tool.tool.parameters.get("required") or []
     texts = [name for name in (*required, *properties) if properties.get(name, {}).get("type") == "string"]
     if not texts:
-        raise UsageError(f"the tool {tool.tool.name!r} takes no text, so it is no search")
+        raise UsageError(f"the tool {tool.tool.name!r} takes no text, so it cannot be a search")
     name = next((text for text in texts if text in {"query", "q"}), texts[0])
 
     def search(query: str, _: int) -> Sequence[Found] | str:

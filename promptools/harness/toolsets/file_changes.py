@@ -77,7 +77,7 @@ class PatchedFolder:
             real = Path(os.path.realpath(self._root / pure))
             is_link = (self._root / pure).is_symlink()
         except RecursionError:
-            raise PatchError(f"{path!r} cannot be a path: too many links lead to one another.") from None
+            raise PatchError(f"{path!r} cannot be a path: too many links lead to each other.") from None
         except (OSError, ValueError) as error:
             raise PatchError(f"{path!r} cannot be a path: {error}.") from error
         if not real.is_relative_to(self._root) or real == self._root:

@@ -251,7 +251,7 @@ def read_command(given: object) -> Command:
         inner = _read_list(given)
         return given if inner is None else read_command(inner)
     if not isinstance(given, list):
-        raise TypeError(f"the command is {type(given).__name__}; it has to be a list of strings")
+        raise TypeError(f"the command is {type(given).__name__}; it must be a list of strings")
     words = [word if isinstance(word, str) else json.dumps(word) for word in cast("list[object]", given)]
     if not words:
         raise ValueError("the command is empty")

@@ -122,7 +122,7 @@ class _Application:
         if target != path:
             self._check_free(target, "*** Move to: needs a path that is free.")
         elif not section.hunks:
-            raise PatchError(f"nothing is to be changed in {section.path!r}; write a hunk that begins with @@.")
+            raise PatchError(f"there is nothing to change in {section.path!r}; write a hunk that begins with @@.")
         self.updates[path] += 1
         if self.updates[path] > MAX_UPDATES:
             raise PatchError(f"{section.path!r} is updated more than {MAX_UPDATES} times; write one section for it.")

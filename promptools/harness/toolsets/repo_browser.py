@@ -68,7 +68,7 @@ class WorkspaceFiles:
         except FileNotFoundError:
             raise PathError(f"{clip(path)!r} does not exist") from None
         except RecursionError:
-            raise PathError(f"{clip(path)!r} cannot be resolved: too many links lead to one another") from None
+            raise PathError(f"{clip(path)!r} cannot be resolved: too many links lead to each other") from None
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
             raise PathError(f"{clip(path)!r} cannot be resolved: {getattr(error, 'strerror', error)}") from None
         if not resolved.is_relative_to(self.root):

@@ -28,7 +28,7 @@ class Asked:
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """Through promptools: the mode of each request to the server, and what came of it."""
+    """Through promptools: the mode of each request to the server, and its outcome."""
 
 
 class Asker:

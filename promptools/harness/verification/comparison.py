@@ -56,7 +56,7 @@ def read_run(path: Path) -> Run:
 def compare(before: Run, after: Run) -> list[Change]:
     """Return the changes in each scenario and overall; raise `UsageError` if the cases are not the same."""
     if before.about.get("suite") != after.about.get("suite"):
-        raise UsageError("the two files have other scenarios, as of two versions of promptools: verify both with one")
+        raise UsageError("the two files have different scenarios: verify both with the same version of promptools")
     shared = {row.case for row in before.rows} & {row.case for row in after.rows}
     if not shared:
         raise UsageError("the two files have no case in common")

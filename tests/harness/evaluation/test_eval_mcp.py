@@ -267,7 +267,7 @@ def test_toml_and_inline_servers(tmp_path):
         ({"checks": []}, "at least one check"),
         ({"servers": None}, "'servers' must be"),
         ({"servers": "none.json"}, "cannot read the MCP servers"),
-        ({"checks": ["x"]}, "check 1: no object"),
+        ({"checks": ["x"]}, "check 1: not an object"),
         ({"checks": [{}]}, "check 1: a check has 'contains'"),
         ({"checks": [{"contains": 1}]}, "'contains' has the wrong type"),
         ({"checks": [{"matches": "("}]}, "'matches' is not a valid regular expression"),
@@ -282,7 +282,7 @@ def test_files_that_are_wrong(tmp_path, changed, problem):
         read_mcp_tasks(tmp_path / "tasks")
 
 
-@pytest.mark.parametrize(("text", "problem"), [("x", "no TOML"), ("a = 1", "must consist of"), ("", "no tasks")])
+@pytest.mark.parametrize(("text", "problem"), [("x", "not TOML"), ("a = 1", "must consist of"), ("", "no tasks")])
 def test_toml_that_is_wrong(tmp_path, text, problem):
     (tmp_path / "tasks.toml").write_text(text)
     with pytest.raises(UsageError, match=problem):

@@ -487,7 +487,7 @@ def test_jsonl_and_json(given, tmp_path):
         ({"repo": "sums"}, "'repo' is 'sums'; it has to be 'owner/name'"),
         ({"base_commit": "--upload-pack=x"}, "'base_commit' is '--upload-pack=x'; it has to be the hash"),
         ({"problem_statement": " \n"}, "'problem_statement' is"),
-        ({"image": "--privileged"}, "'image' is '--privileged'; it has to be the name of a Docker image"),
+        ({"image": "--privileged"}, "'image' is '--privileged'; it must be the name of a Docker image"),
     ],
 )
 def test_instances_that_are_none(given, tmp_path, changed, problem):
@@ -501,9 +501,9 @@ def test_instances_that_are_none(given, tmp_path, changed, problem):
     [
         ("x.jsonl", '{"instance_id": "a"', "line 1: not valid JSON"),
         ("x.jsonl", '{"instance_id": "a__b-1"}', "line 1: 'repo' is missing"),
-        ("x.jsonl", "3", "line 1: no object"),
+        ("x.jsonl", "3", "line 1: not an object"),
         ("x.json", "[{]", "not a JSON array"),
-        ("x.json", "[3]", "entry 1: no object"),
+        ("x.json", "[3]", "entry 1: not an object"),
         ("x.txt", "", "must be called .jsonl or .json"),
         ("x.jsonl", "", "there are no tasks"),
     ],

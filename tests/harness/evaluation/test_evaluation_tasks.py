@@ -89,7 +89,7 @@ def test_reading_tasks(tmp_path):
     [
         ("", "no tasks"),
         ("x", "line 1: not valid JSON"),
-        ("[]", "line 1: no object"),
+        ("[]", "line 1: not an object"),
         ('{"question": " ", "answer": 1}', "line 1: 'question'"),
         ('{"question": "q"}', "line 1: 'answer' is None"),
         ('{"question": "q", "answer": true}', "line 1: 'answer' is True"),

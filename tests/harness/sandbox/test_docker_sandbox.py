@@ -163,7 +163,7 @@ def test_mistakes_are_told_before_anything_runs(told, tmp_path):
     docker, _ = told
     for arguments, error in [
         ({"image": "--privileged"}, "is not a valid image name"),
-        ({"image": "i", "workspace": "relative"}, "has to be absolute"),
+        ({"image": "i", "workspace": "relative"}, "must be absolute"),
         ({"image": "i", "workspace": "/a,readonly"}, "with a comma"),
     ]:
         with pytest.raises(UsageError, match=error):

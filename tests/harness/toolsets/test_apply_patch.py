@@ -345,7 +345,7 @@ def test_the_end_of_a_file_chooses(root):
         (patch("*** Add File: n\n+a\nb"), "line 4: `b` in the new file 'n' must begin with +"),
         (patch("x"), "line 2: `x` after *** Begin Patch has no meaning"),
         (patch("*** Delete File: a.py\n-one"), "line 3: `-one` after `*** Delete File: a.py` has no meaning"),
-        (patch("*** Update File: a.py"), "line 2: nothing is to be changed in 'a.py'"),
+        (patch("*** Update File: a.py"), "line 2: there is nothing to change in 'a.py'"),
         (patch("*** Update File: a.py\n@@"), "line 3: the hunk has no lines"),
         (patch("*** Update File: a.py\n@@\n-one\n*** Move to: b"), "line 5: write *** Move to: directly after"),
         (patch("*** Update File: a.py\n*** End of File"), "line 3: there is no hunk before"),

@@ -329,7 +329,7 @@ def test_only_cases_of_both_runs_are_compared(tmp_path):
 def test_runs_of_other_scenarios_are_refused(tmp_path):
     one = read_run(written(tmp_path / "a.json", rows_of((1, 1))))
     other = read_run(written(tmp_path / "b.json", rows_of((1, 1)), suite="t", model="n"))
-    with pytest.raises(UsageError, match="other scenarios"):
+    with pytest.raises(UsageError, match="different scenarios"):
         compare(one, other)
     assert differences(one, other) == [("model", "m", "n")]
 
