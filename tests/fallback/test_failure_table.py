@@ -1,6 +1,5 @@
 """The table of failures against the texts that servers really send."""
 
-import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -29,8 +28,6 @@ from promptools.fallback.rules import (
     RetryAction,
     refused_parameters,
 )
-
-salvaging = importlib.import_module("promptools.fallback.rules")  # the function has the module's name
 
 OVERFLOWS = tomllib.loads((Path(__file__).parent / "overflow.toml").read_text(encoding="utf-8"))["said"]
 SEEN = [
@@ -416,7 +413,7 @@ def test_no_more_characters_are_searched_than_it_says(monkeypatch, size, unit):
     monkeypatch.setattr(rules, "_COMPILED", [(Counting(pattern), rule) for pattern, rule in rules._COMPILED])
     monkeypatch.setattr(overflow, "_COMPILED", [Counting(pattern) for pattern in overflow._COMPILED])
     for name in ("_OLLAMA_PREFIX", "_LLAMACPP_PREFIX"):
-        monkeypatch.setattr(salvaging, name, Counting(getattr(salvaging, name)))
+        monkeypatch.setattr(rules, name, Counting(getattr(rules, name)))
     classify(text)
     read_overflow(text)
     find_model_text(text)
