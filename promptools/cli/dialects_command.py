@@ -35,13 +35,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="M", help="the model whose template a server renders")
     parser.add_argument("--save", metavar="FILE", help="write the learned table into a new file, NAME.toml")
+    parser.add_argument(
+        "--states", action="store_true", help="show what each tag does in a call of NAME, if it is a dialect of tags"
+    )
     add_api_key(parser)
     add_dialect_files(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List all dialects, show one, or learn one."""
+    """List all dialects, show one or its states, or learn one."""
+    if arguments.states:
+        return _show_states(arguments.name, as_json=arguments.json)
     if arguments.name == LEARN:
         return _learn(arguments)
     if arguments.source is not None or any(getattr(arguments, key) is not None for key in _FOR_LEARNING):
@@ -79,6 +84,22 @@ def _show(dialect: Dialect, *, as_json: bool) -> int:
     print_styled([(f"{dialect.name}: {dialect.models}\n", "bold")])
     for title, text in parts.items():
         print_styled([(f"--- {title}\n", "dim"), (f"{text}\n", "")])
+    return 0
+
+
+def _show_states(name: str | None, *, as_json: bool) -> int:
+    from promptools.dialects.states import states
+
+    if name is None:
+        raise UsageError("name the dialect whose states are shown: `promptools dialects --states NAME`")
+    dialect = dialects.get(name)
+    rows = states(dialect)
+    if not rows:
+        raise UsageError(f"the calls of {name!r} are not read tag by tag, so there are no states to show")
+    if as_json:
+        print_json({"name": dialect.name, "states": [row._asdict() for row in rows]})
+        return 0
+    print_table(f"States of {dialect.name}", ("state", "tag", "then"), rows)
     return 0
 
 

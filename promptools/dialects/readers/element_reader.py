@@ -23,7 +23,7 @@ JSON object, lines of YAML, or the bare text of the tool's only parameter (`_rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from promptools.dialects.calls.bare_values import read_parameter
@@ -38,7 +38,7 @@ from promptools.dialects.readers.element_value import (
     read_undeclared,
 )
 from promptools.dialects.readers.free_text import main_parameter
-from promptools.dialects.readers.tag_reader import SingleCallReader, ValueEnd
+from promptools.dialects.readers.tag_reader import SingleCallReader, Transition, ValueEnd
 from promptools.dialects.readers.tags import Tag, TokenBuffer, raw_text
 from promptools.dialects.readers.yaml_reader import read_mapping
 from promptools.dialects.reply_markers import reply_markers
@@ -112,6 +112,10 @@ class ElementReader(SingleCallReader):
             return any(parameter.startswith(match[1]) for parameter in self._keys)
         self._beginning = None
         return beginning[0] in "<{" or (match is not None and match[1] in self._keys)
+
+    def transitions(self, text: str) -> Iterator[Transition]:
+        """Read a whole text, and yield what each of its tags does."""
+        return super().transitions(text) if self._open_call() else iter(())
 
     def close(self, finish_reason: str | None) -> None:
         """Decide at the end of the text."""

@@ -1,4 +1,4 @@
-"""Calls as markup, `call(name) / parameter(key) value / end`, read incrementally: the one reader of tags.
+"""Calls as markup, `call(name) / parameter(key) value / end`, read incrementally.
 
 The format has no escaping, so a value may hold any tag. What ends a value is judged by what follows: a closing tag
 counts only before another tag of the call, or the end; a parameter's opening tag counts only if the tool has such a

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from promptools.dialects.calls.bare_values import CallBuilder
 from promptools.dialects.calls.call_streamer import MemberStreamer
@@ -28,6 +28,18 @@ TokenState: TypeAlias = "Callable[[Tag | str], NeedMore | None]"
 """What a token means in a state."""
 
 
+class Transition(NamedTuple):
+    """What one tag does: the state of the reader before it, the tag, and the state after it."""
+
+    state: str
+    tag: str
+    then: str
+
+
+ENDED: Final = "ended"
+"""The state of a reader that has decided."""
+
+
 class TagReader(CandidateBase, ABC):
     """Reads the tokens of a candidate, one state at a time. O(n)."""
 
@@ -45,6 +57,15 @@ class TagReader(CandidateBase, ABC):
     def _index(self) -> int:
         """The index of the current token."""
         return self._buffer.index
+
+    @property
+    def state(self) -> str:
+        """The name of its state, for people."""
+        return ENDED if self._decided else self._state_name.lstrip("_").replace("_", " ")
+
+    @property
+    def _state_name(self) -> str:
+        return self._state.__name__
 
     @abstractmethod
     def _on_end_of_text(self, finish_reason: str | None) -> None: ...
@@ -70,6 +91,17 @@ class TagReader(CandidateBase, ABC):
         if not self._decided:
             self._on_end_of_text(finish_reason)
         self.unread += self._buffer.rest
+
+    def transitions(self, text: str) -> Iterator[Transition]:
+        """Read a whole text, and yield what each of its tags does."""
+        self._buffer.add(text, 0)
+        self._buffer.final = True
+        before = self.state
+        while not self._decided and self._step():
+            token = self._tokens[self._index - 1]
+            if isinstance(token, Tag):
+                yield Transition(before, token.raw, self.state)
+            before = self.state
 
     def _run(self) -> None:
         while not self._decided and self._step():
@@ -251,6 +283,10 @@ class SingleCallReader(TagReader):
         """Decide at the end of the text."""
         super().close(finish_reason)
         self.early += self._call.take_early()
+
+    @property
+    def _state_name(self) -> str:
+        return self._tag_state.__name__
 
     def _read_token(self, token: Tag | str) -> NeedMore | None:
         if isinstance(token, str):
