@@ -38,7 +38,7 @@ from promptools.dialects.readers.element_value import (
     read_undeclared,
 )
 from promptools.dialects.readers.free_text import main_parameter
-from promptools.dialects.readers.tag_reader import SingleCallReader, Transition, ValueEnd
+from promptools.dialects.readers.tag_reader import PossibleEnd, SingleCallReader, Transition
 from promptools.dialects.readers.tags import Tag, TokenBuffer, raw_text
 from promptools.dialects.readers.yaml_reader import read_mapping
 from promptools.dialects.reply_markers import reply_markers
@@ -348,7 +348,7 @@ class ElementReader(SingleCallReader):
         inner, self._open_values = self._open_values, max(0, self._open_values - 1)
         if not inner and (following is None or raw_text(self._tokens[following]).lstrip(SPACE).startswith(("<", "`"))):
             return True
-        self._possible_end = ValueEnd(self._text_size, closer + 1, sure=True)
+        self._possible_end = PossibleEnd(self._text_size, closer + 1, sure=True)
         return False
 
     # --- the outcome ---------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ class ElementReader(SingleCallReader):
         self._has_text = False
         self._arguments.add(key, text, read=self._root != MCP_TOOL or self._call.tool is not None)
 
-    def _end_at(self, ending: ValueEnd) -> None:
+    def _end_at(self, ending: PossibleEnd) -> None:
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, None)
 

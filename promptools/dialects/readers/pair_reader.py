@@ -31,7 +31,7 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
-from promptools.dialects.readers.tag_reader import SingleCallReader, ValueEnd
+from promptools.dialects.readers.tag_reader import PossibleEnd, SingleCallReader
 from promptools.dialects.readers.tags import PatternTokenizer, Tag, TagKind, TokenBuffer
 from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.types import Fix
@@ -442,7 +442,7 @@ class PairReader(SingleCallReader):
         if not self._open_calls:
             self._open_values -= 1 if self._open_values else 0
         if self._possible_end is None or not self._possible_end.sure:
-            self._possible_end = ValueEnd(self._text_size, self._index + 1, sure=False)
+            self._possible_end = PossibleEnd(self._text_size, self._index + 1, sure=False)
             self._pieces_at_end = len(self._text_pieces) + 1
         return False
 
@@ -470,7 +470,7 @@ class PairReader(SingleCallReader):
         if following is NEED_MORE:
             return NEED_MORE
         end = self._index + 1
-        ending = ValueEnd(self._size_without_layout(), end, sure=True)
+        ending = PossibleEnd(self._size_without_layout(), end, sure=True)
         if self._possible_end is not None and self._only_space_since(self._possible_end):
             ending = self._possible_end._replace(at=end, sure=True)
         ends = following is None and self._finish_reason != "length"
@@ -481,7 +481,7 @@ class PairReader(SingleCallReader):
             self._possible_end = ending
         return False
 
-    def _only_space_since(self, ending: ValueEnd) -> bool:
+    def _only_space_since(self, ending: PossibleEnd) -> bool:
         """Return whether only white space has come since a closing tag in the value."""
         near = self._text_size - ending.size < KEY_LIMIT
         return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
@@ -534,7 +534,7 @@ class PairReader(SingleCallReader):
             self._add_text(bare.removesuffix("\n").removesuffix("\r") if len(bare) < len(text.rstrip()) else text)
         super()._end_value()
 
-    def _end_value_at(self, ending: ValueEnd) -> None:
+    def _end_value_at(self, ending: PossibleEnd) -> None:
         """End the value, and the call, where both may have ended."""
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.value.closer!r} before the end"))

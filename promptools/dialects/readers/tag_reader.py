@@ -238,7 +238,7 @@ TagState: TypeAlias = "Callable[[Tag], NeedMore | None]"
 """What a tag means in a state."""
 
 
-class ValueEnd(NamedTuple):
+class PossibleEnd(NamedTuple):
     """Where a value may have ended, if nothing better comes: its size, and the index after the call's tokens.
 
     `sure`: the call ended there in any case; else only if the server reports that the model was done.
@@ -266,7 +266,7 @@ class SingleCallReader(TagReader):
         self._key = ""
         self._open_calls = self._open_values = 0
         """Calls, and values, that are open inside the value."""
-        self._possible_end: ValueEnd | None = None
+        self._possible_end: PossibleEnd | None = None
 
     @abstractmethod
     def _in_call(self, tag: Tag) -> NeedMore | None: ...
