@@ -113,7 +113,8 @@ class StreamParser:
         """Feed a chunk of the reply, and return the events that became certain."""
         if self._closed:
             raise UsageError("The parser was fed after close(); make a new StreamParser for the next reply.")
-        _check_text(chunk)
+        if not isinstance(chunk, str):
+            raise UsageError(f"The parser was fed {type(chunk).__name__}; decode the reply to str first.")
         if self._router is not None:
             self._router.feed(chunk)
         elif chunk:
@@ -196,8 +197,8 @@ class _WholeReplyParser(StreamParser):
 
     def read(self, text: str, finish_reason: str | None) -> Reply:
         """Parse a whole reply."""
-        _check_text(text)
-        if not self._begins_in_reasoning and write_plain_call(self._options, self._plan, self._out, text):
+        is_text = isinstance(text, str)  # `feed` says so if it is not
+        if is_text and not self._begins_in_reasoning and write_plain_call(self._options, self._plan, self._out, text):
             self._out.end(finish_reason)
         else:
             self._begin()
@@ -215,12 +216,6 @@ class ExplainingParser(StreamParser):
     def refusals(self) -> list[ParseAttempt]:
         """The heads that did not begin a call, in the order in which they were tried."""
         return self._out.record.refusals
-
-
-def _check_text(text: object) -> None:
-    """Raise UsageError for anything but text."""
-    if not isinstance(text, str):
-        raise UsageError(f"The parser was fed {type(text).__name__}; decode the reply to str first.")
 
 
 def _check_options(strictness: str, new_id: object) -> None:
