@@ -177,14 +177,15 @@ PATIENT = (
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Give servers all the time, and spare the garbage collector the many thousand tests, which it would look through
-    again and again for nothing.
+    """Give servers all the time, and spare the garbage collector what it would look through again and again for
+    nothing: the many thousand tests, and the objects of a text that is still being read.
     """
     for module, name in PATIENT:
         if module.rpartition(".")[0] in sys.modules:
             vars(importlib.import_module(module))[name] = 300.0
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20)  # by default it looks at the youngest objects after each 700
 
 
 @pytest.fixture
