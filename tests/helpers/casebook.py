@@ -118,14 +118,18 @@ def row(table: str, raw: dict[str, Any], defaults: dict[str, Any]) -> Row:
 
 def rows(*folders: str, key: str = "case") -> list[Row]:
     """Read every row of every table in these folders under `tests/`."""
-    table_rows: list[Row] = []
-    for folder in folders:
-        for path in sorted((HERE / folder).glob("*.toml")):
-            book = tomllib.loads(path.read_text("utf-8"))
-            table_rows += [
-                row(f"{path.parent.name}/{path.stem}", raw, book.get("defaults", {})) for raw in book.get(key, [])
-            ]
-    return table_rows
+    return [row for folder in folders for row in _rows_of(folder, key)]
+
+
+@cache
+def _rows_of(folder: str, key: str) -> tuple[Row, ...]:
+    """Read a folder's tables once for all test modules of a process."""
+    books = {path: tomllib.loads(path.read_text("utf-8")) for path in sorted((HERE / folder).glob("*.toml"))}
+    return tuple(
+        row(f"{path.parent.name}/{path.stem}", raw, book.get("defaults", {}))
+        for path, book in books.items()
+        for raw in book.get(key, [])
+    )
 
 
 def check_reply(row: Row, reply: Reply) -> None:
