@@ -56,6 +56,8 @@ def _configure_scripted(xllamacpp: Any, params: Any, template: str) -> None:
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     params.cache_ram_mib = 64
+    # a prompt attends to all cells up to the end of its batch, masked ones too: in small batches there are fewer
+    params.n_ubatch = 128
 
 
 if __name__ == "__main__":
