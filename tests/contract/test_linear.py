@@ -52,6 +52,8 @@ HOSTILE = {
     "recipients": "to=functions.f ",
 }
 SMALL, LARGE = 2_000, 12_000
+FEW, MANY = 1_000, 4_000
+"""Where functions are counted, which takes four times as long as what they do."""
 
 
 def cost(text: str, step: int | None, **options: Any) -> int:
@@ -86,8 +88,8 @@ def test_characters_looked_at(unit: str, strictness: str, step: int | None) -> N
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
 def test_functions_called(unit: str, expect: str | None, step: int | None) -> None:
     interpreted(grown(unit, SMALL), step, expect=expect)  # patterns are compiled once, some for long texts only
-    small, large = (interpreted(grown(unit, size), step, expect=expect) for size in (SMALL // 2, LARGE // 2))
-    assert large <= small * (LARGE / SMALL) * 1.25 + 400
+    small, large = (interpreted(grown(unit, size), step, expect=expect) for size in (FEW, MANY))
+    assert large <= small * (MANY / FEW) * 1.25 + 400
 
 
 def argument(size: int, wrapped: bool) -> str:
@@ -144,8 +146,8 @@ CLOSERS = ["</parameter>", "</parameter> ", "</function>\n", "</arg_value> ", "<
 def test_closing_tags_in_a_row(opener: str, unit: str, step: int | None) -> None:
     """What follows closing tags inside a value is looked at once, however many they are."""
     interpreted(opener + unit, step)
-    small, large = (interpreted(f"{opener}{grown(unit, size)}x", step) for size in (SMALL // 2, LARGE // 2))
-    assert large <= small * (LARGE / SMALL) * 1.25 + 400
+    small, large = (interpreted(f"{opener}{grown(unit, size)}x", step) for size in (FEW, MANY))
+    assert large <= small * (MANY / FEW) * 1.25 + 400
 
 
 def test_a_value_that_seems_to_end_again_and_again_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,8 @@ def _feed(parser: StreamParser | harmony.StreamParser, text: str, step: int) -> 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_functions_called(unit: str, read: Callable[[str, int], None]) -> None:
     for step in (16, LARGE):
-        read(unit * (8_000 // len(unit)), step)  # what is compiled once, some for long texts only
-        small, large = (functions_called(partial(read, unit * (size // len(unit)), step)) for size in (2_000, 8_000))
+        read(unit * (6_000 // len(unit)), step)  # what is compiled once, some for long texts only
+        small, large = (functions_called(partial(read, unit * (size // len(unit)), step)) for size in (1_500, 6_000))
         assert large <= small * 4 * 1.25 + 400
 
 
