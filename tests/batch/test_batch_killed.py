@@ -98,7 +98,7 @@ def check_output(folder, requests, end="jsonl"):
 @pytest.mark.parametrize(("seed", "times", "end"), [(1, 4, "jsonl"), (4, 3, "parquet")])
 @pytest.mark.exhaustive
 def test_killed_again_and_again_on_a_scripted_server(tmp_path, seed, times, end):
-    requests = 80 * times
+    requests = 50 * times
     write_input(tmp_path, requests)
     with running() as server:
         server.play(HttpAnswer(pieces=(json.dumps(completion("x" * 300)).encode(),), before=0.002))
