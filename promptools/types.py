@@ -283,8 +283,9 @@ class HealingCost:
 
 def _count_tokens(attempt: Attempt, key: str) -> int:
     value = (attempt.usage or {}).get(key)  # as the server wrote it: 9.0, null or text
-    integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return max(0, int(value)) if integral else 0
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return max(0, int(value))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,14 @@ def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> li
         for routed, replica in pairs
     ]
     different = list(filter(None, dict.fromkeys(questions)))
+    cache = proxy.session.context.detection_cache
+
+    def ask(question: tuple[str, str, str | None]) -> ServerInfo:
+        base_url, model, authorization = question
+        return detect_server(base_url, model, authorization, cache)[1]
+
     with ThreadPoolExecutor(max(1, len(different))) as pool:
-        cache = proxy.session.context.detection_cache
-        servers = pool.map(lambda question: detect_server(*question, cache)[1], different)
-        seen = dict(zip(different, servers, strict=True))
+        seen = dict(zip(different, pool.map(ask, different), strict=True))
     return [seen[question] if question else None for question in questions]
 
 

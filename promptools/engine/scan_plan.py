@@ -448,8 +448,9 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Split off what begins with a letter: it is searched for together, since a gate would stop in every word."""
-    signs, words = [], []
+    """Split off the literals that begin with a letter: they are searched for together, as a gate stops in each word."""
+    signs: list[Marker] = []
+    words: list[Marker] = []
     for marker in markers:
         for found, is_word in ((signs, False), (words, True)):
             literals = tuple(text for text in marker.literals if text[0].isalpha() == is_word)
