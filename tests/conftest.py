@@ -16,6 +16,7 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from many_rows import Rows, in_sample
+from one_process import scope_of
 
 T = TypeVar("T")
 NO_ORACLE = "NO ORACLE"
@@ -44,6 +45,20 @@ settings.load_profile("steady")  # nothing that the clock or chance decides: `ma
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process a core: each collects all tests, compiles all patterns and starts servers of its own."""
     return os.cpu_count() or 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one process run what `one_process` says. `--dist loadgroup` asks for this."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByScope(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid)
+
+    return ByScope(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,6 +5,7 @@ import subprocess
 from types import SimpleNamespace
 
 import environments
+import one_process
 import pytest
 import stage
 from pages import blocks
@@ -132,6 +133,16 @@ def test_every_example_of_the_page_on_frameworks_is_run():
     used = {block.marks[1] for block in examples} | {*stage.AGENTS}
     assert used == {name for name in environments.ENVIRONMENTS if stage.folder(name) == stage.INTEGRATIONS}
     assert [name for name in used if name not in makefile] == []
+
+
+def test_what_shares_a_server_runs_in_one_process():
+    assert [path for path in (*one_process.TOGETHER, one_process.MODELS) if not (stage.ROOT / path).exists()] == []
+    ray, models = "tests/batch/test_batch_on_ray.py", one_process.MODELS
+    assert one_process.scope_of(f"{ray}::test_a") == one_process.scope_of(f"{ray}::test_b[x]")
+    assert one_process.scope_of("tests/test_client.py::test_a") != one_process.scope_of("tests/test_client.py::test_b")
+    raw, named = f"{models}::test_no_question_fails[m-raw mode]", f"{models}::test_a_required_call_is_begun_in_raw_mode"
+    assert one_process.scope_of(raw) == one_process.scope_of(named)
+    assert one_process.scope_of(raw) != one_process.scope_of(f"{models}::test_no_question_fails[m-native]")
 
 
 def test_models_are_asked_in_one_stage(ran, monkeypatch):

@@ -17,7 +17,7 @@ from recipes.recipe import CannotMakeError
 from promptools.cli import main
 from promptools.testing.scripted_server import completion
 
-pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-of-the-test-4711"

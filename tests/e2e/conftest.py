@@ -14,6 +14,7 @@ from asked import Asked, cases, planned
 from asking import FORMS, Got, Proxies
 from clients import Clients
 from configs import default_config
+from one_process import scope_of
 from rigs import Servers
 
 from promptools.client import OpenAI
@@ -42,8 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByServer(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            browser = "chromium" if nodeid.endswith("@chromium") else None  # started once, by one process
-            return rig_vllm.server_of(nodeid) or rig_ollama.rows_of(nodeid) or browser or nodeid
+            return rig_vllm.server_of(nodeid) or rig_ollama.rows_of(nodeid) or scope_of(nodeid)
 
     return ByServer(config, log)
 

@@ -11,7 +11,7 @@ from promptools.cli import main
 from promptools.harness.evaluation.bfcl import read_answers
 from promptools.lab.llamacpp_server import can_serve, serve_file
 
-pytestmark = [pytest.mark.models, pytest.mark.xdist_group("bfcl")]
+pytestmark = pytest.mark.models
 
 MODEL = "qwen-0.5b"
 CATEGORY = "simple_python"

@@ -12,7 +12,7 @@ from benchmarks.models.conversations.kept_answers import KeptAnswers
 from benchmarks.models.rows import CONVERSATIONS
 from promptools.lab.llamacpp_server import serve_file
 
-pytestmark = [pytest.mark.models, pytest.mark.xdist_group("conversations")]
+pytestmark = pytest.mark.models
 
 BY_NAME = {each.name: each for each in conversations()}
 ASKED = ("one_weather", "one_stock")

@@ -10,7 +10,7 @@ from recipes.recipe import CannotMakeError
 from promptools.cli import main
 from promptools.lab import llamacpp_server
 
-pytestmark = [pytest.mark.models, pytest.mark.xdist_group("demo")]
+pytestmark = pytest.mark.models
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from real_models import file_of
 from promptools.cli import main
 from promptools.lab.llamacpp_server import serve_file
 
-pytestmark = [pytest.mark.models, pytest.mark.xdist_group("misnamed")]
+pytestmark = pytest.mark.models
 
 
 @pytest.fixture

@@ -20,8 +20,6 @@ ROUNDING = 2
 """Answers that may differ from the page: another processor rounds otherwise, and a close choice falls the other way."""
 
 pytestmark = pytest.mark.models
-OTHERS, IN_RAW_MODE = pytest.mark.xdist_group("others"), pytest.mark.xdist_group("raw mode")
-"""Raw mode takes as long as two of the other ways: it is asked by another process."""
 
 
 def dozen():
@@ -68,21 +66,15 @@ def answers(model, server, tmp_path_factory):
         yield asked
 
 
-def names_of(*ways):
-    return [pytest.param(way.name, marks=IN_RAW_MODE if way is RAW else OTHERS) for way in ways]
-
-
-@OTHERS
 def test_they_are_twelve():
     assert len(DOZEN) == 12
 
 
-@pytest.mark.parametrize("way", names_of(*WAYS.values()))
+@pytest.mark.parametrize("way", WAYS)
 def test_no_question_fails(answers, way):
     assert [row.content for row in answers(way).values() if row.outcome == "error"] == []
 
 
-@OTHERS
 def test_the_calls_that_the_server_leaves_in_the_text_reach_the_app(answers, model):
     left = [name for name, row in answers(ALONE.name).items() if row.printed]
     if model.startswith("qwen"):
@@ -91,7 +83,6 @@ def test_the_calls_that_the_server_leaves_in_the_text_reach_the_app(answers, mod
     assert not lost
 
 
-@IN_RAW_MODE
 @pytest.mark.parametrize("choice", ["required", "named"])
 def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
     """The model goes on with a call whose beginning is written for it, in the format of its own template."""
@@ -116,7 +107,6 @@ def test_a_required_call_is_begun_in_raw_mode(server, model, choice):
     assert {attempt["mode"] for attempt in reply.model_extra["promptools"]["attempts"]} == {"raw"}
 
 
-@IN_RAW_MODE
 def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
     if model not in NO_TOOLS:
         pytest.skip("the model's template has tools")
@@ -126,7 +116,7 @@ def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
     assert "no_native_tools: the model's template does not show it the tools" in row.content
 
 
-@pytest.mark.parametrize("way", names_of(ALONE, AS_IT_COMES, RAW, PROMPT))
+@pytest.mark.parametrize("way", [way.name for way in (ALONE, AS_IT_COMES, RAW, PROMPT)])
 def test_as_many_are_right_as_on_the_page(answers, model, way):
     names = {each.name for each in DOZEN}
     page = {row.question: row.outcome for row in QUESTIONS.read() if (row.model, row.way) == (model, way)}

@@ -19,7 +19,7 @@ from promptools.profiles import Config
 from promptools.proxy import Proxy
 from promptools.proxy.inspector import Inspector, inspector
 
-pytestmark = [pytest.mark.chromium, pytest.mark.xdist_group("chromium")]
+pytestmark = pytest.mark.chromium
 
 KEY = "k-of-the-proxy-1"
 HEADERS = {"authorization": f"Bearer {KEY}"}
