@@ -63,7 +63,7 @@ def build_agent(
 
 
 def is_asked(tool: Tool) -> bool:
-    """Whether the user is asked; files are patched in the folder alone, and the diff shows it."""
+    """Whether the user is asked first; not about patches, which stay in the folder and appear in the diff."""
     return tool.dangerous and tool.name != "repo_browser.apply_patch"
 
 
@@ -72,7 +72,7 @@ MAX_INSTRUCTIONS = 64 * 1024
 
 
 def instructions(arguments: argparse.Namespace, root: Path) -> str:
-    """Return the instructions of --system, and of AGENTS.md in the folder."""
+    """Return the instructions from --system, and from AGENTS.md in the folder."""
     texts = [read_text(arguments.system)] if arguments.system else []
     file = root / "AGENTS.md"
     if not arguments.no_agents_file and file.is_file() and not file.is_symlink():
@@ -83,7 +83,7 @@ def instructions(arguments: argparse.Namespace, root: Path) -> str:
 
 
 def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
-    """Return gpt-oss' browser over the search of --search."""
+    """Return gpt-oss' browser tools, which use the search of --search."""
     if not arguments.search:
         return []
     from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url
@@ -97,7 +97,7 @@ def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[T
 
 
 def _request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of each request; keys that the SDK does not know go into the body as they are."""
+    """Return the parameters of each request; keys that the SDK does not know are put into the body unchanged."""
     given = {
         "reasoning_effort": arguments.effort,
         "temperature": arguments.temperature,

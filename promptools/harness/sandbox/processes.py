@@ -1,7 +1,7 @@
 """How commands run on this machine, in any sandbox: their environment, time, output and resources.
 
-`run_process` runs a command to its end, `StartedProcess` is one that exchanges data with the caller. `interruptible`
-lets another thread end the commands of this one. `OutputBuffer` keeps their output within a budget, and `UsageWatch`
+`run_process` runs a command to its end, `StartedProcess` is one that exchanges data with the caller, and
+`interruptible` lets another thread end either. `OutputBuffer` keeps their output within a budget, and `UsageWatch`
 watches what the system itself does not limit.
 """
 
