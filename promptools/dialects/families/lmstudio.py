@@ -29,6 +29,7 @@ from promptools.dialects.readers.marked_json import MarkedJson
 from promptools.dialects.readers.marked_python import CallsOrJson, begins_offered_call, marker_head
 from promptools.dialects.readers.python_reader import CallLayout, PythonFallbackReader
 from promptools.dialects.table import read_family
+from promptools.json_values import parse_finite_float, reject_constant
 from promptools.parsing.parts import Candidate, Part
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix, MalformedReason
@@ -43,7 +44,7 @@ _NEXT = lazy_pattern(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
 """Ends a bare value."""
 _END = lazy_pattern(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
-_DECODER = json.JSONDecoder(strict=False)
+_DECODER = json.JSONDecoder(strict=False, parse_constant=reject_constant, parse_float=parse_finite_float)
 
 
 class LmStudio(MarkedJson):
