@@ -53,26 +53,24 @@ def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> li
 
     Providers may share a server, with settings of their own: it is asked once for each model and key.
     """
-    questions = [
-        (
-            replica.address.base_url,
-            proxy.session.resolve_target(None, provider=routed.name).model,
-            replica.authorization,
-        )
-        if routed.provider.detect is not False
-        else None
-        for routed, replica in pairs
-    ]
-    different = list(filter(None, dict.fromkeys(questions)))
-    cache = proxy.session.context.detection_cache
+    questions = [_question(proxy, *pair) for pair in pairs]
+    different = [question for question in dict.fromkeys(questions) if question is not None]
 
-    def ask(question: tuple[str, str, str | None]) -> ServerInfo:
+    def detect(question: tuple[str, str, str | None]) -> ServerInfo:
         base_url, model, authorization = question
-        return detect_server(base_url, model, authorization, cache)[1]
+        return detect_server(base_url, model, authorization, proxy.session.context.detection_cache)[1]
 
     with ThreadPoolExecutor(max(1, len(different))) as pool:
-        seen = dict(zip(different, pool.map(ask, different), strict=True))
-    return [seen[question] if question else None for question in questions]
+        servers = dict(zip(different, pool.map(detect, different), strict=True))
+    return [None if question is None else servers[question] for question in questions]
+
+
+def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[str, str, str | None] | None:
+    """Return the URL, model and key that a server is asked with, unless its provider turns detection off."""
+    if routed.provider.detect is False:
+        return None
+    model = proxy.session.resolve_target(None, provider=routed.name).model
+    return replica.address.base_url, model, replica.authorization
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
