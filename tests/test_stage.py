@@ -76,7 +76,7 @@ def test_make_names_every_stage():
 
 
 def test_make_environments_makes_what_the_stages_of_ci_need():
-    command = ["make", "-n", "environments", "-o", ".venv/.made", "MODELS=qwen-0.5b"]
+    command = ["make", "-n", "--no-print-directory", "environments", "-o", ".venv/.made", "MODELS=qwen-0.5b"]
     printed = subprocess.run(command, cwd=stage.ROOT, capture_output=True, text=True, check=True).stdout
     names = printed.partition("tools/environments.py")[2].split()
     makefile = (stage.ROOT / "Makefile").read_text("utf-8")
