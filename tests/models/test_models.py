@@ -16,8 +16,9 @@ from promptools.lab.llamacpp_server import serve_file
 KINDS = ("one", "several", "parallel", "enum", "none", "turns")
 NO_TOOLS = frozenset({"smollm2", "gemma-270m"})
 """Models whose chat template does not show them tools: raw mode is refused, and says so."""
-ROUNDING = 2
-"""Answers that may differ from the page: another processor rounds otherwise, and a close choice falls the other way."""
+ROUNDING = 6
+"""One in so many answers may differ from the page: another processor rounds otherwise, and a close choice falls the
+other way."""
 
 pytestmark = pytest.mark.models
 
@@ -33,6 +34,8 @@ def dozen():
 
 DOZEN = dozen()
 WAYS = {way.name: way for way in (ALONE, NATIVE, AS_IT_COMES, RAW, PROMPT)}
+ASKED = {**dict.fromkeys(WAYS, DOZEN), RAW.name: DOZEN[::2], PROMPT.name: DOZEN[::2]}
+"""One of each kind where prompts are so long that a question takes twice the time."""
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -61,13 +64,14 @@ def answers(model, server, tmp_path_factory):
             if way is RAW and model in NO_TOOLS:
                 pytest.skip("the model's template has no tools")
             with client_before(way, kept) as client:
-                return {each.name: ask(client, model, each, way) for each in DOZEN}
+                return {each.name: ask(client, model, each, way) for each in ASKED[way_name]}
 
         yield asked
 
 
-def test_they_are_twelve():
+def test_they_are_twelve_and_some_ways_are_asked_one_of_each_kind():
     assert len(DOZEN) == 12
+    assert [each.kind for each in ASKED[RAW.name]] == [each.kind for each in ASKED[PROMPT.name]] == [*KINDS]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -118,10 +122,10 @@ def test_raw_mode_is_refused_where_the_template_has_no_tools(server, model):
 
 @pytest.mark.parametrize("way", [way.name for way in (ALONE, AS_IT_COMES, RAW, PROMPT)])
 def test_as_many_are_right_as_on_the_page(answers, model, way):
-    names = {each.name for each in DOZEN}
+    names = {each.name for each in ASKED[way]}
     page = {row.question: row.outcome for row in QUESTIONS.read() if (row.model, row.way) == (model, way)}
     if not names <= page.keys():
         pytest.skip(f"the page has no answers of {model} asked this way")
     before = {name for name in names if page[name] == "right"}
     now = {name for name, row in answers(way).items() if row.outcome == "right"}
-    assert len(now) >= len(before) - ROUNDING, f"no longer right: {sorted(before - now)}"
+    assert len(now) >= len(before) - len(names) // ROUNDING, f"no longer right: {sorted(before - now)}"
