@@ -159,17 +159,28 @@ class ProcessSettings:
         )
 
 
+INTERRUPTED = "it was interrupted"
 _INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_interruption", default=None)
 
 
 @contextlib.contextmanager
 def interruptible(interruption: threading.Event) -> Generator[None]:
-    """End the commands that `run_process` runs inside the block, in threads with its context too, when it is set."""
+    """End what runs inside the block, in threads with its context too, when `interruption` is set.
+
+    Of a command that `run_process` runs in a Docker container, that is the client; the command itself ends when its
+    time is up.
+    """
     token = _INTERRUPTION.set(interruption)
     try:
         yield
     finally:
         _INTERRUPTION.reset(token)
+
+
+def is_interrupted() -> bool:
+    """Whether what runs here is to end now."""
+    interruption = _INTERRUPTION.get()
+    return interruption is not None and interruption.is_set()
 
 
 def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout: float, output: int) -> CommandResult:
@@ -231,8 +242,8 @@ class _Run:
         return False, ""
 
     def _exceeded(self) -> str:
-        if self._interruption is not None and self._interruption.is_set():
-            return "it was interrupted"
+        if is_interrupted():
+            return INTERRUPTED
         now = time.monotonic()
         if self._watch is None or now - self._watched < INTERVAL:
             return ""

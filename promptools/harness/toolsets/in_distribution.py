@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from promptools.errors import UsageError
 from promptools.harness.sandbox import CommandResult, Sandbox, SandboxProcess
-from promptools.harness.sandbox.processes import OutputBuffer
+from promptools.harness.sandbox.processes import INTERRUPTED, INTERVAL, OutputBuffer, is_interrupted
 from promptools.harness.sandbox.protocol import TIMED_OUT, Command
 from promptools.harness.toolsets.agent_tool import AgentTool, Toolset, ToolTimeoutError
 from promptools.harness.toolsets.patch import EMPTY_PATCH, patch_tool
@@ -306,6 +306,9 @@ def python_description(kind: str, timeout: float) -> str:
     )
 
 
+KILLED = 128 + 9
+
+
 class PythonSession:
     """Runs code. With `stateful` it uses one interpreter, replaced after a time-out or when it has ended."""
 
@@ -374,7 +377,11 @@ class _Reply:
         with selectors.DefaultSelector() as selector:
             selector.register(self._descriptor, selectors.EVENT_READ)
             while (left := deadline - time.monotonic()) > 0:
-                if not selector.select(left):
+                if is_interrupted():
+                    self.ended = True
+                    self._buffer.feed(self._held)
+                    return CommandResult(self._buffer.text(), KILLED, False, self._buffer.truncated, INTERRUPTED)
+                if not selector.select(min(left, INTERVAL)):
                     continue
                 data = os.read(self._descriptor, _PIECE)
                 if not data:

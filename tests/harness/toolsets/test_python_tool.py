@@ -7,8 +7,9 @@ from bubblewrapped import sandboxed
 from waiting import LIMITS
 
 from promptools.harness.sandbox import CommandLimits, LocalSandbox
+from promptools.harness.sandbox.processes import interruptible
 from promptools.harness.toolsets.agent_tool import ToolTimeoutError
-from promptools.harness.toolsets.in_distribution import PythonSession
+from promptools.harness.toolsets.in_distribution import PythonSession, container_exec, plain_observation
 
 
 @pytest.fixture(params=["local", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)])
@@ -147,3 +148,28 @@ def test_memory_of_the_interpreter_is_limited(tmp_path):
     assert "bytes of memory]" in session.run(code)
     assert session.run("1") == "1\n"
     session.close()
+
+
+def test_what_runs_ends_when_it_is_interrupted(sandbox, stateful):
+    """A command, and code in an interpreter that is kept, which is a new one afterwards."""
+    ended = "[the command was ended: it was interrupted]"
+    command = container_exec(sandbox, plain_observation, 300)
+    code = "x = 1; open('python', 'w').close(); print('begun', flush=True); import time; time.sleep(1000)"
+    for name, run in (
+        ("shell", lambda: command("echo begun; touch shell; sleep 1000")),
+        ("python", lambda: stateful.run(code)),
+    ):
+        interruption = threading.Event()
+        watcher = threading.Thread(target=set_when_there, args=(sandbox.root / name, interruption))
+        watcher.start()
+        with interruptible(interruption):
+            text = run()
+        watcher.join()
+        assert text.startswith(f"begun\n{ended}")
+    assert "NameError" in stateful.run("x")
+
+
+def set_when_there(file, event):
+    while not file.exists():
+        event.wait(0.01)
+    event.set()
