@@ -243,7 +243,7 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
             case "run":
                 if row.get("format") != FORMAT:
                     raise UsageError(f"{str(path)!r} is a tape of format {row.get('format')!r}; expected {FORMAT}")
-                task, messages, exchanges = row["messages"], _messages(row), []
+                task, messages, exchanges = _messages(row), _messages(row), []
                 results, date, ended = {}, row["date"], None
             case "messages":
                 messages = [*messages[: row.get("from", len(messages))], *_messages(row)]

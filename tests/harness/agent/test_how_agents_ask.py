@@ -183,6 +183,7 @@ def test_a_resumed_run_sends_the_prompts_of_one_that_was_not_interrupted(server,
         with pytest.raises(LimitsExceeded, match="tokens are used"):
             agent(tokens=300).resume(tape)
         assert agent().resume(tape).content == "Done."
+        assert agent().replay(tape).content == "Done."
     assert prompts_of(server) == expected
     assert len(expected) == len(written) == 8
 
