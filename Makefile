@@ -24,6 +24,7 @@
 #   make matrix   docs/reference/matrix.md; ARGS="--models qwen-0.5b --minutes 60" verifies a model, ARGS="FILE" takes
 #                 the result of `promptools verify --json` on a server of yours
 #   make api-changes  what would break programs that use the public API, against the last tag; REF names another commit
+#   make dist     the distribution, in dist; its wheel holds a bill of materials (CycloneDX)
 #   make dialects docs/reference/dialects, from the tables of tests/cases
 #   make docs     the documentation site, in .site
 #   make bench    the benchmarks, side by side with other libraries
@@ -41,7 +42,7 @@ E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k
 # real clients, by the environments that they need
 INTEGRATIONS := openai-1 openai-2 openai-3 frameworks-openai-3 frameworks-openai-2 frameworks-node frameworks-go opencode codex claude-code bfcl
 
-.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations environments deploy-lint models fuzz soak results results-integrations results-learned results-models matrix api-changes dialects docs screenshots bench clean
+.PHONY: demo test test-all lint types suite e2e e2e-chromium e2e-ollama e2e-oracle e2e-vllm integrations environments deploy-lint models fuzz soak results results-integrations results-learned results-models matrix api-changes dist dialects docs screenshots bench clean
 .DEFAULT_GOAL := test
 
 # not taken from the environment variable of that name
@@ -176,6 +177,9 @@ matrix: .venv/.dev
 REF :=
 api-changes: .venv/.dev
 	@$(BIN)/python tools/api_changes.py $(REF)
+
+dist: .venv/.dev
+	@rm -rf dist && $(BIN)/python -m hatchling build && $(BIN)/python tools/sbom.py dist/*.whl
 
 dialects: .venv/.dev
 	@$(BIN)/python tools/dialect_pages.py

@@ -1,18 +1,22 @@
 """The wheel and the editable install both find what is no Python: the facts of `providers/`, the lab's templates."""
 
 import ast
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
+import sbom
 
 ROOT = Path(__file__).parent.parent
+TOOLS = (sbom.CYCLONEDX, "cyclonedx-py", "--version"), (sbom.WHEEL, "wheel", "version")
 ASK = """
 import promptools
 from promptools.profiles import families, kinds, load_builtin
@@ -75,6 +79,38 @@ def test_the_installed_wheel_finds_its_facts(wheel, tmp_path):
     assert int(families) > 5
     assert name == "vllm"
     assert "hermes.jinja" in templates
+
+
+def test_the_command_is_also_named_as_the_distribution(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    (found,) = distributions(path=[str(tmp_path / "site")])
+    commands = {entry.name: entry.value for entry in found.entry_points if entry.group == "console_scripts"}
+    assert commands.keys() == {"promptools", found.name}
+    assert len({*commands.values()}) == 1
+
+
+@pytest.mark.exhaustive
+def test_uvx_runs_the_wheel_with_its_bill_of_materials(wheel, tmp_path):
+    run = [sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from"]
+    there = [subprocess.run([*run, *each], capture_output=True, check=False).returncode for each in TOOLS]
+    if any(there):
+        pytest.skip("uv or the registry is not there")
+    made = shutil.copy(wheel, tmp_path)
+    sbom.main(made)
+    with zipfile.ZipFile(made) as archive:
+        (name,) = [name for name in archive.namelist() if "/sboms/" in name]
+        bill = json.loads(archive.read(name))
+        record = archive.read(f"{Path(name).parent.parent}/RECORD").decode()
+    assert name.endswith(".dist-info/sboms/promptools-compat.cdx.json")
+    assert f"{name},sha256=" in record
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "promptools-compat")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {re.split(r"[\[<>=;, ]", each)[0] for each in project["dependencies"]} <= {
+        part["name"].replace("_", "-") for part in bill["components"]
+    }
+    assert str(tmp_path) not in json.dumps(bill)
+    done = subprocess.run([*run, made, "promptools-compat", "version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"promptools {project['version']}"
 
 
 def test_the_checkout_finds_the_same(wheel, tmp_path):
