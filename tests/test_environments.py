@@ -1,6 +1,7 @@
 """Further environments: made once, told apart by what is pinned, and made again when half-made."""
 
 import fcntl
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import environments
 import pytest
+import yaml
 from recipes import recipe as making
 from recipes.recipe import CannotMakeError, Recipe
 
 pytestmark = pytest.mark.exhaustive
 
+ROOT = Path(__file__).parent.parent
 TINY = Recipe(("a==1", "b==2"))
 
 
@@ -133,3 +136,31 @@ def test_an_unknown_name_is_told(installed):
 def test_every_version_is_pinned():
     for recipe in environments.ENVIRONMENTS.values():
         assert all(pin.count("==") == 1 for pin in recipe.pins)
+
+
+def test_the_newest_release_of_a_package_is_another_environment(monkeypatch):
+    recipe = Recipe(("openai[aiohttp]==3.54.0", "openai-agents==0.24.0", "ollama==0.6.3"))
+    monkeypatch.setitem(environments.ENVIRONMENTS, "it", recipe)
+    pinned = environments.folder_of("it")
+    monkeypatch.setenv("PROMPTOOLS_NEWEST", "openai ollama")
+    assert environments.recipe_of("it").pins == ("openai[aiohttp]>=3.54.0", "openai-agents==0.24.0", "ollama>=0.6.3")
+    assert environments.folder_of("it") != pinned
+
+
+def test_the_canary_takes_what_is_pinned():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/canary.yml").read_text(encoding="utf-8"))
+    newest = workflow["env"]["PROMPTOOLS_NEWEST"].split()
+    ran = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    names = {word for line in ran for word in re.findall(r"[\w-]+", line)} & environments.ENVIRONMENTS.keys()
+    pinned = {re.split(r"\[|==", pin)[0] for name in names for pin in environments.ENVIRONMENTS[name].pins}
+    assert {"openai-3", "frameworks-openai-3", "vllm"} <= names
+    assert set(newest) <= pinned
+
+
+def test_a_pull_request_may_write_nothing():
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert workflow["permissions"], path.name
+        if "pull_request" in workflow[True]:  # `on` is a boolean of YAML 1.1
+            assert workflow["permissions"] == {"contents": "read"}
+            assert not [name for name, job in workflow["jobs"].items() if "permissions" in job]

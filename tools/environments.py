@@ -7,6 +7,8 @@ That is the path of its Python, or of the server or the model in it. They are un
 ~/.cache/promptools), in a folder named after a digest of the pins, so a changed pin is a new environment. An incomplete
 one is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
 
+PROMPTOOLS_NEWEST="openai anthropic" takes these packages in their newest release: what users will get next.
+
 Exits with 69 and one line on stderr if this machine lacks what an environment needs; the others that were named are
 made nevertheless.
 """
@@ -18,6 +20,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -150,9 +153,17 @@ def cache() -> Path:
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "promptools"
 
 
+def recipe_of(name: str) -> Recipe:
+    """Return the recipe of the environment `name`; the packages in PROMPTOOLS_NEWEST may be newer than pinned."""
+    newest = os.environ.get("PROMPTOOLS_NEWEST", "").split()
+    recipe = ENVIRONMENTS[name]
+    pins = (pin.replace("==", ">=") if re.split(r"\[|==", pin)[0] in newest else pin for pin in recipe.pins)
+    return replace(recipe, pins=tuple(pins))
+
+
 def folder_of(name: str) -> Path:
     """Return the folder of the environment `name`, which may not exist yet."""
-    pins = json.dumps([_identity(ENVIRONMENTS[name]), sys.version_info[:2]])
+    pins = json.dumps([_identity(recipe_of(name)), sys.version_info[:2]])
     return cache() / "environments" / f"{name}-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
 
 
@@ -178,7 +189,7 @@ def is_made(name: str) -> bool:
 
 def _make(name: str, folder: Path) -> None:
     started = time.monotonic()
-    recipe = ENVIRONMENTS[name]
+    recipe = recipe_of(name)
     if recipe.check is not None:
         recipe.check()
     takes = f" ({recipe.takes})" if recipe.takes else ""
