@@ -229,7 +229,7 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     app's error reaches the model, whereas an agent that gets the call as text takes it for the answer, and stops.
     """
     calls = [
-        _as_it_came(failed)
+        _with_sent_arguments(failed)
         for failed in reply.malformed
         if _may_pass(request, failed, raw) or _is_servers_call(request, reply, failed)
     ]
@@ -250,7 +250,7 @@ def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     if not (reply.calls and reply.malformed and request.parallel_calls):
         return reply
     calls = [
-        _as_it_came(failed)
+        _with_sent_arguments(failed)
         for failed in reply.malformed
         if failed.dialect == NATIVE
         and (_is_servers_call(request, reply, failed) or _is_unknown_call(request, reply, failed, raw))
@@ -303,7 +303,7 @@ def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
     return (value, text) if end == len(text) else None
 
 
-def _as_it_came(failed: Malformed) -> Call:
+def _with_sent_arguments(failed: Malformed) -> Call:
     """Return a failed call with the arguments that were sent, since a partial repair is worthless.
 
     Text that was escaped in the request stays unescaped: the app has never seen the escaped form.

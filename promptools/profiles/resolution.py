@@ -222,7 +222,7 @@ def _add_configured(
         _check_dialect(model.facts, location / "models" / model.name / "profile")
     order = draft.modes
     folder = Path(config.file).parent
-    in_provider, in_model = _beside_config(provider.facts, folder), _beside_config(model.facts, folder)
+    in_provider, in_model = _relative_to_config(provider.facts, folder), _relative_to_config(model.facts, folder)
     draft.add_configured(in_provider, f"{config.file}, provider {provider.name!r}", provider.calling, order)
     draft.add_configured(in_model, f"{config.file}, model {model.name!r}", model.calling, order)
     facts = check_facts(overrides, Location("overrides"))
@@ -231,7 +231,7 @@ def _add_configured(
     return draft.add_raw_mode(order)
 
 
-def _beside_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def _relative_to_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Return facts with the path of the chat template resolved relative to the config's folder."""
     template = facts.get("chat_template")
     return facts if template is None else {**facts, "chat_template": str(folder / Path(template).expanduser())}
