@@ -327,7 +327,7 @@ def test_azure_through_wrap(server, driver):
     assert server.seen[0].headers["api-key"] == "az"
 
 
-def test_wrap_refuses_what_is_no_client():
+def test_wrap_refuses_what_is_not_a_client():
     with pytest.raises(UsageError, match="not a 'dict'"):
         wrap({})
 

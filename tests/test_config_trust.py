@@ -424,7 +424,7 @@ def test_the_systems_folder_is_trusted(tmp_path, monkeypatch):
         assert client.base_url.host == "evil.example"
 
 
-def test_the_users_own_file_is_no_way_around_the_one_in_the_folder(tmp_path):
+def test_the_users_own_file_is_not_a_way_around_the_one_in_the_folder(tmp_path):
     folder = tmp_path / "home/.config/promptools"
     folder.mkdir(parents=True)
     (folder / "promptools.toml").write_text(toml("http://mine.example/v1"))
@@ -433,7 +433,7 @@ def test_the_users_own_file_is_no_way_around_the_one_in_the_folder(tmp_path):
         OpenAI()
 
 
-def test_a_link_to_the_users_own_file_is_no_file_of_the_user(tmp_path):
+def test_a_link_to_the_users_own_file_is_not_a_file_of_the_user(tmp_path):
     """Its relative paths would lead into the repository: to a chat template, or a file of the proxy's keys."""
     folder = tmp_path / "home/.config/promptools"
     folder.mkdir(parents=True)
@@ -500,14 +500,14 @@ def test_trust_is_the_users_alone(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", "[" * 100_000, '{"path": "x"}'])
-def test_a_damaged_record_is_no_trust(damage, tmp_path):
+def test_a_damaged_record_is_not_trust(damage, tmp_path):
     trust(plant("a server"))
     (record,) = (tmp_path / "home/.local/state/promptools/trusted-configs").iterdir()
     record.write_text(damage)
     assert standing() == "untrusted"
 
 
-def test_a_record_is_no_trust_in_another_file(tmp_path):
+def test_a_record_is_not_trust_in_another_file(tmp_path):
     path = plant("a server")
     trust(path)
     (record,) = (tmp_path / "home/.local/state/promptools/trusted-configs").iterdir()

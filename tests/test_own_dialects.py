@@ -282,7 +282,7 @@ def test_two_tables_of_one_name_are_an_error(server, acme, square):
 
 
 @pytest.mark.parametrize("wrong", [1, [1], [None], [b"acme.toml"], {"name": "acme"}])
-def test_what_is_no_dialect(server, wrong):
+def test_what_is_not_a_dialect(server, wrong):
     with pytest.raises(UsageError, match=r"not a dialect|cannot be read"):
         client_of(server, dialects=wrong)
 

@@ -135,7 +135,7 @@ def test_the_errors_of_the_server_are_results(batch, server, tmp_path):
     }
 
 
-def test_a_response_that_is_no_json(batch, server, tmp_path):
+def test_a_response_that_is_not_json(batch, server, tmp_path):
     server.play(HttpAnswer(pieces=(b"<html>",), type="text/html"))
     status, _ = batch([line("a")])
     assert status == 1

@@ -102,7 +102,7 @@ def test_no_rows():
         ([{"text": "hi"}], "a table of Arrow or a mapping, not list"),
     ],
 )  # fmt: skip
-def test_what_is_no_batch(batch, error):
+def test_what_is_not_a_batch(batch, error):
     with pytest.raises(UsageError, match=error):
         reparse_columns(batch)
 

@@ -103,7 +103,7 @@ def test_one_may_be_json_lines(batch, server, tmp_path, source, output):
     assert not server.seen
 
 
-def test_rows_that_are_no_requests_and_errors_of_the_server(batch, server, tmp_path):
+def test_rows_that_are_not_requests_and_errors_of_the_server(batch, server, tmp_path):
     server.play(http_error(400, "no"))
     pq.write_table(
         pa.table({

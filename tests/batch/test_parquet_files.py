@@ -92,7 +92,7 @@ def test_a_column_that_occurs_twice(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"PAR1" + b"x" * 100 + b"PAR1"])
-def test_files_that_are_no_parquet(tmp_path, content):
+def test_files_that_are_not_parquet(tmp_path, content):
     (tmp_path / "in.parquet").write_bytes(content)
     with pytest.raises(UsageError, match=r"cannot read '.*in\.parquet': .*not a Parquet file, or a damaged one"):
         read(tmp_path / "in.parquet")

@@ -230,7 +230,7 @@ def test_a_renamed_command_is_asked_about_too(server, repo, monkeypatch, tmp_pat
     assert not (repo / "made").exists()
 
 
-def test_the_home_folder_is_no_workspace(server, repo, capsys, monkeypatch):
+def test_the_home_folder_is_not_a_workspace(server, repo, capsys, monkeypatch):
     monkeypatch.setenv("HOME", str(repo))
     assert agent(server, repo, "Add a line.") == 2
     assert "home folder" in capsys.readouterr().err

@@ -290,7 +290,7 @@ def test_the_version_is_told(capsys):
     assert capsys.readouterr().out.startswith("promptools ")
 
 
-def test_a_reader_that_leaves_is_no_crash(files):
+def test_a_reader_that_leaves_is_not_a_crash(files):
     command = f"{sys.executable} -m promptools providers --json | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("{\n", "")

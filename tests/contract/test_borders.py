@@ -172,7 +172,7 @@ def test_an_argument_takes_in_no_other(written: str) -> None:
     assert [failed.reason for failed in reply.malformed] == ["invalid_json"]
 
 
-def test_keys_in_brackets_and_words_with_quotes_are_no_arguments() -> None:
+def test_keys_in_brackets_and_words_with_quotes_are_not_arguments() -> None:
     for content in ('{"a": 1, "path": "x"}', 'say "hi", and "path": yes', "[1, {'mode': 2}]"):
         text = f'[TOOL_CALLS]write_file[ARGS]{{"content": "{content}", "path": "a.txt"}}'
         assert called(text) == [("write_file", {"content": content, "path": "a.txt"})]
@@ -217,7 +217,7 @@ def test_a_string_whose_end_is_a_guess_holds_no_marker(marker: str) -> None:
     "broken",
     ['call:bash{command:"ls}<tool_call|><|tool_call>call:bash{command:"pwd"}', 'call:bash{command:<||>ls<|"|>}'],
 )
-def test_a_token_in_a_guessed_value_is_no_word(broken: str) -> None:
+def test_a_token_in_a_guessed_value_is_not_a_word(broken: str) -> None:
     reply = parse(f"<|tool_call>{broken}<tool_call|>", TOOLS)
     assert [failed.reason for failed in reply.malformed] == ["invalid_json"]
     assert reply.calls == ()

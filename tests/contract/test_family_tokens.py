@@ -103,7 +103,7 @@ IN_PROSE = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_token_beside_a_call_is_no_text(name: str) -> None:
+def test_a_token_beside_a_call_is_not_text(name: str) -> None:
     dialect = dialects.get(name)
     expect = None if parse(calls(dialect, "ping"), TOOLS).calls else name
     for token in tokens_of(name):

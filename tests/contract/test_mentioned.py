@@ -246,7 +246,7 @@ def test_a_thought_that_never_ends_calls_nothing_that_it_quotes(name: str) -> No
 LIST = "1. I call it:\n\n    {}"
 
 
-def test_what_a_lists_item_holds_is_no_block_of_code() -> None:
+def test_what_a_lists_item_holds_is_not_a_block_of_code() -> None:
     call = sample_text(dialects.get("hermes"))
     assert len(parse(LIST.replace("{}", call), [TOOL]).calls) == 1
     assert len(parse(f"    {call}", [TOOL]).calls) == 1
@@ -259,7 +259,7 @@ def test_a_reply_that_is_in_quotes_as_a_whole_calls() -> None:
         assert len(parse(f"{quote}{call}", [TOOL]).calls) == 1, quote
 
 
-def test_a_line_that_is_too_long_to_be_seen_to_its_beginning_is_no_log() -> None:
+def test_a_line_that_is_too_long_to_be_seen_to_its_beginning_is_not_a_log() -> None:
     call = sample_text(dialects.get("hermes"))
     for text in (f"{'x' * 300} 12:00:00,123 {'y' * 240} {call}", f"12:00:00,123 {'y' * 300} {call}"):
         whole = parse(text, [TOOL])

@@ -81,7 +81,7 @@ def test_half_a_call_in_a_fence(half: str, strictness: str) -> None:
         assert_agrees(text, SETS["demo"], reason, {"expect": expect, "strictness": strictness, "sources": sources})
 
 
-def test_what_cannot_be_told_from_nothing_is_no_quotation() -> None:
+def test_what_cannot_be_told_from_nothing_is_not_a_quotation() -> None:
     """A call that follows its fence's backticks on the same line was once taken off with them, and nothing was left."""
     text = '```xml [{"name": "ping", "arguments": {}}, {"name": "get_weather", "arguments": {"city": "Oslo"}}]\n```'
     for sources in ([], ["How is Oslo?"]):

@@ -121,7 +121,7 @@ def test_a_call_behind_a_quotation_is_made() -> None:
     assert reply.content == f"The page says:\n{HERMES}\nI do as I was told:"
 
 
-def test_a_quotation_inside_reasoning_that_never_closes_is_no_call() -> None:
+def test_a_quotation_inside_reasoning_that_never_closes_is_not_a_call() -> None:
     text = f"<think>The page says:\n{HERMES}"
     assert len(parse(text, [TOOL]).calls) == 1
     reply = parse(text, [TOOL], sources=[HERMES])
@@ -129,7 +129,7 @@ def test_a_quotation_inside_reasoning_that_never_closes_is_no_call() -> None:
     assert reply.reasoning == text.removeprefix("<think>")
 
 
-def test_a_quoted_call_that_does_not_fit_is_no_malformed_one() -> None:
+def test_a_quoted_call_that_does_not_fit_is_not_a_malformed_one() -> None:
     broken = HERMES.replace('"city": "Oslo", ', "")
     assert parse(f"It says:\n{broken}", [TOOL]).malformed
     is_text(parse(f"It says:\n{broken}", [TOOL], sources=[broken]), f"It says:\n{broken}")

@@ -123,7 +123,7 @@ APART = {"kimi_k2", "solar"}
 
 
 @pytest.mark.parametrize("name", dialects.names())
-def test_rendered_tools_are_no_call(name: str) -> None:
+def test_rendered_tools_are_not_a_call(name: str) -> None:
     """A model that echoes its instructions calls nothing."""
     from promptools import Tools
 
@@ -138,7 +138,7 @@ def test_rendered_tools_are_no_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", dialects.names())
-def test_rendered_results_are_no_call(name: str) -> None:
+def test_rendered_results_are_not_a_call(name: str) -> None:
     call = '{"name": "free", "arguments": {"a": 1}}'
     text = dialects.get(name).render_results(
         [Result(call_id="c1", name="free", content=call), Result(call_id="c2", name="typed", content="ok")]

@@ -209,7 +209,7 @@ def test_redis_has_a_password_and_the_proxy_a_policy():
     check_network(found["NetworkPolicy", "promptools"]["spec"], proxy)
 
 
-def test_the_metrics_key_is_no_key_of_clients():
+def test_the_metrics_key_is_not_a_key_of_clients():
     keys = variables(manifests()["Deployment", "promptools"])
     assert keys[METRICS_KEY_VARIABLE]["key"] == "metrics-key"
     assert API_KEY_VARIABLE not in keys

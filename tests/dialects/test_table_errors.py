@@ -153,14 +153,14 @@ def test_white_space_around_a_value_is_trimmed(trim: str | None, accepted: list[
 @pytest.mark.parametrize(
     "text", ["x = ", "x = 1\nx = 2", "[" * 9999, f"x = {'[' * 9999}", "\x00", 'name = "\\ud800"', "x = 1979-99-99"]
 )
-def test_what_is_no_toml(text: str, tmp_path: Path) -> None:
+def test_what_is_not_toml(text: str, tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"acme\.toml' is not valid TOML"):
         dialects.load(path)
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     path.write_bytes(b'name = "\xff"')
     with pytest.raises(UsageError, match=r"acme\.toml' is not UTF-8"):

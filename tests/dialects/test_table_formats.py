@@ -125,7 +125,7 @@ def test_what_only_names_the_markers_is_text(acme: Dialect) -> None:
         assert (reply.calls, reply.malformed, reply.content) == ((), (), text)
 
 
-def test_a_call_that_was_cut_off_is_no_call(acme: Dialect) -> None:
+def test_a_call_that_was_cut_off_is_not_a_call(acme: Dialect) -> None:
     text = acme.render_calls([CALLS[1]])
     for end in range(1, text.index("a.md")):
         assert read(text[:end], expect="acme").calls == ()

@@ -157,7 +157,7 @@ def test_a_text_that_mentions_the_markers_is_text(acme: Dialect) -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.6, 0.7, 0.8, 0.9])
-def test_a_call_that_was_cut_off_is_no_call(acme: Dialect, share: float) -> None:
+def test_a_call_that_was_cut_off_is_not_a_call(acme: Dialect, share: float) -> None:
     text = written(acme, "a long text, so that it is cut off in the middle of the last value, wherever that may be")
     whole = parse(text[: int(len(text) * share)], TOOLS, finish_reason="length")
     assert whole.calls == ()
@@ -175,7 +175,7 @@ def test_a_closing_tag_in_a_value_is_part_of_it(acme: Dialect, closer: str) -> N
     assert calls_of(read(text)) == [("write", {"path": "p", "text": f"one {closer} two"})]
 
 
-def test_an_unknown_tool_is_no_call_in_prose(acme: Dialect) -> None:
+def test_an_unknown_tool_is_not_a_call_in_prose(acme: Dialect) -> None:
     text = f"Well.\n{written(acme, 'x').replace('write', 'nothing')}\nDone."
     reply = parse(text, TOOLS)
     assert all(call.unknown_tool for call in reply.calls)
@@ -223,6 +223,6 @@ def test_a_call_without_arguments_may_end_in_half_a_closer(text: str) -> None:
     assert [(call.name, call.arguments) for call in parse(text, TOOLS).calls] == [("ping", {})]
 
 
-def test_the_first_marker_of_a_named_call_is_no_call_yet() -> None:
+def test_the_first_marker_of_a_named_call_is_not_a_call_yet() -> None:
     """`<toolcall>` alone may be prose: Goose's call begins with the name after it."""
     assert parse("Hi.\n<toolcall>", TOOLS).content == "Hi.\n<toolcall>"

@@ -189,7 +189,7 @@ def test_a_call_of_no_tool_has_the_format_too(acme: Any) -> None:
     assert not both or read(both, tools) == [("count", {"n": 1})] * 2
 
 
-def test_a_copy_of_the_example_is_no_call(acme: Any) -> None:
+def test_a_copy_of_the_example_is_not_a_call(acme: Any) -> None:
     tools = [{"type": "function", "function": TOOLS["a text"][0]}]
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools}
     request = parse_request({**body, "promptools": {"mode": "prompt", "dialect": "acme"}}, Profile())

@@ -49,7 +49,7 @@ def test_words_without_a_header_are_an_answer(put, question, content):
     assert (got.content, got.calls, got.attempts) == (content, [], [("harmony", "answered")])
 
 
-def test_a_call_that_is_cut_is_no_call(put):
+def test_a_call_that_is_cut_is_not_a_call(put):
     got = put(QUESTION, max_tokens=30)
     assert (got.calls, got.finish_reason) == ([], "length")
     assert got.usage["completion_tokens"] == 30

@@ -187,7 +187,7 @@ def test_an_argument_without_quotes_is_mended(put, kind):
 
 
 @pytest.mark.parametrize("kind", ["vllm-hermes"])
-def test_an_argument_that_never_ends_is_no_call_until_it_is_whole(put, kind):
+def test_an_argument_that_never_ends_is_not_a_call_until_it_is_whole(put, kind):
     got = put(kind, "Unclosed in Paris?")
     assert (got.calls, got.finish_reason) == ([CALL], "tool_calls")
 
@@ -294,7 +294,7 @@ def test_a_prompt_that_is_too_long_is_one_clear_error(put, kind):
 
 
 @pytest.mark.parametrize("kind", GPT_OSS)
-def test_what_no_mode_can_mend_is_no_call(put, kind):
+def test_what_no_mode_can_mend_is_not_a_call(put, kind):
     got = put(kind, "Break always?")
     assert got.calls == []
     assert got.error is not None or got.finish_reason == "stop"

@@ -95,7 +95,7 @@ def test_a_missing_end_token_is_the_servers_or_a_cut(text, finish_reason, malfor
 
 
 @pytest.mark.parametrize("finish_reason", ["stop", "length", None])
-def test_a_header_without_a_body_is_no_call(finish_reason):
+def test_a_header_without_a_body_is_not_a_call(finish_reason):
     reply = parse("<|channel|>commentary to=functions.ping", TOOLS, finish_reason=finish_reason)
     assert [(each.reason, each.name) for each in reply.malformed] == [("truncated", "ping")]
     assert reply.malformed[0].raw == "<|channel|>commentary to=functions.ping"

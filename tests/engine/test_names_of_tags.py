@@ -37,7 +37,7 @@ OTHERS = [name for name in dialects.names() if name not in EXPECTED]
         for expect in (*EXPECTED, *OTHERS[number :: len(THOUGHTS)])  # each is compiled with each name of a tool anew
     ],
 )
-def test_the_first_thought_is_no_call_of_a_tool_of_that_name(name: str, expect: str | None) -> None:
+def test_the_first_thought_is_not_a_call_of_a_tool_of_that_name(name: str, expect: str | None) -> None:
     for body in ("The user wants a number.", "\n<text>Plan</text>\n", '{"text": "Plan"}', "\ntext: Plan\n", ""):
         text = f"<{name}>{body}</{name}>\n\nIt is 4."
         events, reply = feed([text], [tool(name)], expect=expect)
@@ -61,7 +61,7 @@ def test_a_later_one_that_fits_is_a_call_however_it_is_cut(name: str, body: str,
 @pytest.mark.parametrize("expect", EXPECTED)
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("body", ["Just words.", '{"a": 1}', '{"text": "a"} is it.', "<text>a", "te", "<b>a</b>", ""])
-def test_what_does_not_fit_is_no_call_however_it_is_cut(name: str, body: str, expect: str | None) -> None:
+def test_what_does_not_fit_is_not_a_call_however_it_is_cut(name: str, body: str, expect: str | None) -> None:
     for closer in (f"</{name}>\nYes.", ""):
         text = f"<think>One.</think>\n<{name}>{body}{closer}"
         _, whole = feed([text], [tool(name)], expect=expect)

@@ -139,7 +139,7 @@ LEFT = [
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-def test_all_else_is_no_call_and_is_not_lost(streamed):
+def test_all_else_is_not_a_call_and_is_not_lost(streamed):
     for tools, wish, text in LEFT:
         for mode in ("native", "prompt"):
             body = ask(*tools, stream=streamed, **wish)
@@ -207,7 +207,7 @@ def test_a_call_with_its_name_comes_first():
     assert called(seen) == [("get_weather", {"city": "Lyon"})]
 
 
-def test_a_copy_of_the_example_in_the_prompt_is_no_call():
+def test_a_copy_of_the_example_in_the_prompt_is_not_a_call():
     place = target(modes=("prompt",))
     answers = [reply('{"city": "<city>"}'), reply(PARIS)]
     assert called(play(ask(WEATHER, tool_choice=NAMED), answers, target=place)) == [CALL]

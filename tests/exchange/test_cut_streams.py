@@ -114,7 +114,7 @@ def test_where_nothing_is_out_yet_the_words_are_asked_for_again():
     ],
     ids=["another server", "few tokens", "hidden thoughts"],
 )
-def test_tokens_that_are_no_sign(facts, body, tokens):
+def test_tokens_that_are_not_a_sign(facts, body, tokens):
     counts = {"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": 9 + tokens}
     seen = play(ask(WEATHER, stream=True, **body), [said("Four.", **counts)], target=target(**facts))
     assert (seen.choice().content, seen.choice().finish) == ("Four.", ["stop"])

@@ -319,7 +319,7 @@ def test_a_look_leaves_the_request_most_of_its_deadline(two_seconds, deadline, t
     assert [look.timeout for look in seen.looks] == timeouts
 
 
-def test_a_body_that_is_no_json_is_sent_on_without_a_look():
+def test_a_body_that_is_not_json_is_sent_on_without_a_look():
     seen = play(b"{", [error("bad JSON", 400)], route=routed())
     assert seen.looks == []
     assert seen.head.status == 400

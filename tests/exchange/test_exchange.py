@@ -273,7 +273,7 @@ def test_a_whole_reply_asked_for_and_streamed():
     assert seen.message["content"] == "Hello"
 
 
-def test_a_stream_that_was_not_asked_for_and_broke_off_is_no_answer():
+def test_a_stream_that_was_not_asked_for_and_broke_off_is_not_an_answer():
     seen = play(ask(WEATHER), [stream("Hel", finish=None, done=False), reply("Hello")])
     assert seen.message["content"] == "Hello"
     assert [each.outcome for each in seen.reply.trace.attempts] == ["cut", "answered"]

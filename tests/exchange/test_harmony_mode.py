@@ -496,7 +496,7 @@ def test_it_is_the_last_step_after_any_failure_once_that_parser_has_failed():
 
 
 @pytest.mark.parametrize("failure", [error("boom"), reply(calls=[("get_weather", {})], finish="tool_calls")])
-def test_without_such_a_failure_it_is_no_step(failure):
+def test_without_such_a_failure_it_is_not_a_step(failure):
     seen = play(ask(WEATHER), [failure] * 4, target=gateway(), spare=True)
     assert "harmony" not in [each["outcome"] for each in seen.json.get("error", {}).get("attempts", ())]
     assert {urlsplit(each.url).path for each in seen.sent} == {"/v1/chat/completions"}

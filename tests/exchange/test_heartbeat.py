@@ -22,7 +22,7 @@ def slow(answer, every=0.0, takes=0.0):
 
 
 @pytest.mark.parametrize("tick", [0.0, 1.0], ids=["in process", "proxy"])
-def test_a_call_that_is_written_for_long_is_no_silence(tick):
+def test_a_call_that_is_written_for_long_is_not_silence(tick):
     """The server sends all the while; the call is text, and goes out when it is whole."""
     seen = play(ask(WEATHER, stream=True), [slow(stream(*FENCED), every=0.5)], tick=tick)
     assert len(beats(seen)) > 10
@@ -43,7 +43,7 @@ def test_in_process_it_goes_out_when_the_server_sends_something():
     assert beats(play(ask(WEATHER, stream=True), [slow(stream("Hello"), takes=17.0)])) == [17.0]
 
 
-def test_what_is_shown_is_no_silence():
+def test_what_is_shown_is_not_silence():
     words = slow(stream(*"What a fine day it is"), every=0.5)
     words.cut = len(stream("W").body) // 4
     assert beats(play(ask(WEATHER, stream=True), [words], tick=1.0)) == []
@@ -116,7 +116,7 @@ def test_the_seconds_are_the_requests_own():
 
 
 @pytest.mark.parametrize("wrong", [-1, "5", None, True, float("nan")])
-def test_what_is_no_number_of_seconds(wrong):
+def test_what_is_not_a_number_of_seconds(wrong):
     seen = play(ask(WEATHER, stream=True, promptools={"heartbeat": wrong}), [])
     assert seen.head.status == 400
     assert "promptools.heartbeat must be a number, 0 or more" in seen.json["error"]["message"]

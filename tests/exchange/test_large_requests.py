@@ -33,7 +33,7 @@ def test_what_is_wrong_with_a_large_request_is_told_as_with_a_small_one():
     assert "tool_choice names 'gone'" in seen.json["error"]["message"]
 
 
-def test_a_large_body_that_is_no_json_goes_on_as_it_is():
+def test_a_large_body_that_is_not_json_goes_on_as_it_is():
     body = b"{" * (LARGE_WORK + 1)
     seen = play(body, [Answer(400, b"{}")])
     assert seen.sent[0].body == body
@@ -55,7 +55,7 @@ def test_without_a_limit_any_number_is_taken():
     assert play({**HELLO, "tools": tools(5000)}, [reply("hello")]).head.status == 200
 
 
-def test_tools_that_are_no_list_are_no_number():
+def test_tools_that_are_not_a_list_have_no_number():
     assert "must be a list" in json.dumps(play({**HELLO, "tools": {"a": 1}}, [], max_tools=0).json)
 
 

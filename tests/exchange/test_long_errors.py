@@ -146,7 +146,7 @@ def test_a_long_error_under_200_is_clipped_too(streamed):
     assert error_of(seen.json).message.endswith(CLIPPED)
 
 
-def test_a_long_reply_is_no_error():
+def test_a_long_reply_is_not_an_error():
     content = json.dumps({"error": LONG})
     assert play(ask(WEATHER), [reply(content)]).reply.content == content
 

@@ -237,7 +237,7 @@ def test_a_call_that_is_known_to_be_lost_is_an_error():
 COPY = '```json\n[\n  {"tool": "get_weather", "arguments": {"city": "<city>"}}\n]\n```'
 
 
-def test_a_copy_of_the_prompts_example_is_no_call():
+def test_a_copy_of_the_prompts_example_is_not_a_call():
     # small models repeat what they are shown: its placeholder is no city
     seen = play(ask(WEATHER, promptools={"mode": "prompt"}), [reply(COPY), reply("Which city?")])
     assert COPY in seen.bodies[0]["messages"][0]["content"]

@@ -147,7 +147,7 @@ def test_a_call_in_the_text_of_a_reply(streamed):
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("before", ["", "Look:"])
-def test_white_space_between_calls_is_no_block(before, streamed):
+def test_white_space_between_calls_is_not_a_block(before, streamed):
     """Anthropic's API refuses such a block when it is sent back."""
     said_calls = [("get_weather", {"city": "Oslo"}, "call00000"), ("get_weather", {"city": "Rome"}, "call00001")]
     first, second = ({"tool_calls": [{"index": index, **call(*one)}]} for index, one in enumerate(said_calls))
@@ -330,7 +330,7 @@ def test_a_prompt_that_is_too_long():
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b'{"model": "m"}', b'{"messages": [7]}'])
-def test_what_is_no_request(body):
+def test_what_is_not_a_request(body):
     seen = play(body, [])
     assert seen.head.status == 400
     assert seen.json["error"]["type"] == "invalid_request_error"

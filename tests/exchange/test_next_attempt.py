@@ -116,7 +116,7 @@ def test_a_tool_choice_that_is_refused_to_the_end_leads_to_prompt_mode():
     assert outcomes(seen)[-1] == ("prompt", "answered")
 
 
-def test_tools_that_are_no_functions_are_left_out():
+def test_tools_that_are_not_functions_are_left_out():
     failure = error("'type' of tool must be 'function'", 400)
     seen = play(ask(WEATHER, {"type": "web_search"}), [failure, OK])
     assert seen.bodies[1]["tools"] == [WEATHER]
@@ -272,7 +272,7 @@ def test_a_body_that_breaks_off_inside_an_error_counts_as_far_as_it_came():
     assert outcomes(play(ask(WEATHER), [answer, OK]))[0] == ("native", "harmony")
 
 
-def test_a_reply_that_is_no_json_is_asked_for_again():
+def test_a_reply_that_is_not_json_is_asked_for_again():
     seen = play(ask(WEATHER), [Answer(200, b"<html>"), OK])
     assert outcomes(seen) == [("native", "garbled"), ("prompt", "answered")]
 
@@ -415,7 +415,7 @@ def test_when_all_is_open_the_first_mode_serves():
     assert seen.headers["x-promptools-mode"] == "native"
 
 
-def test_a_mode_that_is_open_is_no_way_out():
+def test_a_mode_that_is_open_is_not_a_way_out():
     breaker = Breaker()
     breaker.record_failure(BreakerKey("local", "m", "prompt"), 100.0, why="harmony", lasting=True)
     seen = play(ask(WEATHER), [error(HARMONY), OK], breaker=breaker)

@@ -193,7 +193,7 @@ def test_what_was_written_in_harmony(streamed):
     assert [parsed.message.channel for parsed in examine(attempt.written[0].text).messages] == ["analysis", "final"]
 
 
-def test_the_first_byte_is_no_heartbeat():
+def test_the_first_byte_is_not_a_heartbeat():
     answer = stream("Hello")
     answer.takes = 17.0
     _, notes = observed(ask(WEATHER, stream=True), [answer], tick=1.0)
@@ -226,7 +226,7 @@ def test_a_fault_of_the_observer_is_logged_and_no_more(caplog):
     assert [name for name, _, _ in faulty.calls][-1] == "ended"
 
 
-def test_what_is_no_observer_is_refused():
+def test_what_is_not_an_observer_is_refused():
     class Half:
         def began(self, exchange): ...
 

@@ -104,7 +104,7 @@ def test_of_an_unread_tool_only_well_formed_json_is_a_call():
     ["a", None, 5, [], {}, {"type": "function"}, {"type": "function", "function": {"description": "no name"}},
      {"type": "function", "function": "t"}, {"name": ""}, tool({"properties": {"x": {"type": "integer"}}})],
 )  # fmt: skip
-def test_what_is_no_tool_or_one_too_many_hinders_no_call_of_the_others(odd, mode):
+def test_what_is_not_a_tool_or_one_too_many_hinders_no_call_of_the_others(odd, mode):
     body = ask(odd, tool({"properties": {"a": {"type": "integer"}}}), **TRACED)
     seen = play(body, [answer(mode, {"a": "5"})], target=PLACES[mode])
     assert called(seen) == {"a": 5}

@@ -259,7 +259,7 @@ def test_our_own_errors_are_one_text():
     assert "promptools.mode must be one of" in seen.json["error"]
 
 
-def test_a_body_that_is_no_object_goes_to_the_server():
+def test_a_body_that_is_not_an_object_goes_to_the_server():
     seen = play(b"[]", [Answer(400, b'{"error":"no"}')], target=ollama())
     assert (seen.sent[0].url, seen.sent[0].body, seen.body) == (CHAT, b"[]", b'{"error":"no"}')
 
@@ -276,7 +276,7 @@ def test_images_of_a_wrong_shape_are_a_clear_error(images, tools, wire):
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"hi"', b"{not json", b""])
-def test_before_another_server_a_body_that_is_no_object_is_a_clear_error(body):
+def test_before_another_server_a_body_that_is_not_an_object_is_a_clear_error(body):
     seen = play(body, [])
     assert (seen.head.status, seen.json) == (400, {"error": "the request's body must be a JSON object"})
 

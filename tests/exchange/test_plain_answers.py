@@ -56,7 +56,7 @@ def test_a_plain_answer_has_content_and_no_failure(body, monkeypatch):
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"choices": [{"message": {"content": "\xff"}}]}']
 )
-def test_what_is_no_json_is_left_to_the_decoder(data):
+def test_what_is_not_json_is_left_to_the_decoder(data):
     assert not passthrough._is_plain_answer(bytearray(data))
 
 

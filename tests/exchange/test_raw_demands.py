@@ -269,7 +269,7 @@ def test_the_end_of_a_turn_that_is_only_mentioned_stays():
     assert "ends a turn, <|im_start|> begins one." in seen.reply.content
 
 
-def test_broken_json_is_no_reply():
+def test_broken_json_is_not_a_reply():
     seen = play(
         ask(WEATHER), [*rendered("llamacpp"), Answer(200, b'{"content": ', JSON), reply(FENCED)],
         target=server(modes=("raw", "prompt")),

@@ -426,7 +426,7 @@ OTHERWISE = "the chat template writes calls differently from the model's dialect
     ("written", "noted"),
     [(CALL, 0), (CALL.replace("\n", ""), 0), (CALL.replace("tool_call", "zork"), 1), ("it was left out", 1)],
 )
-def test_a_template_that_writes_calls_otherwise_is_noted_once(written, noted):
+def test_a_template_that_writes_calls_differently_is_noted_once(written, noted):
     messages = [
         {"role": "user", "content": "Weather in Paris?"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": PARIS}]},

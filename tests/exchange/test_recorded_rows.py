@@ -83,7 +83,7 @@ def test_each_attempt_is_a_row(record):
     assert second.expected == [expected_of(seen)]
 
 
-def test_an_attempt_that_is_no_answer(record):
+def test_an_attempt_that_is_not_an_answer(record):
     answers = [reply('<tool_call>{"name": "get_weather", "arguments": {"city": 3'), reply(HERMES)]
     _, (first, second) = record(ask(WEATHER), answers, target=target(modes=("native", "prompt")))
     assert first.expected[0]["verdict"] == "truncated"

@@ -158,7 +158,7 @@ def test_a_call_in_the_text_of_a_server_without_tools():
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("before", ["", "Look:"])
-def test_white_space_between_calls_is_no_message(before, streamed):
+def test_white_space_between_calls_is_not_a_message(before, streamed):
     said_calls = [("get_weather", {"city": "Oslo"}, "call00000"), ("get_weather", {"city": "Rome"}, "call00001")]
     first, second = ({"tool_calls": [{"index": index, **call(*one)}]} for index, one in enumerate(said_calls))
     pieces = ({"content": before}, first, {"content": "\n"}, second, {"content": " "})
@@ -316,7 +316,7 @@ def test_what_cannot_be_served_is_refused_by_name(more, named):
     assert named in refused(ask(**more))
 
 
-def test_a_body_that_is_no_object_is_refused():
+def test_a_body_that_is_not_an_object_is_refused():
     assert "JSON object" in refused(b"[1]")
 
 
@@ -867,7 +867,7 @@ def test_a_key_is_the_same_owner_in_whatever_field(first):
     assert owner(first) not in {owner(first, "other"), owner_of(())}
 
 
-def test_the_owner_is_no_readable_key():
+def test_the_owner_is_not_a_readable_key():
     assert "secret" not in owner_of((("Authorization", "Bearer secret"),))
     assert json.dumps(owner_of(())) != json.dumps(owner_of((("x-api-key", "a"),)))
 

@@ -132,19 +132,19 @@ def test_a_declared_tool_that_must_not_be_called_now_is_refused():
     assert (calls(seen, streamed=False)[0], seen.message["content"]) == ([], "No.")
 
 
-def test_a_part_of_a_header_is_no_tool():
+def test_a_part_of_a_header_is_not_a_tool():
     seen = play(ask(WEATHER, promptools=CALL), [reply(calls=[("commentary", "{}")]), reply("Hi.")], spare=True)
     assert calls(seen, streamed=False)[0] == []
 
 
-def test_one_that_was_cut_is_no_call():
+def test_one_that_was_cut_is_not_a_call():
     answer = completion(HARMONY[:-3], streamed=False)
     cut = json.loads(answer.body) | {"stop_type": "limit"}
     seen = play(ask(promptools=CALL), [Answer(200, json.dumps(cut).encode())], target=oss(), spare=True)
     assert calls(seen, streamed=False) == ([], "length")
 
 
-def test_a_body_that_is_no_object_is_malformed():
+def test_a_body_that_is_not_an_object_is_malformed():
     text = f'{THOUGHT}<|channel|>commentary to=functions.add json<|message|>{{"a": 1 2]}}'
     options = {**CALL, "corrections": 0}
     seen = play(ask(promptools=options), [completion(text, streamed=False), reply("Hi.")], target=oss(), spare=True)

@@ -204,7 +204,7 @@ def test_a_call_in_text_is_text_as_before():
     assert "tool_calls" not in seen.message
 
 
-def test_a_tool_that_is_not_offered_now_is_no_call_of_an_offered_one():
+def test_a_tool_that_is_not_offered_now_is_not_a_call_of_an_offered_one():
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "now"}]}
     options = {"promptools": {"mode": "native", "corrections": 0, "on_malformed": "error"}}
     seen = play(ask(WEATHER, NOW, tool_choice=allowed, **options), [answer(BAD, streamed=False)])

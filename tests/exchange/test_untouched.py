@@ -142,7 +142,7 @@ def test_one_long_event_in_small_pieces_costs_no_more_for_its_length():
     assert_linear(watched, 2_500, 40_000)
 
 
-def test_requests_that_are_no_json_object_pass():
+def test_requests_that_are_not_a_json_object_pass():
     answer = error("bad json", 400)
     for body in (b"", b"{", b"[]", b"\xff", b"[" * 100_000):
         same(play(body, [answer]), body, answer)

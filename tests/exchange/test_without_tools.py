@@ -202,7 +202,7 @@ def test_no_mode_adds_a_turn(mode, streamed):
         assert all(body == first for body in others)
 
 
-def test_a_call_without_arguments_is_no_answer():
+def test_a_call_without_arguments_is_not_an_answer():
     bare = completion("<|channel|>commentary to=functions.ls<|message|>")
     seen = play(ask(), [error(VLLM), bare], target=target(**GPT_OSS))
     assert (seen.head.status, seen.body) == (500, error(VLLM).body)

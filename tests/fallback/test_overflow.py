@@ -36,7 +36,7 @@ def test_the_words_of_servers(said):
         "max_tokens must be at least 1",
     ],
 )
-def test_other_words_are_no_overflow(text):
+def test_other_words_are_not_an_overflow(text):
     assert classify(text) != "overflow"
 
 

@@ -75,7 +75,7 @@ def test_a_schema_without_end_is_refused():
         typescript_type(schema)
 
 
-def test_what_is_no_json_is_left_out():
+def test_what_is_not_json_is_left_out():
     assert typescript_type({"type": {"string"}}) == "any"
 
 

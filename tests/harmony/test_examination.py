@@ -87,7 +87,7 @@ def test_what_strict_parsing_allows():
         ("<|message|>hi<|end|><|start|>assistantfinal<|message|>x", ["", "final"], True),
     ],
 )
-def test_a_message_without_a_channel_is_no_error(text, channels, error):
+def test_a_message_without_a_channel_is_not_an_error(text, channels, error):
     reply = examine(text)
     assert [parsed.message.channel for parsed in reply.messages] == channels
     assert isinstance(reply.error, BadHeader) == error

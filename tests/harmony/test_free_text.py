@@ -104,7 +104,7 @@ def test_by_another_name():
 
 @pytest.mark.parametrize("finish_reason", ["length", None])
 @pytest.mark.parametrize("body", ["print(1", '{"code": "a"}'])
-def test_one_that_was_cut_is_no_call(body, finish_reason):
+def test_one_that_was_cut_is_not_a_call(body, finish_reason):
     cut = read(reply(body, end=""), finish_reason=finish_reason)
     assert (cut.calls, [failed.reason for failed in cut.malformed]) == ((), ["truncated"])
     assert read(reply("print(1)", end="")).calls[0].arguments == {"code": "print(1)"}

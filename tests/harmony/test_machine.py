@@ -99,7 +99,7 @@ def test_behind_a_header_that_is_too_long_another_may_begin():
     ]
 
 
-def test_a_bracket_behind_so_much_is_no_end_of_a_header():
+def test_a_bracket_behind_so_much_is_not_the_end_of_a_header():
     assert summary("<|channel|>final " + " " * 300 + "{}").startswith("assistant/final ' ")
 
 

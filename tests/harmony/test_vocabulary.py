@@ -134,7 +134,7 @@ def test_every_ordinary_token_is_the_library_s(file):
 
 @pytest.mark.parametrize("token", [-1, *TOKEN_IDS.values(), 201_088])
 @pytest.mark.oracle
-def test_control_tokens_are_no_ordinary_ones(file, token):
+def test_control_tokens_are_not_ordinary_ones(file, token):
     with pytest.raises(KeyError):
         bpe_vocabulary.load_decode(file)(token)
 

@@ -226,7 +226,7 @@ def test_supplies_closers_at_the_end_when_asked(text, value, closed, end):
         read_value(text)
 
 
-def test_an_unclosed_text_that_is_no_json_is_not_called_truncated():
+def test_an_unclosed_text_that_is_not_json_is_not_called_truncated():
     with pytest.raises(Unreadable) as caught:
         read_value('{"a": 1 2, "b": [3')
     assert (caught.value.kind, caught.value.at) == ("invalid_json", 8)
@@ -319,7 +319,7 @@ def test_a_prefix_is_never_closed_into_another_string(text):
 
 
 @pytest.mark.parametrize(("text", "read"), [("longer", "longe"), ("-longer", "-long")])
-def test_what_is_no_json_is_read_only_so_far(monkeypatch, text, read):
+def test_what_is_not_json_is_read_only_so_far(monkeypatch, text, read):
     monkeypatch.setattr(repair, "MAX_WORD", 5)
     with pytest.raises(Unreadable, match=f"'{read}' is not JSON"):
         read_value(text)

@@ -19,7 +19,7 @@ def test_the_same_text_is_always_cut_the_same_way():
     assert cut_pieces(b"It is sunny in Paris.") == cut_pieces(b"It is sunny in Paris.")
 
 
-def test_nothing_to_say_is_no_piece():
+def test_nothing_to_say_is_not_a_piece():
     assert cut_pieces(b"") == ()
 
 

@@ -108,7 +108,7 @@ def test_the_beginning_of_a_turn_is_no_part_of_a_call():
     assert outcome.table["openers"] == {"<|blip|>": "<|blop|>"}
 
 
-def test_arguments_as_text_are_no_way_out():
+def test_arguments_as_text_are_not_a_way_out():
     """As Kimi K3's: what is written for a text is neat, and not what servers, which give objects, let a model see."""
     calls = "call.arguments | tojson"
     template = invented_template("json: a list")

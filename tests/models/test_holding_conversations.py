@@ -105,7 +105,7 @@ def test_an_answer_in_the_words_of_the_prompt_is_marked(server, kept):
     assert outcomes("restraint_country", transcript) == ["our words"]
 
 
-def test_what_the_app_wrote_is_no_words_of_ours(server, kept):
+def test_what_the_app_wrote_is_not_words_of_ours(server, kept):
     system = BY_NAME["restraint_capital"].system
     server.play(ModelReply(system))
     assert outcomes("restraint_capital", held(kept, "restraint_capital", prompted("json"))) == ["wrong"]

@@ -101,7 +101,7 @@ def test_a_choice_that_cannot_be_met_is_left_out_where_the_server_ignores_it(cho
 
 
 @pytest.mark.parametrize("odd", ["a", None, 5, [], {}, tool(""), tool(None), {"function": "a"}, {"type": "function"}])
-def test_what_is_no_tool_goes_on_to_the_server(odd):
+def test_what_is_not_a_tool_goes_on_to_the_server(odd):
     read = ask(tools=[A, odd, B])
     assert (read.tools.names, read.other_tools) == (("a", "b"), (odd,))
     assert read.notes == ("tools[1] is not a function with a name, so its calls cannot be recognized",)
@@ -126,7 +126,7 @@ def test_no_tools_are_no_tools_however_they_are_written(none):
     assert ask(tools=none).tools.names == ()
 
 
-def test_a_tool_of_another_type_is_no_oddity():
+def test_a_tool_of_another_type_is_not_an_oddity():
     search = {"type": "web_search"}
     assert (ask(tools=[A, search]).other_tools, ask(tools=[A, search]).notes) == ((search,), ())
 

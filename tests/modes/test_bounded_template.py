@@ -56,7 +56,7 @@ def test_what_templates_do_works(template):
         assert render(ASK, add_generation_prompt=True) == wanted
 
 
-def test_what_is_no_template_is_an_error():
+def test_what_is_not_a_template_is_an_error():
     with pytest.raises(UsageError, match="The chat template is not valid: "):
         jinja_renderer("{% for %}")
 

@@ -58,7 +58,7 @@ def test_what_was_asked_for_goes_out_as_it_is(reply, body):
 # --- lost by the server
 
 
-def test_white_space_between_thoughts_is_no_answer():
+def test_white_space_between_thoughts_is_not_an_answer():
     assert judge(said(reasoning="Hm."), raw="\n").reply.content == ""
     assert judge(said(reasoning="Hm."), raw="\nx").reply.content == "\nx"
 
@@ -123,7 +123,7 @@ def test_empty_answers_are_answers_where_the_profile_says_so():
     assert judge(said(finish="tool_calls"), profile=calm).kind == "swallowed"
 
 
-def test_a_swallowed_call_is_no_loss_where_calls_were_forbidden():
+def test_a_swallowed_call_is_not_a_loss_where_calls_were_forbidden():
     assert judge(said("Hello"), stop_reason=200012, tool_choice="none").ok
     assert judge(said(), stop_reason=200012, tool_choice="none").kind == "swallowed"
 
@@ -244,14 +244,14 @@ def test_a_call_that_must_come_is_asked_for_by_the_name_that_the_server_was_give
         (["get weather"], "unknown_tool"),
     ],
 )
-def test_a_part_of_a_header_is_no_tool(names, kind):
+def test_a_part_of_a_header_is_not_a_tool(names, kind):
     malformed = tuple(failed("unknown_tool", name) for name in names)
     verdict = judge(said(malformed=tuple(replace(each, dialect="native") for each in malformed)))
     assert (verdict.kind, verdict.retry_elsewhere) == (kind, True)
     assert judge(said(malformed=malformed)).kind == "unknown_tool", "what was read from text is as it was written"
 
 
-def test_another_tool_than_the_named_one_is_no_call():
+def test_another_tool_than_the_named_one_is_not_a_call():
     verdict = judge(said(malformed=(failed("unknown_tool"),)), raw="<raw>", tool_choice=NAMED)
     assert (verdict.kind, verdict.retry_with_feedback, verdict.retry_elsewhere) == ("no_call", True, True)
     assert verdict.feedback[1]["content"] == (

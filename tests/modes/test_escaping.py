@@ -292,7 +292,7 @@ def test_ids_are_escaped_alike_in_calls_and_results():
     assert (call["tool_calls"][0]["id"], result["tool_call_id"]) == (BROKEN, BROKEN)
 
 
-def test_content_that_is_no_text_is_escaped_too():
+def test_content_that_is_not_text_is_escaped_too():
     content = sent("native", {**USER, "content": {"text": END}}).body["messages"][0]["content"]
     assert content == {"text": BROKEN}
 

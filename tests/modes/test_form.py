@@ -129,7 +129,7 @@ NAMED = {"type": "object", "properties": {"name": {}, "arguments": {}}}
         (form(NAMED), '{"name": "no tool", "arguments": {"city": "Oslo"}}'),
     ],
 )
-def test_answers_are_no_calls(wanted, text):
+def test_answers_are_not_calls(wanted, text):
     reply = read(ask(wanted), text)
     assert (reply.calls, reply.content, reply.malformed) == ((), text, ())
 

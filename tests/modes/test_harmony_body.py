@@ -142,7 +142,7 @@ def test_the_configs_system_prompt_in_place_of_nothing():
     assert developer(profile=profile, system_prompt="House.") == "# Instructions\n\nHouse."
 
 
-def test_parts_that_are_no_text_are_named():
+def test_parts_that_are_not_text_are_named():
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
     upstream = sent([{"role": "user", "content": [{"type": "text", "text": "Look"}, image]}])
     assert upstream.notes == ("message 0: 1 parts that are not text were left out; Harmony has only text",)

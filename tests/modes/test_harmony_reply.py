@@ -72,7 +72,7 @@ def test_the_reply_goes_on_from_what_was_said_in_the_models_name(cut):
     assert (run.reply.reasoning, run.calls) == ("Need it.", PARIS)
 
 
-def test_no_reply_is_no_reply_however_it_was_to_begin():
+def test_no_reply_is_not_a_reply_however_it_was_to_begin():
     run = Run("", options={"prefill": "thought"})
     assert (run.events, run.reply.content, run.raw) == ([], "", "")
 
@@ -93,7 +93,7 @@ def test_without_any_tool_a_call_is_text(cut):
     assert run.reply.trace.notes == ("no tool was offered: the call of 'get_weather' is text",)
 
 
-def test_without_any_tool_a_header_alone_is_no_text():
+def test_without_any_tool_a_header_alone_is_not_text():
     run = Run("<|channel|>commentary to=functions.get_weather<|message|>", tools=[])
     assert (run.calls, run.reply.content, run.verdict.kind) == ([], "", "forbidden")
     assert run.verdict.reply.content == ""
@@ -109,7 +109,7 @@ def test_thoughts_alone_are_told_as_harmony_react_tells_them():
     assert "analysis<|message|>Need it.\n\nCannot find <\\|channel|>commentary or <\\|channel|>final. In" in again
 
 
-def test_thoughts_alone_under_tool_choice_none_are_no_forbidden_call():
+def test_thoughts_alone_under_tool_choice_none_are_not_a_forbidden_call():
     assert Run("<|channel|>analysis<|message|>Hm.<|end|>", tool_choice="none").verdict.kind == "swallowed"
 
 
@@ -125,7 +125,7 @@ def test_a_call_that_was_cut_is_none():
     assert run.verdict.reply.content == '{"city": "Par', "no header goes into the history"
 
 
-def test_an_answer_in_a_format_is_no_call():
+def test_an_answer_in_a_format_is_not_a_call():
     answer = FINAL.replace("Sunny.", '{"name": "get_weather", "arguments": {"city": "Paris"}}')
     assert Run(THOUGHT + answer).calls == PARIS
     schema = {"type": "object", "properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
@@ -167,7 +167,7 @@ def test_wherever_a_call_is_cut_it_is_none(finish):
         assert run.calls == [] or (finish == "stop" and text[:end].endswith('"Paris"')), text[:end]
 
 
-def test_arguments_that_are_no_json_are_shown_to_the_model_as_it_made_them():
+def test_arguments_that_are_not_json_are_shown_to_the_model_as_it_made_them():
     run = Run(THOUGHT + HEADER + "{city: }<|call|>")
     assert run.verdict.kind == "malformed"
     said, result = run.verdict.feedback

@@ -79,7 +79,7 @@ TEXTS = st.lists(st.sampled_from([CALL, BARE, "I need it. ", "\n", "<", "`", "``
 
 
 @given(TEXTS, st.integers(1, 9))
-def test_all_that_is_no_call_is_shown_however_it_is_cut(texts, size):
+def test_all_that_is_not_a_call_is_shown_however_it_is_cut(texts, size):
     text = "".join(texts)
     whole = read(Delta(reasoning=text))[0] if text else None
     if whole is None:

@@ -189,12 +189,12 @@ def test_a_file_that_is_missing(tmp_path):
         render_template(str(tmp_path / "none.jinja"), {"messages": []})
 
 
-def test_a_folder_is_no_template(tmp_path):
+def test_a_folder_is_not_a_template(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         render_template(str(tmp_path), {"messages": []})
 
 
-def test_bytes_that_are_no_text(tmp_path):
+def test_bytes_that_are_not_text(tmp_path):
     (tmp_path / "t.jinja").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot render"):
         render_template(str(tmp_path / "t.jinja"), {"messages": []})

@@ -289,7 +289,7 @@ def test_a_server_may_answer_with_structure_all_the_same():
 @pytest.mark.parametrize(
     "raw", [" to=functions.get_weather<|channel|>commentary<|call|>", "get_weather, please<|call|>"]
 )
-def test_what_the_server_could_not_read_of_a_call_is_no_content(mode, raw):
+def test_what_the_server_could_not_read_of_a_call_is_not_content(mode, raw):
     run = Run(Delta(reasoning="Hm."), Delta(content=raw), mode=mode)
     assert [type(event) for event in run.before] == [Reasoning]
     (failed,) = run.reply.malformed
@@ -304,7 +304,7 @@ def test_words_without_a_header_are_an_answer(mode):
 
 
 @pytest.mark.parametrize("raw", ["<|start|>assistant<|channel|>final<|return|>", "<|channel|>final<|return|>"])
-def test_a_header_that_nothing_follows_is_no_answer(raw):
+def test_a_header_that_nothing_follows_is_not_an_answer(raw):
     run = Run(Delta(reasoning="Hm."), Delta(content=raw))
     assert (run.reply.content, run.reply.malformed, run.reader.raw) == ("", (), "")
 

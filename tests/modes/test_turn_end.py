@@ -20,7 +20,7 @@ def test_the_first_end_counts():
     assert read(["</s>"]) == ("", "</s>")
 
 
-def test_what_is_no_end_is_passed_on():
+def test_what_is_not_an_end_is_passed_on():
     assert read(["<|im_end|>\n<|im_", "end|>"]) == ("<|im_end|>\n<|im_end|>", "")
     assert read(["a<"]) == ("a<", "")
     assert read([]) == ("", "")

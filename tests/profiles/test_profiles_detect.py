@@ -138,7 +138,7 @@ def test_the_context_that_a_server_was_started_with():
     assert resolve("openai/gpt-oss-20b", seen=seen(VLLM)).profile.context == 131_072
 
 
-def test_answers_that_are_no_utf8_tell_nothing():
+def test_answers_that_are_not_utf8_tell_nothing():
     questions = server_requests(BASE)
     assert read_server(questions, [ProbeResponse(200, b"\xff\xfe{")] * len(questions)).kind is None
 

@@ -253,7 +253,7 @@ def test_a_missing_key_is_an_error_where_one_is_needed(environ):
         api_key(target, environ)
 
 
-def test_a_missing_key_is_no_error_where_none_is_needed():
+def test_a_missing_key_is_not_an_error_where_none_is_needed():
     assert api_key(resolve("m", config=CONFIG), {}) is None
     assert api_key(resolve("m", config=CONFIG), {"LOCAL_KEY": "k"}) == "k"
     assert api_key(resolve("m"), {"OPENAI_API_KEY": "k"}) is None

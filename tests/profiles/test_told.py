@@ -242,7 +242,7 @@ def test_which_evidence_decides_on_ollama(said, model, family, by):
     assert ServerInfo.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-def test_a_name_that_the_evidence_contradicts_is_no_family_for_the_profile_either():
+def test_a_name_that_the_evidence_contradicts_is_not_a_family_for_the_profile_either():
     contradicted = shown("llama3", model_info=QWEN2)
     target = resolve("llama3", provider="ollama", seen=contradicted)
     assert target.profile.family is None

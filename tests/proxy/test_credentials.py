@@ -238,7 +238,7 @@ def test_what_is_redirected_by_303_is_asked_for_by_get(server, http):
     assert server.seen[1].headers["content-type"] is None
 
 
-def test_a_location_that_is_no_url_is_a_502(server, http):
+def test_a_location_that_is_not_a_url_is_a_502(server, http):
     server.play(Answer(status=307, headers={"Location": "http://h:x/"}))
     with serving(Proxy(base_url=server.url, config=Config())) as port:
         assert ask(http, port).status_code == 502

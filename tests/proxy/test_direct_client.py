@@ -372,7 +372,7 @@ def test_trailers_count_towards_the_limits_in_size(trailers):
     [b"HTTP/1.1 200 OK\r\nX: ", CHUNKS.removesuffix(b"\r\n"), CHUNKS.partition(b"3\r\nabc")[0] + b"9;x="],
     ids=["head", "trailers", "chunk extension"],
 )
-def test_what_surrounds_a_body_is_no_sign_of_life(begin):
+def test_what_surrounds_a_body_is_not_a_sign_of_life(begin):
     """The time of a read does not begin anew with each of its bytes; with those of a body it does."""
 
     async def go():

@@ -209,7 +209,7 @@ def test_what_was_not_answered_yet_is_a_503_that_may_be_sent_again(server, path,
         assert error.get("code") == "shutting_down" or error["type"] == "overloaded_error"
 
 
-def test_a_stream_that_is_cut_inside_an_event_is_no_whole_one(server):
+def test_a_stream_that_is_cut_inside_an_event_is_not_a_whole_one(server):
     half = b'data: {"choices": [{"index": 0, "text": "a word'
     server.play(Answer(pieces=(half,), type="text/event-stream", then="hang"))
     app, loop = draining(server)

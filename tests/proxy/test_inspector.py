@@ -383,7 +383,7 @@ def test_a_client_that_leaves(server, page):
     assert (row["state"], row["error"]) == ("disconnected", "the client disconnected")
 
 
-def test_text_that_is_no_unicode_and_markup_pass_as_they_are(server, page):
+def test_text_that_is_not_unicode_and_markup_pass_as_they_are(server, page):
     hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>"
     said = json.dumps(completion(f"{hostile} \ud83d"))
     server.play(Answer(200, (said.encode(),)))

@@ -38,7 +38,7 @@ async def busy(sending):
 
 
 @pytest.mark.parametrize("disturb", [blocked_once, busy])
-def test_a_late_loop_is_no_timeout_of_the_server(disturb):
+def test_a_late_loop_is_not_a_timeout_of_the_server(disturb):
     async def scenario():
         server = await asyncio.start_server(serve_hello, "127.0.0.1", 0)
         client = UpstreamClient()

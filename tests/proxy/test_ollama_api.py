@@ -283,7 +283,7 @@ def test_embeddings(server, before):
 
 
 @pytest.mark.parametrize("given", [5, ["a", 5]])
-def test_what_is_no_text_is_not_embedded(server, before, given):
+def test_what_is_not_text_is_not_embedded(server, before, given):
     client = before(VLLM)
     server.play()
     with pytest.raises(ollama.ResponseError, match="invalid input type") as raised:
@@ -365,7 +365,7 @@ def test_an_error_of_the_server_is_its_text(server, before, raw, stream):
     assert raised.value.status_code == 404
 
 
-def test_a_raw_reply_that_ends_too_early_is_no_answer(server, before):
+def test_a_raw_reply_that_ends_too_early_is_not_an_answer(server, before):
     client = before(VLLM)
     server.play(sse({"choices": [{"index": 0, "text": "Some", "finish_reason": None}]}))
     with pytest.raises(ollama.ResponseError, match="without a finish reason"):

@@ -81,7 +81,7 @@ def test_one_server_of_several_is_enough():
             assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
 
 
-def test_failover_is_no_client_that_disconnects():
+def test_failover_is_not_a_client_that_disconnects():
     with running() as one, running() as two:
         one.play(Answer(status=503, pieces=(b'{"error": {"message": "overloaded"}}',)))
         two.play(completion("hi"))

@@ -331,7 +331,7 @@ def test_untouched_bodies_are_the_same_bytes(server, proxy, http):
     assert answer.content == odd
 
 
-def test_a_body_that_is_no_json_goes_to_the_server(server, proxy, http):
+def test_a_body_that_is_not_json_goes_to_the_server(server, proxy, http):
     server.play(Answer(status=400, pieces=(b'{"error": {"message": "bad json"}}',)))
     answer = http.post(f"{proxy}/v1/chat/completions", content=b"{nope")
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "bad json")

@@ -147,7 +147,7 @@ def test_a_place_that_a_redirect_names_is_masked(server, proxy):
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/api/chat"])
-def test_bytes_that_are_no_http_are_not_quoted_with_the_key(server, monkeypatch, path):
+def test_bytes_that_are_not_http_are_not_quoted_with_the_key(server, monkeypatch, path):
     import socketserver
     import threading
 

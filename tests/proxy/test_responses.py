@@ -287,7 +287,7 @@ def test_a_stored_response_belongs_to_its_key_in_whatever_field_it_came(server, 
         assert status(field, "key-a", previous_response_id=made["id"]) == 200
 
 
-def test_what_is_no_key_of_the_proxy_changes_no_owner(server):
+def test_what_is_not_a_key_of_the_proxy_changes_no_owner(server):
     """The key that opened the proxy decides, not another field beside it that names someone else's."""
     with serving(Proxy(base_url=server.url, config=Config(), detect=False, api_keys=["key-a", "key-b"])) as port:
         url = f"http://127.0.0.1:{port}/v1/responses"

@@ -177,7 +177,7 @@ def test_what_was_right_goes_through(name, cut):
 
 @pytest.mark.parametrize("cut", [0, 17])
 @pytest.mark.parametrize("name", CUT, ids=label)
-def test_what_was_cut_is_no_call(name, cut):
+def test_what_was_cut_is_not_a_call(name, cut):
     seen = played(name, cut=cut, whole=name in OPEN)
     content, _, calls, finish = said(seen)
     assert calls == []

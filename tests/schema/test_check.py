@@ -435,7 +435,7 @@ def test_references_of_every_kind_are_followed(ref, more):
     assert tools.check(tools[0], {"v": []}).errors
 
 
-def test_a_reference_to_what_is_no_schema_is_refused_where_it_is_strict():
+def test_a_reference_to_what_is_not_a_schema_is_refused_where_it_is_strict():
     with pytest.raises(UsageError, match=r"not a valid JSON Schema .* at '/properties/v/\$ref/type'"):
         prepared({"v": {"$ref": "#/components/a"}}, strict=True, components={"a": {"type": "strin"}})
     assert check({"$ref": "#/components/a"}, 5, components={"a": True}).errors == ()

@@ -161,7 +161,7 @@ def test_a_strict_tool_takes_no_call_that_was_not_validated():
     assert checked.errors == ("arguments: not validated: its schema is too costly to check",)
 
 
-def test_arguments_without_a_name_are_no_call_where_they_were_not_validated():
+def test_arguments_without_a_name_are_not_a_call_where_they_were_not_validated():
     parameters = {"type": "object", "properties": {"v": {"$ref": "#/$defs/d0"}}, "$defs": doubling("allOf")}
     assert Tools([tool(parameters)]).infer({"v": 5}) is None
 
@@ -188,12 +188,12 @@ def test_a_value_is_checked_however_large_it_is():
         ([[1, 2], [2, 1]], True),
     ],
 )
-def test_items_are_the_same_as_json_has_it(items, unique):
+def test_items_are_equal_as_in_json(items, unique):
     assert check({"uniqueItems": True}, items).verified is unique
     assert check({"uniqueItems": False}, items).verified
 
 
-def test_members_of_an_enumeration_are_compared_as_json_has_it():
+def test_members_of_an_enumeration_are_compared_as_in_json():
     schema = {"enum": [[1, {"a": True}], 0]}
     assert check(schema, [1.0, {"a": True}]).verified
     assert check(schema, [1, {"a": 1}]).errors

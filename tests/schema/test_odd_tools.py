@@ -143,7 +143,7 @@ def test_a_schema_of_an_older_draft_means_what_its_own_validator_says(draft, dat
 
 @MANY
 @given(odd_schemas | odd_json, named_drafts)
-def test_any_schema_works_throughout_and_travels_as_it_came(schema, uri):
+def test_any_schema_works_throughout_and_is_sent_unchanged(schema, uri):
     schema = named(schema, uri)
     given = tool(schema, description=None)
     before = json.dumps(given)
@@ -176,7 +176,7 @@ def nested(levels):
 
 
 @pytest.mark.parametrize("levels", [250, 390, 500, 900])
-def test_a_schema_that_is_too_deep_goes_on_as_it_came_and_checks_nothing(levels):
+def test_a_schema_that_is_too_deep_is_sent_unchanged_and_checks_nothing(levels):
     given = tool(nested(levels), description="d")
     tools = Tools([given])
     assert tools.to_openai() == [given]
@@ -193,7 +193,7 @@ def test_a_schema_of_python_that_holds_itself_leaves_a_tool_unchecked():
     assert "without end" in Tools([tool(schema)]).notes[0]
 
 
-def test_a_tool_made_in_code_that_is_too_deep_goes_on_as_it_came():
+def test_a_tool_made_in_code_that_is_too_deep_is_sent_unchanged():
     tools = Tools([Tool("t", "d", nested(500))])
     assert tools.to_openai() == [tool(nested(500), description="d")]
     assert (tools[0].description, tools.notes) != ("", ())

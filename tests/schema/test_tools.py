@@ -305,7 +305,7 @@ def test_the_order_of_properties_is_no_secret_to_the_cache():
     assert list(Tools.prepare([tool(parameters=other)])[0].parameters["properties"]) == ["b", "a"]
 
 
-def test_prepare_takes_dicts_that_are_no_json():
+def test_prepare_takes_dicts_that_are_not_json():
     assert Tools.prepare([tool(parameters={"properties": {"a": {"default": {1, 2}}}})]).names == ("weather",)
 
 

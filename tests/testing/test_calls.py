@@ -53,7 +53,7 @@ def test_other_calls_fail(wanted):
         assert_calls(BODY, wanted)
 
 
-def test_arguments_that_are_no_json_are_compared_as_text():
+def test_arguments_that_are_not_json_are_compared_as_text():
     broken = completion(None, [("get_weather", '{"city":')])
     assert_calls(broken, [("get_weather", '{"city":')])
     with pytest.raises(AssertionError):
@@ -61,6 +61,6 @@ def test_arguments_that_are_no_json_are_compared_as_text():
 
 
 @pytest.mark.parametrize("value", ["text", 7, None, [7], [{"no": "name"}]])
-def test_what_is_no_reply(value):
+def test_what_is_not_a_reply(value):
     with pytest.raises(UsageError):
         assert_calls(value, [])

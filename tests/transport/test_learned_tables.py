@@ -25,7 +25,7 @@ def test_where_nothing_can_be_written_it_is_kept_in_memory(folder):
     assert LearnedTables(folder).get("learned_1") is None
 
 
-def test_a_file_that_is_no_text_counts_as_none(tmp_path):
+def test_a_file_that_is_not_text_counts_as_none(tmp_path):
     (tmp_path / "learned_1.toml").write_bytes(b"\xff\xfe")
     assert LearnedTables(tmp_path).get("learned_1") is None
 

@@ -150,7 +150,7 @@ def test_all_of_it_is_over_when_the_time_is_up(server, family, colour):
 
 
 @colours
-def test_what_cannot_be_reached_is_no_answer(family, colour):
+def test_what_cannot_be_reached_is_not_an_answer(family, colour):
     (looked,) = look(family, colour, ["http://127.0.0.1:9/a", "http://[::1]:9/b", "http://no.such.host.invalid/c"])
     assert looked.answers == (None, None, None)
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_reached_is_no_answer(family, colour):
         b"",
     ],
 )
-def test_garbage_is_no_answer(family, colour, said):
+def test_garbage_is_not_an_answer(family, colour, said):
     with raw(said) as root:
         (looked,) = look(family, colour, [root, root])
     assert looked.answers == (None, None)
@@ -179,7 +179,7 @@ def test_an_endless_body_is_read_to_the_limit(server, family, colour):
 
 
 @colours
-def test_a_bug_in_a_hook_below_is_no_answer(server, family, colour):
+def test_a_bug_in_a_hook_below_is_not_an_answer(server, family, colour):
     module = family.module
 
     class Broken(module.BaseTransport, module.AsyncBaseTransport):

@@ -138,7 +138,7 @@ def test_the_method_after_a_redirection_is_that_of_httpx(method, status, then):
     assert made.content == (b"" if then == "GET" else b"body")
 
 
-def test_a_location_that_is_no_url_leads_nowhere():
+def test_a_location_that_is_not_a_url_leads_nowhere():
     module = installed_library().module
     request = module.Request("POST", "http://h/a")
     place = redirect_location(installed_library(), request, module.Response(307, headers={"Location": "http://h:x/"}))

@@ -160,11 +160,11 @@ def test_the_inner_error_of_a_string_keeps_its_code():
     "body",
     [{"choices": []}, {"choices": [], "error": None}, {"data": []}, {}, None, 3, [], {"choices": [], "message": "x"}],
 )
-def test_what_is_no_error_is_none(body):
+def test_what_is_not_an_error_is_none(body):
     assert error_of(body) is None
 
 
-def test_a_string_code_is_no_status():
+def test_a_string_code_is_not_a_status():
     assert ErrorBody("m", code="context_length_exceeded").status is None
     assert ErrorBody("m", code=200).status is None
 

@@ -70,7 +70,7 @@ def test_arguments_are_text(arguments, written):
 
 @pytest.mark.parametrize("profile", [CHAT, OLLAMA])
 @pytest.mark.parametrize("given", [*WRONG, *EMPTY])
-def test_what_is_no_image_is_refused(profile, given):
+def test_what_is_not_an_image_is_refused(profile, given):
     with pytest.raises(UsageError, match=r"^'messages\[1\]\.images(\[[01]\])?' must be "):
         read(profile, messages=[USER, {**USER, "images": given}])
     with pytest.raises(UsageError, match=r"^'images(\[[01]\])?' must be "):
@@ -119,7 +119,7 @@ def test_an_image_alone():
     assert [part["type"] for part in said["content"]] == ["image_url"]
 
 
-def test_what_is_no_message_is_left_to_the_check_that_refuses_it():
+def test_what_is_not_a_message_is_left_to_the_check_that_refuses_it():
     assert read(messages=["Hi"])[0]["messages"] == ["Hi"]
     assert read(messages="Hi")[0]["messages"] == "Hi"
 

@@ -26,7 +26,7 @@ def test_a_byte_order_mark_and_broken_utf8(size):
     assert lines(b'\xef\xbb\xbf{"a": "\xff"}\n', size) == ['{"a": "\ufffd"}']
 
 
-def test_nothing_is_no_line():
+def test_nothing_is_not_a_line():
     assert lines(b"", 0) == []
     assert lines(b"\n\r\n\n", 1) == []
 

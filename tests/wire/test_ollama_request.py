@@ -288,7 +288,7 @@ def test_the_old_form_of_calls():
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "no", 7])
-def test_arguments_that_are_no_object_are_named(arguments):
+def test_arguments_that_are_not_an_object_are_named(arguments):
     call = {"id": "c1", "function": {"name": "f", "arguments": arguments}}
     written = encode_chat_request({"messages": [{"role": "assistant", "tool_calls": [call]}]})
     assert written.body["messages"][0]["tool_calls"][0]["function"]["arguments"] == {}
@@ -309,7 +309,7 @@ def test_keys_of_messages_that_have_no_place_are_named():
     assert written.notes == ("keys of messages were not sent, /api/chat has no place for them: annotations, name",)
 
 
-def test_the_name_of_a_result_is_no_lost_key():
+def test_the_name_of_a_result_is_not_a_lost_key():
     assert write(messages=[{"role": "tool", "name": "f", "content": "ok"}]).notes == ()
     both = [{**USER, "name": "Ann"}, {"role": "tool", "name": "f", "content": "ok"}]
     assert "name" in write(messages=both).notes[0]

@@ -56,7 +56,7 @@ def test_numbers_that_json_lacks(value, beside):
 @pytest.mark.parametrize(
     "text", ["", "[]", "null", '"a"', '{"a": 1', "{}{}", '{"a": ' + "[" * 501 + "]" * 501 + "}", b"\xff"]
 )
-def test_what_is_no_object_is_an_empty_one(text):
+def test_what_is_not_an_object_is_an_empty_one(text):
     assert parse_object(text) == {}
 
 

@@ -120,7 +120,7 @@ def test_an_error_of_llamacpp(body):
 
 
 @pytest.mark.parametrize("body", [{}, [], None, 7])
-def test_what_is_no_reply_of_llamacpps(body):
+def test_what_is_not_a_reply_of_llamacpps(body):
     assert all(delta == Delta() for delta in raw_endpoints.decode_llamacpp_reply(body))
 
 

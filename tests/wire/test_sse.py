@@ -46,7 +46,7 @@ def test_comments_come_alone_and_at_once():
     assert decoder.feed(b":\n\n") == [ServerSentEvent(), ServerSentEvent(data="1")]
 
 
-def test_ids_retries_and_empty_events_are_no_events():
+def test_ids_retries_and_empty_events_are_not_events():
     assert decode(b"id: 7\nretry: 10\n\nevent: x\n\ndata\n\n") == [ServerSentEvent(data="")]
 
 

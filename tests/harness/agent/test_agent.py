@@ -321,7 +321,7 @@ def test_calls_that_repeat_themselves_are_not_run_and_then_end_the_run(server, w
     assert "3 times in a row" in last.content
 
 
-def test_calls_that_change_are_no_repetition(server, plain):
+def test_calls_that_change_are_not_a_repetition(server, plain):
     server.play(*(calls(call(path=path)) for path in "AABBAABBCA"), "Done.")
     assert plain(server, [look])[0].content == "Done."
 

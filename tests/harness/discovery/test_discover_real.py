@@ -160,7 +160,7 @@ def test_the_figures_and_plots_of_the_documentation(tools):
 
 
 @pytest.mark.exhaustive
-def test_a_run_goes_on_within_its_budget(server, tmp_path, capsys):
+def test_a_run_continues_within_its_budget(server, tmp_path, capsys):
     (tmp_path / "intents").write_text("\n".join(f"In project {number}, show the tree." for number in range(6)))
     flags = ["--intents", str(tmp_path / "intents"), "--repeats", "1", "--questions", "1", "--json", "--no-plots"]
     assert discover(server, tmp_path, *flags, "--max-requests", "4") == 0

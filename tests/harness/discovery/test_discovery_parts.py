@@ -45,11 +45,11 @@ def test_mentioned_tools(text, names):
         "<｜tool▁outputs▁begin｜>",
     ],
 )
-def test_special_tokens_are_no_tools(text):
+def test_special_tokens_are_not_tools(text):
     assert mentioned_tools(text) == set()
 
 
-def test_a_word_alone_is_no_tool_but_lines_of_words_are():
+def test_a_word_alone_is_not_a_tool_but_lines_of_words_are():
     assert [mentioned_tools(text) for text in ("ok", "Ok\n", "Sure\n\nDone", "ok\n- search")] == [set()] * 3 + [
         {"search"}
     ]

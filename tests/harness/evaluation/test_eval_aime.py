@@ -57,7 +57,7 @@ def evaluate(server, tmp_path, capsys):
 UNCONFINED = ("--sandbox", "local")
 
 
-def test_a_run_goes_on_and_has_a_report(evaluate, tmp_path):
+def test_a_run_continues_and_has_a_report(evaluate, tmp_path):
     common = ("--tools", "none", "--request", '{"temperature": 0}', "--json", "--report", str(tmp_path / "report.md"))
     status, first, _ = evaluate(TASKS, *common, "--repeats", "1")
     assert status == 0

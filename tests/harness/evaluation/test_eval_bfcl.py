@@ -157,7 +157,7 @@ class TestReal:
         assert correct(tmp_path / "run") == {FACTORIAL, ACT, FOOTBALL}
         assert json.loads(printed.out)["replies"] == {}
 
-    def test_a_run_that_was_killed_goes_on(self, command, evaluate, tmp_path):
+    def test_a_run_that_was_killed_continues(self, command, evaluate, tmp_path):
         run = tmp_path / "run"
         with subprocess.Popen(
             [sys.executable, "-m", "promptools", *command, "--threads", "1"],

@@ -90,7 +90,7 @@ def evaluate(server, tmp_path, capsys):
 
 @pytest.mark.e2e
 @real
-def test_a_run_is_checked_goes_on_and_has_a_report(evaluate, tmp_path):
+def test_a_run_is_checked_continues_and_has_a_report(evaluate, tmp_path):
     common = ("--sandbox", "local", "--json", "--report", str(tmp_path / "report.md"))
     status, first, _ = evaluate([APPLES, WRONG], *common)
     assert status == 0

@@ -142,7 +142,7 @@ def lines_of(path):
 @pytest.mark.e2e
 @real
 class TestRun:
-    def test_patches_and_trajectories_are_written_and_a_run_goes_on(self, command, given, capsys, tmp_path, project):
+    def test_patches_and_trajectories_are_written_and_a_run_continues(self, command, given, capsys, tmp_path, project):
         given("This is an issue in which nothing has to be changed.")
         report = tmp_path / "report.md"
         assert main([*command, "--report", str(report)]) == 0
@@ -177,7 +177,7 @@ class TestRun:
         assert capsys.readouterr().out == first.out
         assert git("status", "--porcelain", cwd=project[0] / "own" / "sums") == ""
 
-    def test_a_run_that_was_killed_goes_on(self, command, given, tmp_path, gate, capsys):
+    def test_a_run_that_was_killed_continues(self, command, given, tmp_path, gate, capsys):
         given("It waits for nothing.")
         waits = gate.with_suffix(".waits")
         program = [sys.executable, "-m", "promptools", *command, "--workers", "3"]

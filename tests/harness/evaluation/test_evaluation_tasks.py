@@ -141,7 +141,7 @@ def test_a_run_is_graded_and_logged(tmp_path):
     assert attempts[0].usage == {"prompt_tokens": 10, "completion_tokens": 5}
 
 
-def test_a_run_goes_on_where_it_ended(tmp_path):
+def test_a_run_continues_where_it_ended(tmp_path):
     path = tmp_path / "log"
     with RunLog(path, SETTINGS) as log:
         first = run_tasks(TASKS[:2], Solver(broken=[("1+1?", 0)]), log)

@@ -53,7 +53,7 @@ def test_a_work_tree_has_the_commit_and_none_after_it(clone, tree):
     assert changes.patch() == ""
 
 
-def test_what_running_a_program_leaves_behind_is_no_change_without_gitignore_too(clone, tmp_path):
+def test_what_running_a_program_leaves_behind_is_not_a_change_without_gitignore_too(clone, tmp_path):
     root = tmp_path / "tree"
     root.mkdir()
     check_out(*clone, root)

@@ -90,7 +90,7 @@ def test_input_is_written_while_output_is_read(sandbox, text):
     assert result.output == text
 
 
-def test_input_that_nobody_reads_is_no_error(sandbox):
+def test_input_that_nobody_reads_is_not_an_error(sandbox):
     assert sandbox.run("exec <&-; echo done", stdin="x" * 300_000).output == "done\n"
 
 

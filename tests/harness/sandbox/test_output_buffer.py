@@ -54,5 +54,5 @@ def test_memory_is_bounded_by_the_budget(size):
     assert len(buffer._tail) <= 500
 
 
-def test_bytes_that_are_no_text_are_replaced():
+def test_bytes_that_are_not_text_are_replaced():
     assert buffered([b"a\xff\xfeb\x00"]).text() == "a\ufffd\ufffdb\x00"

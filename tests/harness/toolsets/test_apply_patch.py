@@ -133,7 +133,7 @@ def test_a_path_of_very_many_folders_is_refused(root, depth):
         assert "is more than 100 folders deep; choose a shorter path." in refused(root, patch(section))
 
 
-def test_a_long_chain_of_links_is_no_path(root):
+def test_a_long_chain_of_links_is_not_a_path(root):
     for number in range(1200):
         (root / str(number)).symlink_to(str(number + 1))
     assert "cannot be a path" in refused(root, patch(add("0/new", ["x"])))
@@ -156,7 +156,7 @@ def test_no_setuid_or_setgid_bit_stays(root, bits, sections):
     assert changed.stat().st_mode & 0o7777 == 0o755
 
 
-def test_layout_between_sections_is_no_context(root):
+def test_layout_between_sections_is_not_context(root):
     write(root, {"b": b"x\ny\n"})
     text = (
         "*** Begin Patch\n\n*** Update File: a.py\n\n@@\n\n-one\n+two\n\n\n*** Update File: b\n y\n+z\n\n*** End Patch"
@@ -185,7 +185,7 @@ def test_a_changed_line_keeps_its_ending(root):
     assert contents(root)["f"] == b"A\nB\r\nBB\r\nc\nd\n"
 
 
-def test_bytes_that_are_no_utf_8_stay(root):
+def test_bytes_that_are_not_utf_8_stay(root):
     write(root, {"f": b"\xff\xfe caf\xe9\nx\n\x00\n"})
     apply_patch(root, patch("*** Update File: f\n@@\n \ufffd\ufffd caf\ufffd\n-x\n+y"))
     assert contents(root)["f"] == b"\xff\xfe caf\xe9\ny\n\x00\n"
@@ -544,7 +544,7 @@ def test_what_cannot_be_undone_is_not_called_unchanged(root, monkeypatch):
     assert "No file was changed" not in str(caught.value)
 
 
-def test_a_root_that_is_no_folder(root):
+def test_a_root_that_is_not_a_folder(root):
     with pytest.raises(UsageError, match="not a folder"):
         apply_patch(root / "a.py", patch(CHANGE))
 

@@ -108,7 +108,7 @@ def test_a_search_by_a_tool(here):
     assert asked == ["x"]
 
 
-def test_what_is_no_search():
+def test_what_is_not_a_search():
     with pytest.raises(UsageError, match="query"):
         search_by_url("https://search.example/")
     with pytest.raises(UsageError, match="takes no text"):

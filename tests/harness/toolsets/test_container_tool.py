@@ -53,7 +53,7 @@ def test_a_list_that_is_nested_too_deeply_is_a_line_for_the_shell():
 @pytest.mark.parametrize(
     ("given", "error"), [(None, TypeError), ({"a": 1}, TypeError), (5, TypeError), ([], ValueError)]
 )
-def test_what_is_no_command_is_an_error(given, error):
+def test_what_is_not_a_command_is_an_error(given, error):
     with pytest.raises(error):
         read_command(given)
 
@@ -93,7 +93,7 @@ def test_no_time_out_is_longer_than_the_tools(sandbox):
     assert f"after {seconds} seconds" in caught.value.observation
 
 
-def test_what_nobody_declared_is_no_error(run):
+def test_what_nobody_declared_is_not_an_error(run):
     assert run(["echo", "x"], session_name="a", user="root") == "x\n"
 
 

@@ -172,7 +172,7 @@ def test_exchanging_a_folder_for_a_link_all_the_time_reveals_nothing(files, read
         thread.join()
 
 
-def test_what_is_no_regular_file_is_not_opened(reader, search, root):
+def test_what_is_not_a_regular_file_is_not_opened(reader, search, root):
     os.mkfifo(root / "src" / "pipe")
     with pytest.raises(PathError, match="not a regular file"):
         reader.open_file("src/pipe")
@@ -360,7 +360,7 @@ def test_results_are_counted(search, root):
     assert len(search("many", "hit", 50.0).split("\n")) == 50
 
 
-def test_what_is_no_regular_expression_is_searched_for_as_it_is(search):
+def test_what_is_not_a_regular_expression_is_searched_for_as_it_is(search):
     text = search("src", "main(")
     assert text.startswith("src/main.py:1:def main():\n[the query is not a regular expression")
     with pytest.raises(ValueError, match="empty"):

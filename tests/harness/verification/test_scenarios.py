@@ -203,7 +203,7 @@ def test_exact_text():
     assert judge_calls(called('{"city": "paris"}'), [exact]) != ""
 
 
-def test_numbers_are_compared_by_value_and_are_no_booleans():
+def test_numbers_are_compared_by_value_and_are_not_booleans():
     wanted = WantedCall(WEATHER, {}, {"days": 1})
     seen = [judge_calls(called(f'{{"days": {value}}}'), [wanted]) for value in ("1", "1.0", "true", '"1"', "2")]
     assert [bool(each) for each in seen] == [False, False, True, True, True]

@@ -167,7 +167,7 @@ def test_both_sides_are_asked_and_summed_up(tmp_path):
     assert [row[0] for row in summary_rows(summary)] == ["right tool", "restraint", "all"]
 
 
-def test_a_run_that_was_ended_goes_on_with_what_is_missing(tmp_path):
+def test_an_interrupted_run_continues_with_what_is_missing(tmp_path):
     path, settings = tmp_path / "log.jsonl", {"model": "m"}
     calls = 0
 
@@ -335,7 +335,7 @@ def test_runs_of_other_scenarios_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": []}', '{"rows": [{"case": "x"}]}', '{"rows": [1]}'])
-def test_files_that_are_no_result(tmp_path, text):
+def test_files_that_are_not_a_result(tmp_path, text):
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="is not a result of promptools verify --json"):
