@@ -116,7 +116,8 @@ class MessageRouter:
             self._offset += len(segment.raw)
 
     def _route_one(self, segment: Segment, finish_reason: str | None) -> None:
-        if not (isinstance(segment, Outside) and segment.kind in ("words", "space") and self._out.is_after_call):
+        follows_call = isinstance(segment, Outside) and segment.kind in ("words", "space") and self._out.is_after_call
+        if self._outside_space and not follows_call:
             self._discard_outside_space()
         match segment:
             case MessageStart():

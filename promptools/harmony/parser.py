@@ -558,10 +558,12 @@ class RoleCallDetector:
                 self._held.append(item)
                 if isinstance(item, HarmonyEnd):
                     yield from self._resolve(item)
-            elif isinstance(item, HarmonyStart) and self._may_call(item):
+            elif not isinstance(item, HarmonyStart):
+                yield item
+            elif self._may_call(item):
                 self._held.append(item)
             else:
-                if isinstance(item, HarmonyStart) and item.header.is_call:
+                if item.header.is_call:
                     self._ends.discard("cut")
                 yield item
 

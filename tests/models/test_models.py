@@ -16,9 +16,8 @@ from promptools.lab.llamacpp_server import serve_file
 KINDS = ("one", "several", "parallel", "enum", "none", "turns")
 NO_TOOLS = frozenset({"smollm2", "gemma-270m"})
 """Models whose chat template does not show them tools: raw mode is refused, and says so."""
-ROUNDING = 6
-"""One in so many answers may differ from the page: another processor rounds otherwise, and a close choice falls the
-other way."""
+ROUNDING = 2
+"""Answers that may differ from the page: another processor rounds otherwise, and a close choice falls the other way."""
 
 pytestmark = pytest.mark.models
 
@@ -135,4 +134,4 @@ def test_as_many_are_right_as_on_the_page(answers, model, way):
         pytest.skip(f"the page has no answers of {model} asked this way")
     before = {name for name in names if page[name] == "right"}
     now = {name for name, row in answers(way).items() if row.outcome == "right"}
-    assert len(now) >= len(before) - len(names) // ROUNDING, f"no longer right: {sorted(before - now)}"
+    assert len(now) >= len(before) - ROUNDING, f"no longer right: {sorted(before - now)}"

@@ -53,7 +53,7 @@ class UnaddressedJson:
             elif self._may_begin and isinstance(segment, Content):
                 yield from self._first_content(segment)
             else:
-                self._may_begin = _is_commentary(segment)
+                self._may_begin = isinstance(segment, MessageStart) and _is_commentary(segment)
                 yield segment
 
     def close(self) -> Iterator[Segment]:
@@ -121,9 +121,9 @@ class UnaddressedJson:
         return False
 
 
-def _is_commentary(segment: Segment) -> bool:
-    """Whether a message begins that is for the user but is not an answer."""
-    return isinstance(segment, MessageStart) and segment.kind == "words" and not (segment.final or segment.ambiguous)
+def _is_commentary(opened: MessageStart) -> bool:
+    """Whether a message is for the user but is not an answer."""
+    return opened.kind == "words" and not (opened.final or opened.ambiguous)
 
 
 # The splitter.
