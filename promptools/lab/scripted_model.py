@@ -198,7 +198,7 @@ def make_weights(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) 
 
     random = np.random.default_rng(0)
     # in a head's code, the first number is the flag, the others are one-hot: the codes are orthogonal
-    head = _round_up(1 + max(len(vocabulary.cues), len(vocabulary.settings)), at_least=64)
+    head = _round_up(1 + max(len(vocabulary.cues), len(vocabulary.settings)))
     spoken = [*vocabulary.pieces.values(), *vocabulary.ends.values(), vocabulary.blank]
     codes = _unit_codes(len(spoken) + 1, random)
     start, places = codes[0], dict(zip(spoken, codes[1:], strict=True))
@@ -376,9 +376,9 @@ def _unit_codes(count: int, random: Random) -> Array:
     raise AssertionError("unreachable: random codes of 2,048 numbers are nearly orthogonal")
 
 
-def _round_up(number: int, at_least: int = 32) -> int:
+def _round_up(number: int) -> int:
     """Round up to a multiple of 32, the block size of llama.cpp's kernels."""
-    return max(at_least, -(-number // 32) * 32)
+    return -(-number // 32) * 32
 
 
 # The file.
@@ -386,7 +386,7 @@ def _round_up(number: int, at_least: int = 32) -> int:
 
 CONTEXT = 16384
 """Context length of a scripted model in tokens, most of which are single bytes."""
-_FORMAT = 11  # increment when the weights of the same script change
+_FORMAT = 12  # increment when the weights of the same script change
 
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
 """Tensors that are quantized to eight bits: they are most of the work of every token, and their gates are far from the
