@@ -235,8 +235,9 @@ def lift_coverage(server, folder, runs, size):
 
 @pytest.mark.exhaustive
 def test_intervals_of_lifts_cover_the_true_ones(server, tmp_path, capsys):
-    share, count = lift_coverage(server, tmp_path, runs=4, size=40)
-    assert count == 8
+    """At their confidence: in tests/harness/evaluation, of thousands of draws."""
+    share, count = lift_coverage(server, tmp_path, runs=2, size=40)
+    assert count == 4
     assert share >= 0.75
 
 
