@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from promptools import StreamParser, Tools, dialects
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Discarded, End, Event, Malformed, Reasoning, Text
@@ -34,9 +35,10 @@ from promptools.types import Call, Reply
 
 HERE = Path(__file__).parents[1]
 ROWS_FOLDERS = tuple(f"cases/{path.name}" for path in sorted((HERE / "cases").iterdir()) if path.is_dir())
-SPLIT_EVERYWHERE = 9
-"""Characters up to which a text is cut at every place; a longer one is at as many, spread evenly: of thousands of rows,
-all lengths of a piece and all kinds of places are among them, and a row is cut at all of its places at once as well.
+SPLIT_EVERYWHERE = 6
+"""Characters up to which a text is cut at every place; a longer one is at as many, spread evenly, in each text at other
+ones: of thousands of rows, all lengths of a piece and all kinds of places are among them, and a row is cut at all of
+its places at once as well.
 """
 
 
@@ -148,13 +150,17 @@ def check_reply(row: Row, reply: Reply) -> None:
 def cuts(text: str, *, places: int | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yield ways to cut `text`: by character, in sevens, and in two.
 
-    In two at `places` places that are spread evenly; None: at every place if it is short.
+    In two at `places` places that are spread evenly; None: at every place if it is short, else at a few, which begin
+    earlier or later by a number that the text decides.
     """
     yield "by character", list(text)
     yield "in sevens", [text[at : at + 7] for at in range(0, len(text), 7)]
+    eighths = 0  # of the distance between two places
     if places is None:
         places = min(len(text), SPLIT_EVERYWHERE) - 1
-    for at in sorted({len(text) * number // (places + 1) for number in range(1, places + 1)} - {0}):
+        eighths = crc32(text.encode("utf-8", "surrogatepass")) % 8 if len(text) > SPLIT_EVERYWHERE else 0
+    counted = (8 * number - eighths for number in range(1, places + 1))
+    for at in sorted({len(text) * number // (8 * (places + 1)) for number in counted} - {0}):
         yield f"at {at}", [text[:at], text[at:]]
 
 
