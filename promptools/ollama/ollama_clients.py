@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import ollama
 
 from promptools.profiles.server_detection import server_root
 from promptools.transport import OLLAMA_ENDPOINTS, Session, intercept
-from promptools.transport.settings import SETTING_NAMES
+from promptools.transport.settings import SETTING_NAMES, Settings, SettingsHelp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from promptools.profiles import Config
-    from promptools.types import ModeName
+    from collections.abc import Callable, Mapping
 
 V1 = "/v1"
+
+
+class ClientOptions(Settings, total=False):
+    """The arguments of both clients: our settings, and what the package passes to its HTTP client, mostly untyped."""
+
+    headers: Mapping[str, str | None] | None
+    timeout: Any
+    follow_redirects: bool
+    max_redirects: int
+    auth: Any
+    params: Any
+    cookies: Any
+    verify: Any
+    cert: Any
+    trust_env: bool
+    http1: bool
+    http2: bool
+    proxy: Any
+    mounts: Mapping[str, Any] | None
+    transport: Any
+    limits: Any
+    default_encoding: str | Callable[[bytes], str]
+    event_hooks: Mapping[str, list[Callable[..., Any]]] | None
 
 
 class Client(ollama.Client):
     """`ollama.Client` whose chats return working tool calls, from Ollama or any other open-model server.
 
-    Takes everything that the package's class takes, and `Settings`: `provider=`, `mode=`, `config=`, `on_reply=` and so
-    on. Without `host=`, the address comes from the first of these: `provider=`, the default provider of a given config,
-    OLLAMA_HOST, the default provider of a config that is found, Ollama's own default.
+    Takes everything that the package's class takes, and the settings below. Without `host=`, the address comes from the
+    first of these: `provider=`, the default provider of a given config, OLLAMA_HOST, the default provider of a config
+    that is found, Ollama's own default.
     """
 
-    def __init__(
-        self,
-        host: str | None = None,
-        *,
-        provider: str | None = None,
-        mode: ModeName | None = None,
-        config: Config | str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
+    __doc__ = cast("str", SettingsHelp(__doc__))
+
+    def __init__(self, host: str | None = None, **options: Unpack[ClientOptions]) -> None:
+        session, theirs = _split_options(options)
         parent: Any = super()  # the package leaves its options untyped
         parent.__init__(_host(session, host), **theirs)
         self.promptools = settle_provider(session, self._client, theirs.get("headers"))
@@ -47,24 +61,18 @@ class Client(ollama.Client):
 class AsyncClient(ollama.AsyncClient):
     """`ollama.AsyncClient` whose chats return working tool calls; see `Client`."""
 
-    def __init__(
-        self,
-        host: str | None = None,
-        *,
-        provider: str | None = None,
-        mode: ModeName | None = None,
-        config: Config | str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> None:
-        session, theirs = _split_options({"provider": provider, "mode": mode, "config": config, **options})
+    __doc__ = cast("str", SettingsHelp(__doc__))
+
+    def __init__(self, host: str | None = None, **options: Unpack[ClientOptions]) -> None:
+        session, theirs = _split_options(options)
         parent: Any = super()  # the package leaves its options untyped
         parent.__init__(_host(session, host), **theirs)
         self.promptools = settle_provider(session, self._client, theirs.get("headers"))
         self._client = intercept(self._client, self.promptools, OLLAMA_ENDPOINTS)
 
 
-def _split_options(options: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options into our session and the package's options."""
+def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
+    """Split a constructor's options into our session and the package's own."""
     ours = {name: value for name, value in options.items() if name in SETTING_NAMES}
     return Session(ours), {name: value for name, value in options.items() if name not in SETTING_NAMES}
 

@@ -1,15 +1,17 @@
-"""`help(OpenAI)`: the settings, from the docstrings that editors show."""
+"""`help(OpenAI)`, and of Ollama's clients: the settings, from the docstrings that editors show."""
 
 import inspect
 import pydoc
 import re
 
+import httpx
 import openai
 import pytest
 
-from promptools import AsyncOpenAI, OpenAI
+from promptools import AsyncOpenAI, OpenAI, ollama
 from promptools.client import AsyncClientOptions, AsyncCopyOptions, ClientOptions, CopyOptions
 from promptools.modes.options import OPTIONS, RequestOptions
+from promptools.ollama.ollama_clients import ClientOptions as OllamaOptions
 from promptools.transport.settings import SETTING_NAMES, SettingsHelp
 
 TYPED = "3.57."
@@ -28,6 +30,16 @@ def test_help_lists_each_setting_with_its_meaning(kind):
     )
     assert "    deadline: float | None\n        Seconds that all requests" in text
     assert "    deadline: float | None\n" in pydoc.plain(pydoc.render_doc(kind)).replace(" |      ", "    ")
+
+
+@pytest.mark.parametrize("kind", [ollama.Client, ollama.AsyncClient])
+def test_help_of_the_ollama_clients(kind):
+    text = inspect.getdoc(kind)
+    assert text.startswith(f"`ollama.{kind.__name__}` whose chats come back with working tool calls")
+    assert sorted(re.findall(r"^    (\w+): .+\n        \S", text, re.MULTILINE)) == sorted(SETTING_NAMES)
+    theirs = httpx.Client if kind is ollama.Client else httpx.AsyncClient
+    taken = inspect.signature(theirs).parameters.keys() - {"base_url"}  # the package sets that one: it is its `host`
+    assert OllamaOptions.__annotations__.keys() - SETTING_NAMES == taken
 
 
 def test_without_docstrings_there_is_no_help():

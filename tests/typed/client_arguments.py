@@ -8,7 +8,7 @@ A line with an `ignore` must be refused by both checkers: one that they accept i
 from typing import assert_type
 
 import promptools
-from promptools import AsyncOpenAI, Breaker, Config, OpenAI, http_client, wrap
+from promptools import AsyncOpenAI, Breaker, Config, OpenAI, http_client, ollama, wrap
 
 client = OpenAI(
     base_url="http://localhost:8000/v1",
@@ -37,6 +37,14 @@ assert_type(also.copy(strictness="strict"), AsyncOpenAI)
 AsyncOpenAI(thoughts="all")  # type: ignore[arg-type]
 AsyncOpenAI(thought="keep")  # type: ignore[call-arg]
 also.copy(strictness=1)  # type: ignore[arg-type]
+
+ollama.Client("http://localhost:11434", timeout=30, headers={"a": "b"}, mode="prompt", config=Config(), on_reply=print)
+ollama.Client(hostt="x")  # type: ignore[call-arg]
+ollama.Client(mode="prompts")  # type: ignore[arg-type]
+ollama.Client(provider=1)  # type: ignore[arg-type]
+ollama.AsyncClient(host="http://localhost:11434", hold="all", verify=False)
+ollama.AsyncClient(hold="none")  # type: ignore[arg-type]
+ollama.AsyncClient(holds="all")  # type: ignore[call-arg]
 
 wrap(client, mode="prompts")  # type: ignore[arg-type]
 http_client(api_key="none")  # type: ignore[call-arg]
