@@ -12,7 +12,7 @@ from benchmarks.models import agent, folder_tasks
 from benchmarks.models.ask import MOST_TOKENS, Row
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.conversations import report
-from benchmarks.models.conversations.run import words_now
+from benchmarks.models.conversations.run import ways_of, words_now
 from benchmarks.models.markdown import table
 from benchmarks.models.question import KINDS, Question, questions
 from benchmarks.models.rows import CONVERSATIONS, QUESTIONS
@@ -52,7 +52,7 @@ def _page() -> Iterator[str]:
         of_model = [each for each in judged if each[0].model == model]
         if of_model:
             yield from _model(model, of_model, len(asked))
-    yield from report.section(CONVERSATIONS.read(), words_now)
+    yield from report.section(CONVERSATIONS.read(), words_now, ways_of)
     yield from _agent()
     yield from _folder_tasks()
     yield from _trials()

@@ -207,7 +207,7 @@ def test_the_page_has_the_figures_of_each_way_and_says_which_words_are_older():
         transcript_of("restraint_country", "as it comes", NEEDLESS),
         transcript_of("one_weather", "as it comes", BAD, words="older"),
     ]
-    lines = [*report.section(rows, lambda model, way: "w")]
+    lines = [*report.section(rows, lambda model, way: "w", lambda model: [AS_IT_COMES, NATIVE, RAW])]
     about, title, *rest = lines
     assert f"{len(BY_NAME)} conversations" in about
     assert "qwen-0.5b" in title
@@ -215,6 +215,7 @@ def test_the_page_has_the_figures_of_each_way_and_says_which_words_are_older():
     assert now[:2] == ["| as it comes (2 conversations)", "2 of 2 (22 to 100 %)"]
     assert now[4:] == ["0.50 (0.00 to 1.00)", "1 of 1 (5 to 100 %)", "2.0", "100", "30 |"]
     assert before[:2] == ["| as it comes, words of older (1 conversations)", "0 of 1 (0 to 95 %)"]
+    assert rest[-1] == "\nNot measured with this model: native, raw mode."
 
 
 def test_rows_are_replaced_by_newer_ones_of_the_same_words(tmp_path):

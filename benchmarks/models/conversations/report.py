@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from benchmarks.models.ask import Way
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.conversations.conversation import COUNTS, conversations
 from benchmarks.models.conversations.figures import Judged, judged, mean, share
@@ -30,8 +31,13 @@ HEADS = (
 )
 
 
-def section(rows: Sequence[Transcript], words_now: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield the lines of the page; `words_now` returns today's digest for a model and a way."""
+def section(
+    rows: Sequence[Transcript], words_now: Callable[[str, str], str], ways_of: Callable[[str], Sequence[Way]]
+) -> Iterator[str]:
+    """Yield the lines of the page; `words_now` returns today's digest for a model and a way.
+
+    `ways_of` returns the ways in which a model may be asked: the page names those in which it was not.
+    """
     known = conversations()
     turns = [turn for each in known for turn in each.turns]
     held = [each for each in known if each.part == "held"]
@@ -45,6 +51,10 @@ def section(rows: Sequence[Transcript], words_now: Callable[[str, str], str]) ->
         if of_model:
             yield f"\n### Conversations with {model}\n"
             yield from tables(of_model, lambda way, words, model=model: words == words_now(model, way))  # type: ignore[misc]
+            asked = {each.transcript.way for each in of_model}
+            left = [way.name for way in ways_of(model) if way.name not in asked]
+            if left:
+                yield f"\nNot measured with this model: {', '.join(left)}."
 
 
 def tables(held: Sequence[Judged], is_now: Callable[[str, str], bool]) -> Iterator[str]:
@@ -138,4 +148,7 @@ kinds.
 `as it comes` is promptools without any setting, `native` and `raw mode` are forced, and so is prompt mode in the
 dialect that is named. Intervals (95 %) are drawn over conversations. Every third conversation of a kind, {held} in all,
 is held back: the words of prompt mode may be chosen with the others only. All APIs, streamed or not, send the same, so
-the model was asked by one."""
+the model was asked by one.
+
+SmolLM2 and Gemma 270M, whose templates have no tools, hold a few conversations to show that nothing breaks.
+Conversations of others (tau2, the multi-turn questions of BFCL) have not been measured with real weights."""

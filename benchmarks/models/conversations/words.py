@@ -68,7 +68,8 @@ def _answer(request: httpx2.Request, sent: list[Any]) -> httpx2.Response:
         known = {"/props": _PROPS, "/v1/models": _MODELS}
         return httpx2.Response(200, json=known[path]) if path in known else httpx2.Response(404, json={})
     body = json.loads(request.content)
-    sent.append([body.get(key) for key in ("messages", "prompt", "tools")])
+    if _SAMPLE[0]["content"] in json.dumps(body):  # else it is rendered to learn a format, as far as the time allows
+        sent.append([body.get(key) for key in ("messages", "prompt", "tools")])
     if path.endswith("/apply-template"):
         return httpx2.Response(200, json={"prompt": json.dumps(body)})
     if "messages" not in body:
