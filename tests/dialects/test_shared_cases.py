@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from casebook import Row
 from many_rows import every_row
-from shared_cases import DIFFERENCES, NOT_WRITTEN, SHARED, built_in_cases, check, shared_cases
+from shared_cases import DIFFERENCES, NOT_WRITTEN, SHARED, UNMARKED, built_in_cases, check, shared_cases
 
 from promptools import dialects
 
@@ -22,12 +22,17 @@ def test_shared_case(row: Row) -> None:
 
 def test_differences_are_of_cases_and_dialects_that_there_are() -> None:
     assert set(DIFFERENCES) <= set(SHARED)
-    assert {name for differences in DIFFERENCES.values() for name in differences} <= set(
-        dialects.BUILT_IN
-    ) - NOT_WRITTEN
+    written = {*dialects.BUILT_IN} - NOT_WRITTEN
+    assert {name for differences in DIFFERENCES.values() for name in differences} <= {*written, UNMARKED}
 
 
 DECLARED = {
+    "two_lines": r"""
+        name = "two_lines"
+        tier = "S"
+        [openers]
+        "<|turn|>\n\ncall<|role|>" = ""
+        """,
     "acme": """
         name = "acme"
         tier = "S"

@@ -40,8 +40,10 @@ TRUNCATED: Final[Outcome] = {"malformed": ("truncated",)}
 class Written:
     """What a dialect writes for the tools of the set `demo`."""
 
-    def __init__(self, dialect: Dialect, spelling: str = "") -> None:
+    def __init__(self, dialect: Dialect, spelling: str = "", *, like: str = "") -> None:
         self.name = dialect.name
+        self.like = like or dialect.name
+        """The dialect whose differences hold for it."""
         self.table = f"shared/{dialect.name}{spelling and ' '}{spelling}"
         self.tier = "S" if spelling == AFTER_TOKEN else dialect.tier
         self.asked = dialect.name in ASKED or (bool(dialect.heads) and all(head.on_request for head in dialect.heads))
@@ -59,6 +61,8 @@ class Written:
         """The marker that a call begins with, as far as the dialect declares it."""
         self.closer = max(filter(self.weather.endswith, dialect.closers), key=len, default="")
         """The marker that a call ends with."""
+        self.unmarked = self.asked and self.opener in ("{", "[")
+        """Whether it is JSON without markers, which is looked for only where the request asked for it."""
         self.has_marker = self.tier in "SA"
         """Whether its markers are no prose."""
         self.unclosed = self.weather.removesuffix(self.closer)
@@ -116,7 +120,9 @@ class SharedCase:
         outcome = self.outcome if of_tier is None else of_tier
         if isinstance(text, tuple):
             text, outcome = text
-        why, outcome = DIFFERENCES.get(self.name, {}).get(written.name, (self.why, outcome))
+        differences = DIFFERENCES.get(self.name, {})
+        alike = differences.get(UNMARKED, (self.why, outcome)) if written.unmarked else (self.why, outcome)
+        why, outcome = differences.get(written.like, alike)
         content = "" if outcome else text
         return Row(
             table=written.table,
@@ -152,12 +158,15 @@ def case(
     return add
 
 
-def shared_cases(dialect: Dialect) -> list[Row]:
-    """Return all cases that apply to a dialect, as rows of a table `shared/<dialect>`."""
+def shared_cases(dialect: Dialect, *, like: str = "") -> list[Row]:
+    """Return all cases that apply to a dialect, as rows of a table `shared/<dialect>`.
+
+    `like`: another dialect of the same format, whose differences hold for this one.
+    """
     spellings = ("", *SPELLINGS.get(dialect.name, ()))
     return [
         row
-        for written in [Written(dialect, spelling) for spelling in spellings]
+        for written in [Written(dialect, spelling, like=like) for spelling in spellings]
         for shared in SHARED.values()
         if (row := shared.row(written)) is not None
     ]
@@ -501,6 +510,8 @@ def _gigachat_stripped(text: str) -> str:
     return "".join(spelled.format(body) for body in text.removeprefix("<|function_call|>").split("\n<|function_call|>"))
 
 
+UNMARKED: Final = "unmarked"
+"""Any dialect whose differences are those of JSON without markers."""
 AFTER_TOKEN: Final = "after its token"
 """A spelling of a readable dialect after a special token."""
 SPELLINGS: Final[Mapping[str, Mapping[str, Callable[[str], str]]]] = {
@@ -551,6 +562,7 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
     },
     "amid a sentence": {
         "llama_python": ("code, with words after it, is an example", TEXT),
+        UNMARKED: ("JSON amid a sentence is an example", TEXT),
         "xlam": ("a list amid a sentence is an example", TEXT),
     },
     "cut after the name": {
@@ -558,6 +570,7 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
         "qwen_agent": ("its second marker is missing", TEXT),
         "smolagents": ("code that names a tool is no call of it", TEXT),
         "tool_code": ("code that names a tool is no call of it", TEXT),
+        UNMARKED: ("JSON that names a tool is no call of it", TEXT),
         "xlam": ("a list is read when it is whole", TEXT),
     },
     "cut in a call of a tool that nobody offers": {"llama_python": ("its token begins any code", TEXT)},

@@ -69,6 +69,8 @@ class MarkedJson(DeclaredDialect):
         **common: Unpack[CommonKeys],
     ) -> None:
         marked = {opener: closer for opener, closer in openers.items() if opener}
+        # some servers send the line ends of Windows
+        marked |= {opener.replace("\n", "\r\n"): closer for opener, closer in marked.items() if "\n" in opener}
         closing = tuple(dict.fromkeys(filter(None, openers.values())))
         begin, _, end = (part.strip() for part in wrapper.partition(CALLS))
         common.setdefault("closers", (*filter(None, (end,)), *closing, *also, *filter(None, (begin,))))
