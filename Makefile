@@ -165,7 +165,7 @@ results-integrations: .venv/.dev
 		&& $(BIN)/python tools/integration_results.py "$$seen" && rm "$$seen"
 
 results-learned: .venv/.dev
-	@PYTHONPATH=.:tests/helpers $(BIN)/python tools/learned_templates.py
+	@PYTHONPATH=.:tests/helpers:tests/contract $(BIN)/python tools/learned_templates.py
 
 results-models: .venv/.dev
 	@PYTHONPATH=. $(BIN)/python -m benchmarks.models $(ARGS)

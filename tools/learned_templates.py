@@ -11,23 +11,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from textwrap import fill
+from typing import Final
 
-import casebook
 import environments
+from learned_cases import NAME, Changed, Shared, changed, family_cases, shared
 
-from promptools import Tools, UsageError, dialects, parse
+from promptools import UsageError
 from promptools.learning import Learned, learn
 from promptools.learning.candidates import ONE
 from promptools.learning.renderings import VARIANTS, Renderings
 from promptools.learning.validation import trial_tools
 from promptools.modes.jinja_template import jinja_renderer
-
-if TYPE_CHECKING:
-    from promptools.types import Reply
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "learned.md"
 TOKENS: Final = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -58,10 +56,24 @@ HEAD: Final = """# What is learned from chat templates
 Each template that llama.cpp ships (in the source distribution of llama-cpp-python {llama}), and each of vLLM {vllm}'s
 examples for tool calls, [learned](../why/learned-dialects.md) with no knowledge of its family. "Read" are the calls
 that were read back, whole and in pieces, "written" those that the table writes as the template does, white space aside;
-"otherwise" those with markup or the look of another type in a text, which the table writes in another way. Where the
-package has a dialect of the family, the last column has how many of that family's cases in `tests/cases` the learned
-table reads like them: what models write of which no template tells is what it lacks.
+"otherwise" those with markup or the look of another type in a text, which the table writes in another way.
+
+"Shared" are the cases that follow from any format and its tier (`tests/helpers/shared_cases.py`: missing closers, cut
+replies, wrong arguments, examples in prose), read whole and in pieces with the table alone; the whole reply counts.
+"Changed" are the texts that are read otherwise once the table is registered beside all dialects of the package, in
+which case it is searched for first: of {texts} or more, the cases of all other families and prose around a call of
+each. The first number counts those that had no call before, and have one, or a malformed one, then. Where the package
+has a dialect of the family, the last column has how many of that family's cases in `tests/cases` the learned table
+reads like them: what models write of which no template tells is what it lacks.
 """
+
+
+NO_CASES: Final = Shared(0, 0, ())
+NOTHING_READ: Final = Changed(0, 0, 0)
+WIDTH: Final = 120
+"""Characters of a line of the page."""
+ENOUGH: Final = 98
+"""Percent of the shared cases that a table should pass."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,8 @@ class Outcome:
     renders_calls: bool = True
     """Whether the template writes calls at all."""
     cases: str = ""
+    shared: Shared = NO_CASES
+    changed: Changed = NOTHING_READ
 
 
 def family_of(name: str) -> str:
@@ -89,12 +103,17 @@ def outcome_of(path: Path) -> Outcome:
     started = time.process_time()
     try:
         render = jinja_renderer(path.read_text(encoding="utf-8"), special_tokens=TOKENS)
-        learned = learn(render, name="learned", special_tokens=TOKENS.values())
+        learned = learn(render, name=NAME, special_tokens=TOKENS.values())
     except UsageError as error:
         why = str(error).removeprefix("No table of 'learned' could be learned from its template: ")
         return Outcome(name, None, why, time.process_time() - started, renders_calls(path))
     seconds = time.process_time() - started
-    return Outcome(name, learned, "", seconds, cases=cases_read(learned, family_of(name)))
+    family = family_of(name)
+    found = family_cases(learned, family)
+    cases = "" if found is None else f"{found[0]} of {found[1]} of {family}"
+    return Outcome(
+        name, learned, "", seconds, cases=cases, shared=shared(learned, family), changed=changed(learned, family)
+    )
 
 
 def renders_calls(path: Path) -> bool:
@@ -107,30 +126,6 @@ def renders_calls(path: Path) -> bool:
     return any(text.count(ONE.name) > asked.count(ONE.name) and "zq value" in text for text in texts)
 
 
-def cases_read(learned: Learned, family: str) -> str:
-    """Return how many of a family's cases the learned table reads like them."""
-    rows = casebook.rows(f"cases/{family}") if family and (casebook.HERE / "cases" / family).is_dir() else []
-    rows = [row for row in rows if not row.options.keys() - {"in_reasoning", "strictness"}]
-    if not rows:
-        return ""
-    accept = ["learned"]
-    with dialects.using(learned.given):
-        read = sum(
-            _calls(parse(row.text, _tools(row), expect="learned", accept=accept, **row.options)) == list(row.calls)
-            for row in rows
-        )
-    return f"{read} of {len(rows)} of {family}"
-
-
-def _tools(row: casebook.Row) -> Tools | None:
-    tools = casebook.tools_of(row.tools)
-    return None if tools is None else Tools([*tools])
-
-
-def _calls(reply: Reply) -> list[tuple[str, object]]:
-    return [(call.name, call.arguments) for call in reply.calls]
-
-
 def page(outcomes: Iterable[Outcome]) -> str:
     """Return the page."""
     from recipes import templates
@@ -141,14 +136,20 @@ def page(outcomes: Iterable[Outcome]) -> str:
     kinds = Counter(str(outcome.learned.table["kind"]) for outcome in learned if outcome.learned)
     share = 100 * len(learned) / max(len(able), 1)
     lines = [
-        HEAD.format(llama=templates.VERSION, vllm=templates.VLLM_VERSION),
+        HEAD.format(
+            llama=templates.VERSION, vllm=templates.VLLM_VERSION, texts=min(each.changed.total for each in learned)
+        ),
         f"Of {len(outcomes)} templates {len(able)} write calls; {len(learned)} of these are learned, {share:.0f} %: "
         + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         + ".",
         "",
-        "| template | kind | tier | read | written | otherwise | cases of its family |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        *(_row(outcome.name, outcome.learned, outcome.cases) for outcome in learned if outcome.learned),
+        fill(_of_shared(learned), WIDTH, break_on_hyphens=False),
+        "",
+        fill(_of_changed(learned), WIDTH, break_on_hyphens=False),
+        "",
+        "| template | kind | tier | read | written | otherwise | shared | changed | cases of its family |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(_row(outcome, outcome.learned) for outcome in learned if outcome.learned),
         "",
         "## Not learned",
         "",
@@ -165,12 +166,49 @@ def page(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, learned: Learned, cases: str) -> str:
+def _of_shared(learned: Sequence[Outcome]) -> str:
+    """Return what the page says of the shared cases."""
+    passed = sum(each.shared.passed for each in learned)
+    total = sum(each.shared.total for each in learned)
+    below = [each for each in learned if 100 * each.shared.passed < ENOUGH * each.shared.total]
+    failed = [f"{each.name} ({', '.join(each.shared.failed)})" for each in learned if each.shared.failed]
+    text = (
+        f"Of the shared cases {passed} of {total} pass, {100 * passed / total:.2f} %; at least {ENOUGH} % on"
+        f" {len(learned) - len(below)} of the {len(learned)} tables."
+    )
+    return f"{text} Those that fail: {'; '.join(failed)}." if failed else text
+
+
+def _of_changed(learned: Sequence[Outcome]) -> str:
+    """Return what the page says of the texts that are read otherwise."""
+    without = sum(each.changed.prose + each.changed.calls == 0 for each in learned)
+    certain = [each for each in learned if each.learned and each.learned.table["tier"] != "B"]
+    prose = sum(each.changed.prose for each in certain)
+    calls = sum(each.changed.calls for each in certain)
+    total = sum(each.changed.total for each in certain)
+    return (
+        f"With {without} of the {len(learned)} tables registered no text is read otherwise. Only those of tiers S and A"
+        f" are used without being asked for, and only for a model of no known family. Of {total} readings with these"
+        f" {len(certain)} tables, {prose} have a call, or a malformed one, where there was none, and {calls} differ"
+        " otherwise."
+    )
+
+
+def _row(outcome: Outcome, learned: Learned) -> str:
     numbers = [check.partition(" ")[0] for check in learned.checks]
     read, written, otherwise = (*numbers, "0")[:3]
-    return (
-        f"| {name} | {learned.table['kind']} | {learned.table['tier']} | {read} | {written} | {otherwise} | {cases} |"
+    cells = (
+        outcome.name,
+        learned.table["kind"],
+        learned.table["tier"],
+        read,
+        written,
+        otherwise,
+        f"{outcome.shared.passed} of {outcome.shared.total}",
+        f"{outcome.changed.prose} and {outcome.changed.calls}",
+        outcome.cases,
     )
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _cell(text: str) -> str:
