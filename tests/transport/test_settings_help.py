@@ -35,7 +35,7 @@ def test_help_lists_each_setting_with_its_meaning(kind):
 @pytest.mark.parametrize("kind", [ollama.Client, ollama.AsyncClient])
 def test_help_of_the_ollama_clients(kind):
     text = inspect.getdoc(kind)
-    assert text.startswith(f"`ollama.{kind.__name__}` whose chats come back with working tool calls")
+    assert text.startswith(f"`ollama.{kind.__name__}` whose chats return working tool calls")
     assert sorted(re.findall(r"^    (\w+): .+\n        \S", text, re.MULTILINE)) == sorted(SETTING_NAMES)
     theirs = httpx.Client if kind is ollama.Client else httpx.AsyncClient
     taken = inspect.signature(theirs).parameters.keys() - {"base_url"}  # the package sets that one: it is its `host`
