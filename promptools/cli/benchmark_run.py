@@ -48,7 +48,7 @@ def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
 def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
     """Add the arguments that all runs have; `steps` is the default number of replies."""
     add_endpoint(parser)
-    parser.add_argument("--report", metavar="FILE", help="write a page in Markdown")
+    parser.add_argument("--report", metavar="FILE", help="write a report of the run, in Markdown")
     parser.add_argument(
         "--workers", type=at_least(1, "workers"), default=6, metavar="N", help="attempts at the same time (6)"
     )
@@ -81,7 +81,7 @@ def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
         type=at_least(0, "retries"),
         default=0,
         metavar="N",
-        help="how often to restart an attempt when the context overflows (0)",
+        help="how many times to restart an attempt when the context overflows (0)",
     )
 
 

@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", required=True, metavar="DIR", help="folder of the run; an interrupted run is resumed"
     )
-    parser.add_argument("--report", metavar="FILE", help="write a page in Markdown")
+    parser.add_argument("--report", metavar="FILE", help="write a report of the run, in Markdown")
     parser.add_argument(
         "--categories",
         nargs="+",

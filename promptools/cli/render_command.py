@@ -166,7 +166,9 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         "--ids", action="store_true", help="show token ids; harmony's need the vocabulary (promptools harmony)"
     )
     shown.add_argument(
-        "--count", action="store_true", help="count tokens: exactly with the vocabulary, otherwise an estimate"
+        "--count",
+        action="store_true",
+        help="count tokens: exactly if the vocabulary is on this machine, otherwise as an estimate",
     )
     group.add_argument(
         "--mode",

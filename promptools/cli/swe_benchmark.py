@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_overflow_retries(parser)
     grading = parser.add_mutually_exclusive_group()
     grading.add_argument("--grade", action="store_true", help="let swebench grade the patches, in Docker")
-    grading.add_argument("--graded", metavar="FILE", help="report of swebench on the patches")
+    grading.add_argument("--graded", metavar="FILE", help="read swebench's report on these patches, made elsewhere")
     add_run(parser, steps=250)
     add_sandbox(parser)
     parser.set_defaults(sandbox=None)
@@ -121,7 +121,7 @@ def _check_grading(arguments: argparse.Namespace, model: str) -> None:
 
     if problem := docker_problem():
         raise UsageError(
-            f"--grade needs Docker, and there is none here: {problem}. Leave --grade out."
+            f"--grade needs Docker, which cannot be used here: {problem}. Leave --grade out."
             f" {_how_to_grade(arguments, model)}"
         )
     require_swebench()
@@ -150,8 +150,8 @@ def _choose_workspaces(
             raise UsageError("--sandbox and --image are for local clones: name their folder with --repos DIR")
         if problem := docker_problem():
             raise UsageError(
-                f"the images of the instances need Docker, and there is none here: {problem}."
-                " Start it, or work in local clones with --repos DIR"
+                f"the instances' images need Docker, which cannot be used here: {problem}."
+                " Install or start it, or work in local clones with --repos DIR"
             )
         arguments.sandbox = "docker"
         return partial(_open_image, arguments)

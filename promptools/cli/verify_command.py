@@ -41,9 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_endpoint(parser)
     parser.add_argument("--minutes", type=seconds, metavar="N", default=10.0, help="how long it may take (10)")
-    parser.add_argument(
-        "--scenarios", metavar="LIST", help="some of the scenarios, with commas between (default: all of them)"
-    )
+    parser.add_argument("--scenarios", metavar="LIST", help="the scenarios to run, separated by commas (default: all)")
     parser.add_argument(
         "--repeats", type=at_least(1, "repeats"), metavar="N", default=1, help="how often to run each case (1)"
     )

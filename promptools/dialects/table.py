@@ -583,10 +583,10 @@ def _too_large(value: Any, *, is_format: bool) -> str:
     length.
     """
     if (is_array(value) or is_object(value)) and len(value) > MAX_ENTRIES:
-        return f"{len(value)} entries; {MAX_ENTRIES} are the most"
+        return f"{len(value)} entries; at most {MAX_ENTRIES} are allowed"
     texts = value if is_array(value) else (value,)
     longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
-    return f"{longest} characters; {MAX_TEXT} are the most" if is_format and longest > MAX_TEXT else ""
+    return f"{longest} characters; at most {MAX_TEXT} are allowed" if is_format and longest > MAX_TEXT else ""
 
 
 def _wrong_value(origin: str, key: str, value: object, expected: str) -> UsageError:

@@ -221,7 +221,7 @@ def _read_schema(declared: Any) -> Iterator[_Form]:
     calls = _inner(declared, "properties", "tool_calls")
     pattern, item = calls.get("x-regex-iterator"), _inner(calls, "items")
     if not isinstance(pattern, str):
-        raise _InexpressibleError("it has no pattern for one call after the other")
+        raise _InexpressibleError("it has no pattern ('x-regex-iterator') that finds the calls one by one")
     written = template_of(pattern)
     if written.count("{}") == 1 and item.get("x-parser") == "json":
         taken = _TAKEN.search(str(_inner(item, "x-parser-args").get("transform", "function: @")))

@@ -67,7 +67,7 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
 
 def _impossible_raw_mode(profile: Profile) -> UsageError:
     return UsageError(
-        f"raw mode needs a server that renders its chat template, and none is known of a server of kind"
+        f"raw mode needs a server that renders its chat template, and none is known for servers of kind"
         f" {profile.kind!r}. Name what server it is (provider=, or `kind` in the config), or set `raw` and"
         " `chat_template` in its profile, see docs/reference/raw-mode.md"
     )
@@ -78,7 +78,7 @@ def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> N
     profile = request.profile
     if profile.raw is None and not others:
         raise UsageError(
-            f"harmony mode needs a raw endpoint, and none is known of a server of kind {profile.kind!r}. Say what"
+            f"harmony mode needs a raw endpoint, and none is known for servers of kind {profile.kind!r}. Say what"
             " server it is (provider=, or `kind` in the config), or set `raw` in its profile, see"
             " docs/reference/harmony-mode.md"
         )

@@ -192,7 +192,7 @@ def test_there_are_so_many_entries_and_no_more() -> None:
     make_dialect(
         {**table, "wrapper": "<{prefix}w>{calls}</{prefix}w>", "wrappers": tags, "prefixes": prefixes}, "acme.toml"
     )
-    with pytest.raises(UsageError, match=r"'prefixes' has 65 entries; 64 are the most"):
+    with pytest.raises(UsageError, match=r"'prefixes' has 65 entries; at most 64 are allowed"):
         make_dialect({**table, "prefixes": [*prefixes, ""]}, "acme.toml")
     for call, fits in (
         (f"{'a' * 2016}{{name}} {{arguments}} b", True),
@@ -202,7 +202,7 @@ def test_there_are_so_many_entries_and_no_more() -> None:
         if fits:
             make_dialect(named, "acme.toml")
             continue
-        with pytest.raises(UsageError, match=r"'call' has 20\d\d characters; 2048 are the most"):
+        with pytest.raises(UsageError, match=r"'call' has 20\d\d characters; at most 2048 are allowed"):
             make_dialect(named, "acme.toml")
-    with pytest.raises(UsageError, match=r"'openers' has 65 entries; 64 are the most"):
+    with pytest.raises(UsageError, match=r"'openers' has 65 entries; at most 64 are allowed"):
         make_dialect({"name": "acme", "openers": {f"<|{number}|>": "" for number in range(65)}}, "acme.toml")

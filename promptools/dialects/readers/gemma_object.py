@@ -338,7 +338,7 @@ class GemmaObject:
             self.at += 1
             self._close(frame)
         elif char in ",}]":
-            raise LiteralError(f"{char!r} is in the place of a value", start=self.at)
+            raise LiteralError(f"{char!r} was found where a value was expected", start=self.at)
         else:
             self._in_bare, self._bare_depth = True, 0
         return False

@@ -549,7 +549,7 @@ class PythonArguments:
         elif mark == _CLOSERS[frame.kind] and frame.key is None:
             self._close(frame)
         else:
-            raise LiteralError(f"{mark!r} is in the place of a value")
+            raise LiteralError(f"{mark!r} was found where a value was expected")
 
     def _on_key(self, frame: _PythonBracket, token: LiteralToken) -> None:
         if token.text in _LITERALS:

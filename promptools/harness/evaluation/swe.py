@@ -145,7 +145,7 @@ class SweSolver:
         if made.reason:
             raise Unanswered(made.reason, usage)
         if len(made.patch) > MAX_PATCH:
-            raise Unanswered(f"the patch has {len(made.patch)} characters; {MAX_PATCH} are the most", usage)
+            raise Unanswered(f"the patch has {len(made.patch)} characters; at most {MAX_PATCH} are allowed", usage)
         return Solution(made.patch, usage)
 
     def _run(self, instance: SweInstance) -> SweRun:

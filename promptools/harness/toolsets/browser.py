@@ -193,7 +193,7 @@ class _Browser:
     def _link(self, number: int, cursor: float) -> str:
         links = self._page(cursor).links
         if not 0 <= number < len(links):
-            raise BrowserError(f"the page has no link {number}; it has {len(links)}")
+            raise BrowserError(f"the page has no link {number}; it has {len(links)}, numbered from 0")
         return links[number]
 
     def _show(self, page: _Page, loc: int = -1, num_lines: int = -1) -> str:

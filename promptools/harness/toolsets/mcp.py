@@ -92,7 +92,7 @@ def read_file(path: Path | str) -> dict[str, McpServer]:
         raise UsageError(f"cannot read the MCP servers of {str(path)!r}: {error}") from error
     servers = data.get("mcpServers") if _is_object(data) else None
     if not _is_object(servers) or not all(map(_is_object, servers.values())):
-        raise UsageError(f"{str(path)!r} has no object 'mcpServers' of servers by name")
+        raise UsageError(f"{str(path)!r} has no object 'mcpServers' that maps each server's name to its settings")
     return {name: read_server(name, settings) for name, settings in servers.items()}
 
 

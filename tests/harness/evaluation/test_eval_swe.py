@@ -253,7 +253,7 @@ class TestRun:
         given()
         assert main([*command, "--grade"]) == 2
         message = capsys.readouterr().err
-        assert "--grade needs Docker, and there is none here: " in message
+        assert "--grade needs Docker, which cannot be used here: " in message
         assert f"cd {tmp_path / 'out'} && python -m swebench.harness.run_evaluation --dataset_name=" in message
         assert f"--graded {tmp_path / 'out' / 'own__sums.promptools.json'}" in message
         at = command.index("--repos")
