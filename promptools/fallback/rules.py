@@ -1,8 +1,9 @@
 """The table of known failures: what a server's error text means, and which remedies may help.
 
-The text decides, never the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and
-as an event in a stream. Rules are tried from top to bottom and the first match wins, so a rule whose text quotes the
-model (`raw='...'`, `at pos 12: ...`) comes before those that the quoted text could match by chance.
+The text decides, not the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and as
+an event in a stream. Only where no rule matches does `exchange.failures` go by the status. Rules are tried from top to
+bottom, and the first match wins, so a rule whose text quotes the model (`raw='...'`, `at pos 12: ...`) comes before
+those that the quoted text could match by chance.
 """
 
 from __future__ import annotations
@@ -320,7 +321,10 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "choice": ("correct", "next"),
     "format": ("format", "correct"),
 }
-"""The remedies for a failure, in the order in which they are tried, each once per mode; none: it is forwarded."""
+"""The remedies for a failure, in the order in which they are tried; without any, the failure is forwarded.
+
+`exchange.retry` salvages; `exchange.plan` tries the others: `again` once in an exchange, each other one once in a mode.
+"""
 
 REFUSAL_KINDS: frozenset[FailureKind] = frozenset({
     "schema", "tool_choice", "tool_type", "ids", "history", "roles", "system_place", "reasoning_param", "null_content",

@@ -247,7 +247,10 @@ def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
 
 
 def join_system(request: ToolRequest, own_texts: Sequence[str], tool_block: str) -> str:
-    """Join the system texts of the request, the tool block and the config, by `system_prompt_placement`."""
+    """Join what a system message consists of: the app's own system texts, the tool block, and the config's prompt.
+
+    `system_prompt_placement` says where the config's prompt goes, and whether it replaces the app's own texts.
+    """
     configured = request.system_prompt
     match request.profile.system_prompt_placement:
         case "append":

@@ -97,7 +97,10 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
 def _system_block(
     request: ToolRequest, dialect: Dialect, offered: Tools, body: dict[str, Any], notes: list[str]
 ) -> str:
-    """Return the text of the system message that declares the tools, and the answer's format, taken from `body`."""
+    """Return the tool block: what declares the tools and, if a form of the answer is asked for, describes that form.
+
+    The form is then removed from `body`.
+    """
     block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
     if not request.json_answer or request.choice.forced:
         return block
