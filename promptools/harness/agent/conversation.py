@@ -95,9 +95,9 @@ class ReadMessage(dict[str, Any]):
 
     __slots__ = ("_read", "_written")
 
-    def __init__(self, message: Mapping[str, Any], written: str) -> None:
-        super().__init__(message)
-        self._read = copy.deepcopy(dict(message))
+    def __init__(self, message: Mapping[str, Any] | Iterable[tuple[str, Any]], written: str = "") -> None:
+        super().__init__(message)  # `dataclasses.asdict` makes a copy from pairs, and knows no text
+        self._read = copy.deepcopy(dict(self))
         self._written = written
 
     @property

@@ -64,7 +64,8 @@ class TapeWriter:
         self._sent: list[dict[str, Any]] = []
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: int | None = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file: int | None = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            _end_line(self._file)
         except OSError as error:
             raise UsageError(f"cannot record in {str(path)!r}: {error.strerror}") from error
 
@@ -174,6 +175,13 @@ class TapeWriter:
             rest = rest[os.write(self._file, rest) :]
 
 
+def _end_line(file: int) -> None:
+    """End a last line that was cut off, as by a process that was killed: what follows would be a part of it."""
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.write(file, b"\n")
+
+
 def _message_fields(messages: list[dict[str, Any]]) -> dict[str, Any]:
     written = written_texts(messages)
     return {"messages": messages, **({"written": written} if written else {})}
@@ -270,15 +278,15 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    cut = 0
+    """A line that was cut off, as by a process that was killed: the last one, or the last before another run."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):  # the run was killed while it was written
-                return
-            raise UsageError(f"{str(path)!r} is not a tape: line {number} is not valid JSON") from error
+        row = try_json(line)
+        if cut and not (is_object(row) and row.get("row") == "run"):
+            raise UsageError(f"{str(path)!r} is not a tape: line {cut} is not valid JSON")
+        cut = number if row is None else 0
         if isinstance(row, dict):
             yield row
 

@@ -1,13 +1,13 @@
 """How an agent asks each family: by the profile, in the words of the history, with the room that is left."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from upstream import running, unary
 
 from promptools.client import OpenAI
 from promptools.errors import UsageError
-from promptools.harness.agent import PAPER_POLICY, Agent, AgentPolicy, RetryEvent, RunLimits
+from promptools.harness.agent import PAPER_POLICY, Agent, AgentPolicy, RetryEvent, RunLimits, read_tape
 from promptools.harness.agent.harness_errors import LimitsExceeded
 from promptools.harness.toolsets import AgentTool, Toolset
 from promptools.harness.toolsets.in_distribution import container_exec_definition, gpt_oss_tools
@@ -182,10 +182,19 @@ def test_a_resumed_run_sends_the_prompts_of_one_that_was_not_interrupted(server,
             agent(tokens=200).run("List.", tape=tape)
         with pytest.raises(LimitsExceeded, match="tokens are used"):
             agent(tokens=300).resume(tape)
+        tape.write_bytes(tape.read_bytes() + b'{"row": "mess')  # killed while it wrote
         assert agent().resume(tape).content == "Done."
         assert agent().replay(tape).content == "Done."
     assert prompts_of(server) == expected
     assert len(expected) == len(written) == 8
+
+
+def test_a_line_in_the_middle_of_a_run_is_not_cut_off(tmp_path):
+    tape = tmp_path / "run.jsonl"
+    run = '{"row": "run", "format": 1, "date": "2026-11-28", "messages": []}\n'
+    tape.write_text(f'{run}{{"row": "mess\n{{"row": "messages", "messages": []}}\n')
+    with pytest.raises(UsageError, match="line 2 is not valid JSON"):
+        read_tape(tape)
 
 
 def test_the_next_question_of_a_conversation_follows_what_the_model_wrote(server):
@@ -195,6 +204,7 @@ def test_the_next_question_of_a_conversation_follows_what_the_model_wrote(server
     with client(server) as own:
         agent = Agent(own, [SHELL], model="gpt-oss-20b")
         done = agent.run("List.")
+        assert asdict(done)["messages"] == done.messages
         agent.run([*done.messages, {"role": "user", "content": "And now?"}])
     _, second, third = prompts_of(server)
     before, _, start = second.rpartition("<|start|>")
