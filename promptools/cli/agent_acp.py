@@ -26,12 +26,14 @@ from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 import anyio.to_thread
 
 import promptools
 from promptools.cli.agent_setup import agent_toolsets, build_agent, instructions, is_asked, workspace
 from promptools.cli.command_client import connect, connect_async, default_model, print_destination
+from promptools.cli.server_errors import describe_failure
 from promptools.cli.shared_arguments import open_sandbox
 from promptools.errors import PromptoolsError, UsageError
 from promptools.harness.agent import (
@@ -76,6 +78,8 @@ def serve(arguments: argparse.Namespace) -> int:
     given += [f"--{name}" for name in others if getattr(arguments, name)]
     if given:
         raise UsageError(f"--acp takes folders and tasks from the editor: leave out {', '.join(given)}")
+    if arguments.system == "-":
+        raise UsageError("--acp talks to the editor over stdin: name a file for --system")
     asyncio.run(_serve(arguments))
     return 0
 
@@ -142,15 +146,16 @@ class EditorAgent:
         self._client: Any = None
         self._model: str = arguments.model or ""
         self._editor: Any = None
+        self._loading = asyncio.Lock()
 
     def on_connect(self, editor: acp.Client) -> None:
         """Keep the connection."""
         self._editor = editor
 
-    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
-        """Say what this agent can do. There is one version of the protocol that it speaks."""
+    async def initialize(self, **_: Any) -> schema.InitializeResponse:
+        """Say what this agent can do, and the one version of the protocol that it speaks, whatever the editor's."""
         return schema.InitializeResponse(
-            protocol_version=min(protocol_version, acp.PROTOCOL_VERSION),
+            protocol_version=acp.PROTOCOL_VERSION,
             agent_info=schema.Implementation(name="promptools", title="promptools", version=promptools.__version__),
             agent_capabilities=schema.AgentCapabilities(
                 load_session=bool(self._arguments.tape),
@@ -172,8 +177,9 @@ class EditorAgent:
         """Open a session that is on a tape of --tape, and show its conversation."""
         if not _SESSION_ID.fullmatch(session_id) or not (self._folder / f"{session_id}.jsonl").exists():
             raise acp.RequestError.resource_not_found(session_id)
-        if session_id not in self._sessions:
-            await self._open(session_id, cwd, mcp_servers or ())
+        async with self._loading:
+            if session_id not in self._sessions:
+                await self._open(session_id, cwd, mcp_servers or ())
         with _protocol_errors():
             messages = self._sessions[session_id].messages()
         for update in _conversation(messages):
@@ -186,6 +192,8 @@ class EditorAgent:
         if session.turn is not None:
             raise acp.RequestError(-32600, "the session works on another prompt")
         session.stop = threading.Event()
+        session.runs_call = False  # a turn that was cancelled before the result of its call
+        session.files.clear()
         session.turn = asyncio.create_task(self._work(session, prompt_text(prompt)))
         try:
             return schema.PromptResponse(stop_reason=await session.turn)
@@ -202,11 +210,12 @@ class EditorAgent:
 
     async def close(self) -> None:
         """Close all sessions, and the connection to the server."""
-        for session in self._sessions.values():
-            session.cancel()
-            await anyio.to_thread.run_sync(session.opened.close)
-        if self._client is not None:
-            await self._client.close()
+        async with AsyncExitStack() as stack:  # one that cannot be closed leaves none of the others open
+            if self._client is not None:
+                stack.push_async_callback(self._client.close)
+            for session in self._sessions.values():
+                session.cancel()
+                stack.push_async_callback(anyio.to_thread.run_sync, session.opened.close)
 
     # --- sessions
 
@@ -248,7 +257,8 @@ class EditorAgent:
 
             told = instructions(arguments, root)
             agent = build_agent(arguments, self._client, tools, model=self._model, instructions=told, approve=approve)
-            asked = {tool.name for tool in agent.toolbox.tools if is_asked(tool)}
+            own_names = agent.toolbox.own_names
+            asked = {tool.name for tool in agent.toolbox.tools if is_asked(own_names[tool.name], tool)}
             tape = self._folder / f"{session_id}.jsonl"
             session = EditorSession(session_id, root, tape, agent, stack.pop_all())
         return session
@@ -285,7 +295,8 @@ class EditorAgent:
             case CallEvent(call):
                 session.runs_call = True
                 session.files[call.id] = _patched_files(session.root, call.arguments)
-                update = _call_update(call, list(session.files[call.id]))
+                own_name = session.agent.toolbox.own_names.get(call.name, call.name)
+                update = _call_update(call, own_name, list(session.files[call.id]))
             case ResultEvent(result):
                 session.runs_call = False
                 diffs = _differences(session.files.pop(result.call_id, {}))
@@ -333,7 +344,7 @@ class EditorAgent:
 
 @contextlib.contextmanager
 def _protocol_errors() -> Generator[None]:
-    """Raise what the client, or promptools, raises as an error of the protocol, in the same words."""
+    """Raise what the client, or promptools, raises as an error of the protocol, in the words of the command line."""
     import openai
 
     try:
@@ -341,7 +352,7 @@ def _protocol_errors() -> Generator[None]:
     except UsageError as error:
         raise acp.RequestError(-32602, str(error)) from error
     except (PromptoolsError, openai.OpenAIError) as error:
-        raise acp.RequestError(-32603, f"{type(error).__name__}: {error}") from error
+        raise acp.RequestError(-32603, str(describe_failure(error) or error)) from error
 
 
 def _stop_reason(done: Transcript) -> schema.StopReason:
@@ -375,7 +386,7 @@ def _block_text(block: Any) -> str:
 
 
 def _shown_uri(uri: str) -> str:
-    return uri.removeprefix("file://")
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
 def _mcp_tools(stack: ExitStack, file: str | None, given: Sequence[Any]) -> list[Toolset]:
@@ -414,7 +425,7 @@ KINDS: Mapping[str, schema.ToolKind] = {
 MAX_TITLE = 200
 MAX_SHOWN = 1 << 20
 """Bytes of a file whose changes are shown."""
-_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
+_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 
 
 def _title(call: Call) -> str:
@@ -426,11 +437,11 @@ def _title(call: Call) -> str:
     return text if len(text) <= MAX_TITLE else f"{text[:MAX_TITLE]}..."
 
 
-def _call_update(call: Call, files: Sequence[Path] = ()) -> schema.ToolCallStart:
+def _call_update(call: Call, own_name: str, files: Sequence[Path]) -> schema.ToolCallStart:
     return acp.start_tool_call(
         call.id,
         _title(call),
-        kind=KINDS.get(call.name, "other"),
+        kind=KINDS.get(own_name, "other"),
         status="pending",
         locations=[schema.ToolCallLocation(path=str(file)) for file in files],
         raw_input=call.arguments,
@@ -444,8 +455,10 @@ def _result_update(call_id: str, text: str, diffs: Sequence[Any] = (), *, failed
 
 def _patched_files(root: Path, arguments: Mapping[str, Any]) -> dict[Path, str | None]:
     """Return the files that patches in the arguments name, with their text now; only those inside the folder."""
-    named = (match[1] for text in _strings(arguments) for match in _PATCHED.finditer(text))
-    files = {(root / name).resolve() for name in named}
+    files: set[Path] = set()
+    for name in (match[1].strip() for text in _strings(arguments) for match in _PATCHED.finditer(text)):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # NUL, half a surrogate, a loop of links
+            files.add((root / name).resolve())
     return {file: _read(file) for file in sorted(files) if file.is_relative_to(root)}
 
 

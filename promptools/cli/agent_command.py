@@ -509,7 +509,10 @@ def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Call
     if arguments.yes:
         return toolsets
     return [
-        replace(each, tools=tuple(_asking(tool, ask) if is_asked(tool.tool) else tool for tool in each.tools))
+        replace(
+            each,
+            tools=tuple(_asking(tool, ask) if is_asked(tool.tool.name, tool.tool) else tool for tool in each.tools),
+        )
         for each in toolsets
     ]
 

@@ -62,9 +62,12 @@ def build_agent(
     )
 
 
-def is_asked(tool: Tool) -> bool:
-    """Whether the user is asked first; not about patches, which stay in the folder and appear in the diff."""
-    return tool.dangerous and tool.name != "repo_browser.apply_patch"
+def is_asked(own_name: str, tool: Tool) -> bool:
+    """Whether the user is asked before a call; not about patches, which stay in the folder and appear in the diff.
+
+    `own_name` is the tool's own, under whatever name it is declared to the model.
+    """
+    return tool.dangerous and own_name != "repo_browser.apply_patch"
 
 
 MAX_INSTRUCTIONS = 64 * 1024

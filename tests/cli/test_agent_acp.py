@@ -10,11 +10,12 @@ from pathlib import Path
 
 import acp
 import pytest
-from acp.schema import EnvVariable, ImageContentBlock, McpServerStdio
+from acp.schema import EnvVariable, ImageContentBlock, McpServerStdio, ResourceContentBlock
 from editors import Editor, agent, blocks
 from upstream import running
 
 from promptools.cli import main
+from promptools.cli.agent_acp import prompt_text
 from promptools.testing import HttpAnswer, ModelReply
 
 PATCH = """*** Begin Patch
@@ -188,6 +189,30 @@ def test_a_turn_is_cancelled(server, desk, repo):
     assert "cancelled the run" in results[0]
     assert results[1] == "begun\n[the command was ended: it was interrupted]"
     assert [role for role, _ in texts(sent)] == ["user", "assistant", "tool"] * 2 + ["user", "user"]
+
+
+def test_a_path_that_cannot_be_shown_ends_no_turn(server, desk, repo):
+    patch = PATCH.replace("notes.txt", "a\0b" + 20_000 * " " + "c")
+    server.play(ModelReply(None, calls=[("repo_browser.apply_patch", {"patch": patch})]), "Done.")
+    desk.answers()
+
+    async def talk():
+        return await desk.ask(await desk.session(repo), "Change it.")
+
+    assert desk.run(talk()) == "end_turn"
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [("file:///home/me/my%20file.md", "/home/me/my file.md"), ("https://a.b/c%20d", "https://a.b/c%20d")],
+)
+def test_a_file_is_named_by_its_path(uri, shown):
+    assert prompt_text([ResourceContentBlock(name="it", uri=uri, type="resource_link")]) == f"[it]({shown})"
+
+
+def test_instructions_are_not_read_where_the_protocol_is(capsys):
+    assert main(["agent", "--acp", "--system", "-"]) == 2
+    assert "name a file for --system" in capsys.readouterr().err
 
 
 def test_what_the_editor_decides_is_no_argument(capsys):

@@ -168,6 +168,8 @@ class Toolbox:
         listed += known.added
         own_names = [*prepared.names, *(tool.name for tool in known.added)]
         declared = list(zip(self.tools.names, own_names, listed, strict=True))
+        self.own_names = {name: own for name, own, _ in declared}
+        """The tools' own names, by those under which they are declared."""
         self._parallel = {name for name, _, entry in declared if isinstance(entry, AgentTool) and entry.parallel}
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 

@@ -219,7 +219,6 @@ class _Run:
         self._process = process
         self._rest = memoryview(source)
         self._watch = settings.watch
-        self._interruption = _INTERRUPTION.get()
         self._watched = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._output = process.stdout
