@@ -141,6 +141,7 @@ def test_every_version_is_pinned():
 def test_the_newest_release_of_a_package_is_another_environment(monkeypatch):
     recipe = Recipe(("openai[aiohttp]==3.54.0", "openai-agents==0.24.0", "ollama==0.6.3"))
     monkeypatch.setitem(environments.ENVIRONMENTS, "it", recipe)
+    monkeypatch.delenv("PROMPTOOLS_NEWEST", raising=False)  # the canary sets it for this test, too
     pinned = environments.folder_of("it")
     monkeypatch.setenv("PROMPTOOLS_NEWEST", "openai ollama")
     assert environments.recipe_of("it").pins == ("openai[aiohttp]>=3.54.0", "openai-agents==0.24.0", "ollama>=0.6.3")

@@ -94,6 +94,7 @@ def test_uvx_runs_the_wheel_with_its_bill_of_materials(wheel, tmp_path):
     run = [sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from"]
     there = [subprocess.run([*run, *each], capture_output=True, check=False).returncode for each in TOOLS]
     if any(there):
+        assert os.environ.get("PROMPTOOLS_E2E") != "required"
         pytest.skip("uv or the registry is not there")
     made = shutil.copy(wheel, tmp_path)
     sbom.main(made)

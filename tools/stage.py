@@ -70,8 +70,8 @@ def main(names: Sequence[str], arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", "pytest", *chosen, *arguments]
     # a model that another run has left here is not asked as well
     models = [name.removeprefix("model-") for name in available if name.startswith("model-")]
-    chosen = {"PROMPTOOLS_MODELS": " ".join(models)} if models else {}
-    return subprocess.run(command, check=False, cwd=ROOT, env=os.environ | chosen).returncode
+    asked = {"PROMPTOOLS_MODELS": " ".join(models)} if models else {}
+    return subprocess.run(command, check=False, cwd=ROOT, env=os.environ | asked).returncode
 
 
 def folder(name: str) -> str:
