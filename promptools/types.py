@@ -256,7 +256,8 @@ def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, At
 class HealingCost:
     """What was spent on attempts that failed and were followed by another: what the client would not have paid alone.
 
-    The last attempt is never part of it: without promptools that request would have been sent too.
+    The last attempt is never part of it: without promptools that request would have been sent too. Of a request for
+    several choices an attempt counts whole, though some of its choices were used.
     """
 
     requests: int = 0
@@ -284,7 +285,7 @@ class HealingCost:
 def _count_tokens(attempt: Attempt, key: str) -> int:
     value = (attempt.usage or {}).get(key)  # as the server wrote it: 9.0, null or text
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return max(0, int(value))
+        return max(0, min(int(value), 10**15))  # a metric counts in floats
     return 0
 
 
