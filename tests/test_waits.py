@@ -52,7 +52,8 @@ def short_limits(node: ast.AST) -> Iterator[str]:
     for call in ast.walk(node):
         if not isinstance(call, ast.Call) or name_of(call.func) not in LIMITED:
             continue
-        given = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"] or call.args[-1:]
+        last = call.args[2:] if name_of(call.func) == "Barrier" else call.args[-1:]  # its first one counts the waiting
+        given = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"] or last
         if isinstance(call.func, ast.Name | ast.Attribute) and any(map(is_short, given)):
             yield f"line {call.lineno}: {ast.unparse(call)}"
 

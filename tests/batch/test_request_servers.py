@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
-from upstream import running
+from upstream import completion, running
 
 from promptools.batch import request_pool
 from promptools.batch.answering import BatchRequest, RequestServers
 from promptools.batch.request_pool import AdaptiveLimit, RequestPool
 from promptools.client import AsyncOpenAI
 from promptools.profiles import load_config
+from promptools.testing import HttpAnswer
 from promptools.testing.scripted_server import http_error
 
 
@@ -27,14 +29,14 @@ def write_config(folder, *servers):
     return load_config(path)
 
 
-def answer(config, requests, **options):
+def answer(config, requests, *, at_once=4, **options):
     """Answer as many requests through the provider; return the HTTP statuses of the results."""
 
     async def go():
         client = AsyncOpenAI(config=config, provider="all", max_retries=0, detect=False, **options)
         async with client:
             servers = RequestServers(client, model="m")
-            pool = RequestPool(servers.answer, AdaptiveLimit(4), patience=30)
+            pool = RequestPool(servers.answer, AdaptiveLimit(at_once), patience=30)
             lines = [BatchRequest(n, f"r{n}", "/v1/chat/completions", body()) for n in range(1, requests + 1)]
             answers = []
             await pool.run(iter(lines), answers.append)
@@ -48,9 +50,12 @@ def body():
 
 
 def test_each_server_gets_its_part(two, tmp_path):
+    """Two requests are in progress at once, and each is answered while the other is, so that no server is faster."""
+    both = threading.Barrier(2, timeout=300)
+    hello = json.dumps(completion("hello")).encode()
     for server in two:
-        server.play("hello")
-    assert answer(write_config(tmp_path, *two), 40) == [200] * 40
+        server.play(HttpAnswer(pieces=(hello,), first=both.wait))
+    assert answer(write_config(tmp_path, *two), 40, at_once=2) == [200] * 40
     assert [len(server.seen) for server in two] == [20, 20]
 
 

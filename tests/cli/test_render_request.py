@@ -243,11 +243,11 @@ def test_without_the_library_counts_are_estimates(capsys, write, at_hand, monkey
         (REQUEST, ["--single", "--required"], "--single and --required need no FILE"),
         (REQUEST, ["--mode", "native", "--dialect", "hermes"], "--dialect is what mode prompt writes in, mode native"),
         ({**REQUEST, "promptools": {"mode": "harmony"}}, ["--dialect", "hermes"], "mode harmony does not"),
-        ([REQUEST], [], "request.json' holds no request"),
+        ([REQUEST], [], "request.json' contains no request"),
         ({}, [], "'messages' must be a list"),
         ({**REQUEST, "promptools": {"tools_in": "user"}}, [], "promptools.tools_in must be one of"),
         ({**REQUEST, "promptools": [1]}, [], "'promptools' must be an object"),
-        ({**REQUEST, "reasoning_effort": "huge"}, [], "The reasoning effort 'huge' is none that we know"),
+        ({**REQUEST, "reasoning_effort": "huge"}, [], "The reasoning effort 'huge' is not known"),
         ({"messages": [{"role": "tool", "content": "x"}]}, [], "the result of a call that nobody made"),
     ],
 )

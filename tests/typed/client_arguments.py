@@ -38,7 +38,7 @@ AsyncOpenAI(thoughts="all")  # type: ignore[arg-type]
 AsyncOpenAI(thought="keep")  # type: ignore[call-arg]
 also.copy(strictness=1)  # type: ignore[arg-type]
 
-ollama.Client("http://localhost:11434", timeout=30, headers={"a": "b"}, mode="prompt", config=Config(), on_reply=print)
+ollama.Client("http://localhost:11434", timeout=300, headers={"a": "b"}, mode="prompt", config=Config(), on_reply=print)
 ollama.Client(hostt="x")  # type: ignore[call-arg]
 ollama.Client(mode="prompts")  # type: ignore[arg-type]
 ollama.Client(provider=1)  # type: ignore[arg-type]

@@ -486,7 +486,7 @@ def test_a_call_that_an_async_function_allows_runs_in_a_thread_and_knows_the_run
 
     def wait(run: RunContext, path: str) -> str:
         """Wait."""
-        return f"{run.state} {awaited.wait(20)}"
+        return f"{run.state} {awaited.wait(300)}"
 
     async def approve(call):
         asyncio.get_running_loop().call_later(0, awaited.set)

@@ -1,6 +1,7 @@
 """The tool `python`: in a new interpreter for each call, and in one that is kept."""
 
 import threading
+import time
 
 import pytest
 from bubblewrapped import sandboxed
@@ -171,5 +172,5 @@ def test_what_runs_ends_when_it_is_interrupted(sandbox, stateful):
 
 def set_when_there(file, event):
     while not file.exists():
-        event.wait(0.01)
+        time.sleep(0.01)
     event.set()
