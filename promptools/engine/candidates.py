@@ -2,7 +2,8 @@
 
 Where the scanner finds a head and `check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader
 of one block of calls, which is fed all text until it is decided. `_finish` writes its parts, as calls or as text, and
-continues in `on_call` (it was a call) or `on_text` (it was not). Text that it read but did not take is `state.unread`.
+continues in `on_call` (it was a call) or `on_text` (it was not). Text that the candidate read but did not
+take is `state.unread`.
 
 Context matters too. A call is text if it is mentioned (as the text before it shows), quoted (it occurs in the
 conversation) or part of something larger (a value, a program). A `definite` candidate is a call whatever follows; any
@@ -33,9 +34,9 @@ PART_OF_LARGER = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
 MAX_STEM = 256
-"""Characters of a call's beginning that are compared with the sources, to see early that it is not quoted."""
+"""How many characters of a call's beginning are compared with the sources, to see early if it is not quoted."""
 NEAR_CONTEXT = 64
-"""Characters before a bare call that are searched for signs that it is part of something larger."""
+"""How many characters before a bare call are searched for signs that it is part of something larger."""
 _STRUCT = lazy_pattern(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before the fields of a struct."""
 _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
@@ -48,7 +49,7 @@ _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
 """A marker that begins with a letter, inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
-"""A subscript after a name in a program, `list[int]`; text in other scripts needs no space before a bracket."""
+"""A subscript, as in `list[int]`. `_INDEXED` is only ASCII: other scripts need no space before a bracket."""
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 def check_head(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
 ) -> Decision:
-    """Return whether a candidate starts here. `first`: all text before it has been written."""
+    """Return whether a candidate starts here. `first`: only white space before it may not have been written yet."""
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
         _record_refusal(state, group, text, start, end)
@@ -67,7 +68,7 @@ def check_head(
 def _begins(state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> Decision:
     dialect, head = state.plan.heads[group]
     if state.alone and (state.has_words or not first) and (head.tier or dialect.tier) != "S":
-        return False  # special tokens are read, so that they stay together with what is between them
+        return False  # special tokens are read, so that they stay with the text between them
     if text[start:end] in state.plan.markers.reasoning_tags and first and not reasoning_is_over(state):
         return False
     if head.fence_labels and state.fence_label not in head.fence_labels:
@@ -134,12 +135,12 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
 def _evidence(
     state: ParserState, group: str, text: str, start: int, end: int, *, fenced: bool
 ) -> tuple[Evidence, bool, bool]:
-    """Return the evidence that a head begins a call, whether it is definite, and whether it is mentioned."""
+    """Return the evidence that a head begins a call, whether the call is definite, and whether it is mentioned."""
     dialect, head = state.plan.heads[group]
     strictness, before = state.options.strictness, state.out.last_text(CONTEXT)
     tier = head.tier or dialect.tier
     sure, sentinel = tier in ("S", "A"), tier == "S"
-    # a tool's name that is also a tag of reasoning, of an answer or of a result counts no more than any other element
+    # a tool's name that is also a tag of reasoning, of an answer or of a result is only weak evidence of a call
     reserved = head.gate == TAG_GATE and text[start:end] in state.plan.markers.reserved_tags
     program = fenced and head.at_start
     expected = dialect.name == state.options.expect and not reserved and (sure or fenced or _begins_line(state))
@@ -193,9 +194,9 @@ def close_candidate(state: ParserState, finish_reason: str | None) -> None:
 
 
 def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str, text: str, at: int) -> bool:
-    """Return whether the candidate may be a quotation, judging by its text before anything that may end it.
+    """Return whether the candidate may be a quotation, judging by its text up to the first possible end of the call.
 
-    The sources are searched again only at twice the length: O(n) in total.
+    The sources are searched again only when that text has doubled in length, so all searches together are O(n).
     """
     if candidate.stem_end < len(beginning):
         return True
@@ -215,7 +216,7 @@ def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str,
 
 
 def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
-    """Emit what is certain early: in a group, or after a fence's opener, only settled parts."""
+    """Emit what is certain before the candidate ends: in a group or after a fence's opener, only whole parts."""
     reader = candidate.reader
     if not reader.early:
         return
@@ -240,11 +241,11 @@ def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
-    """Emit the parts of a decided candidate, and choose the next state; `end`: the offset up to which it read."""
+    """Emit the parts of a decided candidate, and choose the next state; the candidate has read up to offset `end`."""
     reader, sources = candidate.reader, state.options.sources
     state.candidate = None
     state.unread = reader.unread
-    # without a stem its beginning is in no source, and parts of it were emitted
+    # without a stem, the beginning is in no source, and parts may have been emitted already
     if sources is not None and candidate.quote_stem is not None and _is_quotation(reader, sources):
         _write_quoted(state, candidate)
         return
@@ -281,10 +282,10 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a block without calls: it is dropped like a lone token, unless the text is about it.
+    """Write a block without calls. It is dropped like a lone token, unless the text is about the block.
 
-    Readable tags are only dropped with their closing tag, and with text on one side only: between two texts they are a
-    topic.
+    Readable tags are dropped only if the closing tag is there and text is on one side only. Between two texts, the tags
+    are a topic.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)
@@ -332,7 +333,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
-    """Return whether the call is quoted from the conversation; a fence around it may be the model's own."""
+    """Return whether the call is quoted from the conversation. A fence around it may be the model's, so is ignored."""
     parts = _all_parts(reader)
     if not any(part.kind in ("call", "malformed") for part in parts):
         return False
@@ -342,7 +343,7 @@ def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
 
 
 def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
-    """Write a quoted call as text; if no text precedes it, it is a call unless text follows."""
+    """Write a quoted call as text; but if no text precedes it, as a call that becomes text if text follows."""
     parts = [*state.code.fence_markup, *_all_parts(candidate.reader)]
     state.code.fence_markup = []
     raw = "".join(part.raw for part in parts)
@@ -360,7 +361,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """Mark special tokens around nothing as markup, neither a call nor text; return whether that is what they were."""
+    """Write a candidate that consists only of special tokens as markup; return whether it was such a candidate."""
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)
@@ -402,13 +403,13 @@ def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list
 
 
 def _is_unknown(part: Part) -> bool:
-    """Return whether this is a call of a tool that was not offered; it is text if text follows."""
+    """Return whether a malformed call names a tool that was not offered; it is text if text follows."""
     failed = part.malformed
     return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
 
 
 def _is_not_offered(part: Part) -> bool:
-    """Return whether this is a call of a tool that was not offered, readable or not."""
+    """Return whether a call, malformed or not, names a tool that was not offered."""
     return _is_unknown(part) or (part.call is not None and part.call.unknown_tool)
 
 

@@ -1,4 +1,4 @@
-"""The machine that runs the parser's states over a text, and decides what is still open at its end.
+"""The machine that runs the parser's states over a text and, at the end of the text, decides what is still open.
 
 In *prose* it searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a
 head on, a candidate of that dialect takes the text until it is decided. Candidates of tier S and A are calls at once;
@@ -62,25 +62,29 @@ STATES: Final[dict[StateName, StateFunction]] = {
     "holding_trailing_calls": holding_trailing_calls,
     "in_candidate": in_candidate,
 }
-"""Each state, by its name."""
+"""The function of each state, by the name of the state."""
 MAX_RESYNC_WORK = 8
-"""How often the characters after a candidate that is open at the end are parsed again, in sum over all such candidates
-after it; the rest of any further one is text, even if a call is in it.
+"""How many times the text after the first unclosed candidate may be parsed again.
 
-Whether a later candidate is open to the end too shows only when it has read all of the text, so without a limit a text
-of such candidates would cost its square. The limit is one of work and not of candidates, since each rest is shorter: of
-candidates of equal length some sixteen are read.
+A candidate that is open at the end of the text may give back a rest that it read but did not take. The rest is parsed
+again, and may contain another unclosed candidate with a rest of its own. All rests together may be this many times as
+long as the first. Any further rest becomes text, even if it contains a call.
 
-No rule is known that would lose nothing and stay linear. That one candidate was not closed says nothing of a later one
-of its kind: it begins at another quote, so what was in a string there is outside of one here, and what closes it
-depends on its markers and on how its dialect repairs what is broken. To read only the last candidates of the text would
-return calls that an earlier one quotes. The blocks that one broken string runs over are found without this, from the
-end (`promptools.dialects.readers.json_block`), if whole blocks are all that follows.
+Only at the end of the text does it show that a candidate is unclosed, so without a limit, a text with many of them
+would take quadratic time. The limit counts characters rather than candidates because each rest is shorter than the one
+before: some sixteen candidates of equal length are all read.
+
+No known rule would lose nothing and stay linear. That one candidate is unclosed says nothing about a later candidate of
+the same kind. The later one begins at another quote, so what was inside a string for the first may be outside of a
+string for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
+Reading only the last candidates of the text would return calls that an earlier candidate quotes. Where one broken
+string runs over whole blocks and only such blocks follow, `promptools.dialects.readers.json_block` finds them from the
+end, without this limit.
 """
 
 
 class Engine:
-    """Parses prose: a reply, or the content of a message in it, at offset `at` of the reply.
+    """Parses prose: a reply, or the content of a message that begins at offset `at` of the reply.
 
     `alone`: calls count only if the text contains nothing else.
     """
@@ -92,7 +96,7 @@ class Engine:
 
     @property
     def found_header(self) -> tuple[Dialect, str] | None:
-        """Set once a message with a header was found: the dialect that reads it, and the text from the header on."""
+        """The dialect of the first message with a header, and the text from the header on; None until one is found."""
         return self._state.found_header
 
     def begin_in_reasoning(self) -> None:
@@ -139,7 +143,7 @@ def _run(state: ParserState, text: str, *, final: bool) -> None:
 
 
 def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
-    """Decide what is open at the end of the text, until nothing is: a decision may open something else."""
+    """Decide everything that is open at the end of the text. Each decision may open something else to decide."""
     left: int | None = None
     while True:
         if state.reasoning.held_call:
@@ -161,11 +165,10 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 
 
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
-    """Parse the text held in a reasoning zone as a separate reply, to see whether it ends in calls. O(n).
+    """Parse a held text as a separate reply, to see what it contains; calls in closed zones are not rescued. O(n).
 
-    That text may contain such a zone itself, whose call begins another separate text. This is not parsed again but
-    begins a new level, with its own output, so that all levels together take one pass over the text. Calls are not
-    rescued.
+    The text may itself contain a call in a reasoning zone that is never closed. The text from that call on is not
+    parsed again: it begins a new level with its own output, so that all levels together take one pass.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
@@ -178,7 +181,7 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
-    """Combine the levels, from the last to the first: a level that ends in calls is part of the one before it."""
+    """Combine the levels from the last to the first: one that has calls and no text is part of the level before."""
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)

@@ -18,7 +18,7 @@ from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import is_offered_name
 
 CONTEXT = 256
-"""Characters before a call that are searched."""
+"""How many characters before a call are examined."""
 
 _OPEN_QUOTE = lazy_pattern(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
 _LITERAL = lazy_pattern(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
@@ -33,7 +33,7 @@ _HTML = lazy_pattern(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
 _EMPHASIS_LENGTH = 4
-"""Characters before a call that show whether it is emphasized: the marks, and what is before them."""
+"""How many characters before a call show whether it is emphasized: the marks, and a character before them."""
 _EMPHASIS = lazy_pattern(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
 _HEADING = lazy_pattern(r"[ ]{0,3}#{1,6}[ \t]")
 _ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
@@ -100,14 +100,14 @@ _NOT_RUN = lazy_pattern(
 )
 _SENTENCE_ENDS = lazy_pattern(r"[.!?。！？] ")
 MAX_SENTENCE = 160
-"""Characters of a sentence that may announce a call."""
+"""The most characters of a sentence that may announce a call."""
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
-    """Whether a call is only mentioned, judging by the text before it, or before the fence in which it is first.
+    """Whether a call is only mentioned, judging by the text before it or, if it begins a fence, before the fence.
 
-    A call of the `expected` dialect is meant if it is in a fence or begins a line. A `sentinel` (an opener that is a
-    special token) outside a fence is meant whatever the sentence before it announces.
+    A call of the `expected` dialect is meant if it is in a fence or begins a line. A call with a `sentinel` (an opener
+    that is a special token) outside a fence is meant, whatever the sentence before it announces.
     """
     if not before.strip():  # most replies begin with their call
         return False
@@ -117,12 +117,12 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Whether a call may be only mentioned, whatever its dialect and the expected one."""
+    """Whether a call after this text could count as only mentioned in any dialect, expected or not."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
 def in_line(before: str) -> bool:
-    """Whether the call is in a string literal, an argument, a log or a patch, by the text before it on its line."""
+    """Whether the call is in a string, an argument, a table, a log or a patch, judging by the line before it."""
     above, _, line = before.rpartition("\n")
     if not line.strip() and _opens_long_string(above[above.rfind("\n") + 1 :]):
         return True
@@ -139,7 +139,7 @@ def in_line(before: str) -> bool:
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
     """Whether a call that begins with a tool's name follows another line of code, so that both belong to one program.
 
-    `since`: characters since the end of the last text that began with a tool's name, None without such a text.
+    `since`: how many characters ago the last text that began with a tool's name ended; None if there is none.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]

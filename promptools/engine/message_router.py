@@ -43,7 +43,8 @@ COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
 class MessageRouter:
     """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of a message.
 
-    Its arguments are the offset of the content, and whether calls count only if they are the whole content.
+    The arguments of `new_engine` are the offset of the content, and whether calls count only if they are the whole
+    content.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class MessageRouter:
         self._streamer: ArgumentStreamer | None = None
         self._sources = options.sources
         self._maybe_quoted = False
-        """The call may be quoted from the conversation: nothing of it is emitted before its end."""
+        """The call may be quoted from the conversation, so no part of it is emitted before its end."""
         self._calls_are_definite = True
         """Calls remain calls, no matter what follows."""
         self._after_quoted_call = False
@@ -77,11 +78,11 @@ class MessageRouter:
         self._assistant_began = False
         """The assistant has begun a message."""
         self._addressed_user = False
-        """It has addressed the user: text before a call is content, too."""
+        """The assistant has addressed the user, so text before a call is content too."""
         self._has_reasoning = False
-        """Its reasoning has a header: text without one is not reasoning."""
+        """The assistant's reasoning has a header, so text without a header is not reasoning."""
         self._outside_space: list[str] = []
-        """White space outside messages: text if it is between a call and words without a header."""
+        """White space outside messages, held: it is text only if words without a header follow it after a call."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
         """Another role speaks: all that follows is made up, and left out."""
@@ -97,7 +98,7 @@ class MessageRouter:
         self._route(self._splitter.feed(text), None)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Feed text whose control tokens are known."""
+        """Feed pieces of text in which the control tokens are known."""
         self._sources = None  # a known control token is never a quote
         self._route(self._splitter.feed_pieces(pieces), None)
 
@@ -140,7 +141,7 @@ class MessageRouter:
                 else:
                     self._end_prose(None)
                     self._out.add_discarded(raw, kind)
-                if fixes != self._noted_fixes:  # text in several chunks is noted once
+                if fixes != self._noted_fixes:  # the fixes of a text that comes in several chunks are added once
                     self._noted_fixes = fixes
                     for fix in fixes:
                         self._out.record.add_fix(fix)
@@ -227,7 +228,7 @@ class MessageRouter:
         self._out.add_message_boundary(ended.raw, "text", delimited=opened.delimited)
 
     def _is_quotation(self, opened: MessageStart, ended: MessageEnd) -> bool:
-        """Whether a call is quoted from the conversation; if not, emit the header that was held."""
+        """Return whether a call is quoted from the conversation; if not, emit the header that was held."""
         assert self._sources is not None
         if ended.complete and self._sources.contain_call("".join((opened.raw, *self._call_text, ended.raw))):
             return True
@@ -236,7 +237,7 @@ class MessageRouter:
         return False
 
     def _write_quoted(self, opened: MessageStart, ended: MessageEnd) -> None:
-        """Write a quoted call as text; if no text precedes it, it is a call unless text follows."""
+        """Write a quoted call as text; but if no text precedes it, as a call that becomes text if text follows."""
         raw = "".join((opened.raw, *self._call_text, ended.raw))
         if self._out.has_text:
             at = self._out.record.offset
@@ -253,7 +254,7 @@ class MessageRouter:
         self._after_quoted_call = True
 
     def _parse_arguments(self, opened: MessageStart, *, done: bool) -> None:
-        """Parse the arguments of a call whose message is complete; without `done` it was cut off."""
+        """Parse the arguments of a call whose message has ended; without `done`, the message was cut off."""
         raw = "".join(self._call_text)
         live, self._streamer, self._call_text = self._streamer, None, []
         evidence = Evidence(self._dialect.name, wrapped=True, expected=True)
@@ -274,13 +275,13 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Return the call of a message whose body is not JSON, or what the message is instead; None for JSON."""
+        """Return a call whose arguments are not JSON, or a malformed call if they were cut off; None for JSON."""
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
             if outcome is not None:
                 return call_part(outcome, raw or opened.raw)
         if not done and raw.strip()[:1] not in ("{", "[", '"'):
-            # plain text may be an argument, but not a part of it, and not a part of a header
+            # plain text may be a whole argument, but not a part of an argument or of a header
             reason = "the text ended before its arguments"
             malformed = malformed_call("truncated", reason, evidence.dialect, opened.name)
             return Part("malformed", raw or opened.raw, malformed=malformed)
@@ -307,7 +308,7 @@ class MessageRouter:
             self._out.add_discarded(space, "space")
 
     def _feed_prose(self, raw: str, at: int) -> None:
-        """Feed text of a message, or text outside of messages, which is at offset `at` of the reply."""
+        """Parse text in or outside of a message as prose; the text is at offset `at` of the reply."""
         if self._engine is None:
             # gpt-oss writes JSON into its answers, also JSON that looks like a call of an offered tool (vllm#22337)
             alone = self._open_message is not None and self._open_message.final

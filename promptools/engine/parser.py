@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 class StreamParser:
     """Parses one model reply as it streams: `feed` chunks, then `close`; `reply` is available at any time.
 
-    `tools`: the offered tools; None means unknown, so names are not checked; an empty list means that none is offered.
-    `dialect`: the only dialect to parse. With `harmony`, the reply begins inside a header, as that of a completions
-    endpoint does. `expect`: the dialect that the request asked for (default: `dialect`), whose block is a call even if
-    prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: the chat template printed the
-    opening tag of the reasoning. `json_answer`: the request asked for JSON, so bare JSON is the answer. `rescue`:
-    whether a call that ends the reasoning of an otherwise empty reply was meant (None: only in dialects whose models
-    are known to do so). `accept`: the dialects that are read besides the expected one (None: all). `sources`: texts of
-    the conversation, such as users' messages and tools' results: a call that is quoted from one of them is text, unless
-    it is the whole reply. `new_id`: makes the ids of calls (default: a digest of the text up to the call). `restore`:
-    as in `promptools.types.RestoreArguments`. `undeclared`: calls of tools that are not offered count too, if they are
-    in markers of calls.
+    `tools`: the offered tools; None if they are unknown, so that names are not checked; an empty list if no tool is
+    offered. `dialect`: the only dialect to parse. With `harmony`, the reply begins inside a header, as the replies of
+    completions endpoints do. `expect`: the dialect that the request asked for (default: `dialect`), whose block is a
+    call even if prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: the chat template
+    printed the opening tag of the reasoning. `json_answer`: the request asked for JSON, so bare JSON is the answer.
+    `rescue`: whether a call that ends the reasoning of an otherwise empty reply counts (None: only in dialects whose
+    models are known to call there). `accept`: the dialects that are read besides the expected one (None: all).
+    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from one of
+    them is text, unless it is the whole reply. `new_id`: makes the ids of calls (default: a digest of the text up to
+    the call). `restore`: see `promptools.types.RestoreArguments`. `undeclared`: calls of tools that are not offered
+    count too, if the markers of calls surround them.
 
     O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
     """
@@ -96,13 +96,13 @@ class StreamParser:
             self._begin()
 
     def _begin(self) -> None:
-        """Begin to read, in the engine or in the parser of messages."""
+        """Begin to read the reply, in the engine or in the router of messages."""
         self._closed = False
         self._engine = Engine(self._options, self._plan, self._out)
         self._router: MessageRouter | None = None
-        """The parser of the rest, once a message with a header was found."""
+        """The parser of the rest of the reply; None until a message with a header is found."""
         self._held_events: list[Event] | None = None
-        """Events held until the first header of a reply that must have one shows whether its text was reasoning."""
+        """Events held until the first header shows whether the text before was reasoning; None if none must be held."""
         if self._begins_in_reasoning:
             self._engine.begin_in_reasoning()
         elif self._pinned is not None and get_dialect(self._pinned).channels is not None:
@@ -123,7 +123,7 @@ class StreamParser:
         return self._drain()
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
-        """Feed Harmony whose control tokens are known; `dialect` must be `harmony`."""
+        """Feed pieces of Harmony in which the control tokens are known; `dialect` must be `harmony`."""
         assert self._router is not None, "only Harmony has control tokens"
         self._router.feed_pieces(pieces)
         return self._drain()
@@ -152,7 +152,7 @@ class StreamParser:
         return self._out.record.reply
 
     def _drain(self) -> list[Event]:
-        """Return the events that are certain."""
+        """Return the events that are certain and were not returned before."""
         events = self._out.record.drain()
         if self._held_events is None:
             return events
@@ -164,14 +164,14 @@ class StreamParser:
         return _with_reasoning(events)
 
     def _switch_to_messages(self) -> None:
-        """Switch to messages with headers, if one was found."""
+        """Leave the rest of the reply to a router of messages, if a message with a header was found."""
         if self._engine.found_header is not None:
             dialect, rest = self._engine.found_header
             self._router = self._new_router(dialect, in_header=False)
             self._router.feed(rest)
 
     def _new_router(self, dialect: Dialect, *, in_header: bool) -> MessageRouter:
-        # the plan of a pinned dialect has no other one, but a message's content may
+        # the plan of a pinned dialect finds no other dialect, but a message's content may contain others
         plan = content_plan(plan_for(self._options, None) if in_header else self._plan)
 
         def new_engine(at: int, alone: bool) -> Engine:
@@ -181,7 +181,7 @@ class StreamParser:
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:
-    """Return held events, with text that turned out to be reasoning reclassified."""
+    """Return held events; text that turned out to be reasoning is returned as reasoning."""
     end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
         Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
@@ -197,7 +197,7 @@ class _WholeReplyParser(StreamParser):
 
     def read(self, text: str, finish_reason: str | None) -> Reply:
         """Parse a whole reply."""
-        is_text = isinstance(text, str)  # `feed` says so if it is not
+        is_text = isinstance(text, str)  # if not, `feed` raises the error
         if is_text and not self._begins_in_reasoning and write_plain_call(self._options, self._plan, self._out, text):
             self._out.end(finish_reason)
         else:
@@ -208,7 +208,7 @@ class _WholeReplyParser(StreamParser):
 
 
 class ExplainingParser(StreamParser):
-    """A parser that records everything that looked like the head of a call but did not begin one."""
+    """A parser that records everything that looked like the head of a call but did not begin a call."""
 
     _explains = True
 
@@ -240,7 +240,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
-    """Return the texts that a reply may quote, None for none; raise UsageError unless it is an iterable of texts."""
+    """Return the texts that a reply may quote; None if none are given. Raises UsageError unless they are iterable."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UsageError(f"sources is {clip(repr(texts))}; expected the texts that the reply may quote.")
     return None if texts == () else QuotableTexts(texts)
@@ -274,7 +274,7 @@ def parse(
     sources: Iterable[str] = (),
     new_id: NewId | None = None,
 ) -> Reply:
-    """Parse a whole reply: `StreamParser`, which explains the options, fed once and closed. O(n) in characters.
+    """Parse a whole reply. `StreamParser` explains the options. O(n) in characters.
 
     Raises UsageError for invalid options.
 
@@ -296,7 +296,8 @@ def parse(
     return parser.read(text, finish_reason)
 
 
-# What a parser made of each character of a reply, and all that it tried: for `parse --explain` and the inspector.
+# What a parser made of each character of a reply, and all that the parser tried: for `parse --explain` and the
+# inspector.
 
 
 PartKind = Literal["content", "reasoning", "call", "malformed", "discarded"]
@@ -318,11 +319,11 @@ class Explanation:
     parts: tuple[tuple[Span, PartKind], ...]
     """The kind of every part of the text, in order; together the parts cover it."""
     tries: tuple[ParseAttempt, ...]
-    """All strategies in the order of the text, those that found no call included."""
+    """All attempts to read a call, in the order of the text, including those that found none."""
 
 
 def explain(parser: ExplainingParser, text: str, finish_reason: str | None = None) -> Explanation:
-    """Parse a whole reply with a new parser, and return what it did."""
+    """Parse a whole reply with `parser`, which must be new, and return what the parser did."""
     events = [*parser.feed(text), *parser.close(finish_reason)]
     tries = sorted((*parser.reply.trace.tries, *parser.refusals), key=lambda attempt: attempt.span)
     return Explanation(text, parser.reply, tuple(spans(events)), tuple(tries))
@@ -341,7 +342,7 @@ def spans(events: Iterable[Event]) -> list[tuple[Span, PartKind]]:
 
 
 def describe_place(text: str, span: Span) -> str:
-    """Return what an attempt began at: a fence, the whole reply, the beginning of a line, or the middle of one."""
+    """Return where an attempt began, in words: a fence, the whole reply, the beginning or the middle of a line."""
     tried = text[span.start : span.end]
     if tried.lstrip().startswith(("```", "~~~")):
         return "a fence"

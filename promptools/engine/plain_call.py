@@ -7,8 +7,9 @@
     ```
 
 This is the most frequent reply with a call. The scanner finds its first marker, `json` decodes the arguments and the
-tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine, which
-would read such a reply alike, in more than twice the time: the tests parse every text that is read here with it too.
+tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine. The
+engine reads a text of this form with the same result, in more than twice the time: the tests parse every text that is
+read here with the engine too.
 `explain` does not take this path, so that every attempt shows in its trace.
 """
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
-"""Expected dialects that allow this way: the calls of any other may begin with the same brace."""
+"""The expected dialects for which the fast path is taken: calls of any other may begin with the same brace."""
 _GAP = r"[ \t\r\n]{0,64}+"
 _ENVELOPE = lazy_pattern(
     rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
@@ -42,13 +43,13 @@ _OPENER = lazy_pattern(r"(?:```(?:json)?\n|(<tool_call>)\n?)\Z")
 _LONGEST_OPENER = len("<tool_call>\n")
 _LEADING_SPACE = lazy_pattern(f"[{SPACE}]*+")
 _MAX_SPACE = 256
-"""Characters of white space that may precede the text."""
+"""How many characters of white space may precede the text."""
 _QUOTING_SUFFIXES = ('":', "':", "=", "(")
-"""Text before an object that is quoted, or a value in a larger structure."""
+"""Ends of the text before an object that is quoted, or is a value in a larger structure."""
 
 
 class _Delimiters(NamedTuple):
-    """The delimiters around the object."""
+    """What delimits the object of a call, and the dialect that this shows."""
 
     dialect: str
     group: str
@@ -80,7 +81,7 @@ class PlainCall(NamedTuple):
 
 
 def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: str) -> bool:
-    """Write a whole reply that ends in one plain call to `out`; return whether the text is one."""
+    """Write the text to `out` if it is a whole reply that ends in one plain call; return whether it is."""
     call = find_plain_call(options, plan, text) if _is_allowed(options) else None
     if call is None:
         return False
@@ -100,7 +101,7 @@ def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: 
 
 
 def _is_allowed(options: ParseOptions) -> bool:
-    """Return whether nothing in the request could make such a text anything but a call."""
+    """Return whether the options allow the fast path: with them, any text of the plain form is a call."""
     return (
         options.expect in EXPECTED_DIALECTS
         and options.strictness == "balanced"

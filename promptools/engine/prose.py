@@ -3,12 +3,12 @@
 `prose` searches the text for the next marker and decides, by what the marker is and by what precedes it:
 
     head of a dialect    a candidate (`candidates.py`), unless its text or the text before it rules that out
-    header of a message  the rest of the reply goes to the parser for channels
+    header of a message  the rest of the reply goes to `MessageRouter`
     backticks            inline code or a fence; closed code that holds no call is skipped at once
     tag, token, closer   as `tags.py` says
 
 A tool's name that begins a line may be a call, so `first_word` looks at the first word of each line;
-`at_line_start` is set where one is expected. The end of the text that may become a marker is held back.
+`at_line_start` is set where such a word is expected. The end of the text that may become a marker is held back.
 
 After a call (`after_call`), a result that the model makes up ends the reply: it and all that follows are left out.
 """
@@ -55,11 +55,11 @@ _UNFINISHED = lazy_pattern(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
 """What may become the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
-"""Characters of inline code over several lines that are searched for its end, to see whether it is a quoted call."""
+"""How many characters of inline code on several lines are searched for its end, to see if it is a quoted call."""
 MAX_SPACE_AFTER = 256
 _SPACE_AFTER = lazy_pattern(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
-"""Most backticks or tildes of a fence: a longer run is text."""
+"""A run of this many backticks or tildes, or of more, is text and opens no fence."""
 
 
 def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progress:
@@ -92,7 +92,7 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def inline_start(state: ParserState, text: str, start: int, final: bool) -> Progress:
-    """Enter inline code after the run that begins at `text[start]`, or skip it if it is a quoted call."""
+    """Enter inline code after the run that begins at `text[start]`, or skip the code if it is a quoted call."""
     end = start + state.code.run_length
     quoted_end = _quoted_call_end(state, text, end, final)
     if quoted_end is NEED_MORE:
@@ -105,7 +105,7 @@ def inline_start(state: ParserState, text: str, start: int, final: bool) -> Prog
 
 
 def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Progress | None:
-    """Return the end of the inline code at `text[at]` if it has several lines and is a call; None: it is not."""
+    """Return the end of the inline code at `text[at]` if the code has several lines and is a call; else None."""
     if state.levels is not None or state.options.strictness == "lenient":
         return None
     margin = _MARGIN.match(text, at)
@@ -148,7 +148,7 @@ def _closing_run(state: ParserState, text: str, at: int, limit: int) -> re.Match
 
 
 def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool) -> Progress:
-    """Start a candidate at `text[at]` inside a fence, after the markup `text[start:at]`; else the fence is code."""
+    """Start a candidate at `text[at]`, after the opener `text[start:at]` of a fence; else begin code there."""
     markup = state.code.fence_markup = [Part("markup", text[start:at])] if at > start else []
     head = _find_head_in_code(state, text, at, final)
     if head is NEED_MORE:
@@ -162,7 +162,7 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
 
 
 def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | NeedMore | None:
-    """Return the group and end of the head of a call at `text[at]` inside code; None: none is there."""
+    """Return the group and end of the head of a call at `text[at]` inside code; None if there is none."""
     for group, end in heads_at(state, text, at):
         ready = check_head(state, group, text, at, end, final)
         if ready is not False:
@@ -188,14 +188,14 @@ def _begin_code(state: ParserState, markup: list[Part]) -> None:
 
 
 def _skip_run(state: ParserState, text: str, at: int, following: StateName) -> Progress:
-    """Skip a run that opens or closes nothing more, in however many chunks it comes, and go on in `following`."""
+    """Write a run of backticks or tildes as text, in however many chunks it comes, and go on in state `following`."""
     state.code.after_run = following
     state.next = "in_run"
     return in_run(state, text, at, _final=False)
 
 
 def in_run(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Write the rest of a run."""
+    """Write the rest of a run of backticks or tildes as text."""
     run = state.code.run_pattern.match(text, at)
     end = run.end() if run is not None else at
     state.out.add_text(text[at:end])
@@ -205,7 +205,7 @@ def in_run(state: ParserState, text: str, at: int, _final: bool) -> Progress:
 
 
 def inline_code(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Stay in inline code until the same run of backticks, or the end of the line."""
+    """Stay in inline code until a run of as many backticks as opened it, or the end of the line."""
     begin, length = at, state.code.run_length
     while True:
         newline = text.find("\n", at)
@@ -230,7 +230,7 @@ def inline_code(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def fenced_code(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Stay in fenced code until a run of at least as many backticks."""
+    """Stay in fenced code until a run of at least as many backticks or tildes as opened it."""
     begin = at
     while True:
         run = state.code.run_pattern.search(text, at)
@@ -257,7 +257,7 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
         state.out.add_discarded(text[at:], "markup")
         return inside
     closer = next((literal for literal in closers if text.startswith(literal, inside)), "")
-    if closer and not any(heads_at(state, text, inside)):  # of a wrapper around all calls
+    if closer and not any(heads_at(state, text, inside)):  # the closer of a wrapper around all calls
         state.out.add_discarded(text[at : inside + len(closer)], "markup")
         return inside + len(closer)
     left = len(text) - inside
@@ -281,13 +281,13 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
 
 
 _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
-"""Inline code, several in a row if only characters that begin no marker are between them."""
+"""Inline code, perhaps several pieces in a row, with only characters that begin no marker between them."""
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A whole code fence, to be skipped at once if it begins no call."""
 SWEEP_MINIMUM = 1024
-"""Characters of a text short enough to be searched to its end from each call."""
+"""The length up to which a text is searched anew on each call of `prose`; the search of a longer text is kept."""
 MAX_UNFINISHED_CLOSER = 256
-"""Characters of an unfinished closer, and of white space before it, at the end of a reply."""
+"""The most characters of an unfinished closer and the white space before it, at the end of a reply."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
 _GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
 _WORD = rf"\s*+(?:function c?a?l{{0,2}}|(?:function\s++)?[^\s<>`]{{1,128}}+{_GIVEN})?"
@@ -296,19 +296,19 @@ _OPENER = lazy_pattern(
     rf"|(?:<{{1,2}}[^\s<>]{{4,64}}(?: function)?{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""What a truncated text must contain of a call: a whole tag, or a token, and after it no more words than a name.
+"""What a truncated text must contain of a call: a whole tag or a token, then at most one name and more tags.
 
-`function` is not a name if one follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
+`function` is not a name if a name follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
 TRUNCATED = "cut"
-"""In place of a head's group: a call of some dialect, truncated before it was clear which."""
+"""Used as the group of a call that was truncated before its dialect was clear."""
 _COMMENT = lazy_pattern(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
 """A comment of Python after a call: `[ping()]  # why`."""
 _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
 class _Beginning(NamedTuple):
-    """What begins at a marker, a candidate or a message, by the group of its head or header."""
+    """What begins at a marker: a candidate or a message, with the scanner group of its head or header."""
 
     group: str
     start: int
@@ -339,12 +339,12 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
         scanner = scanner if first else later
         if _begins_head(state, match.lastgroup or ""):
             beginning = _find_head(state, match, scanner, text, final, first=first)
-            if beginning is not None and beginning.ready is NEED_MORE:  # a longer marker may begin before it
+            if beginning is not None and beginning.ready is NEED_MORE:  # a longer marker may begin earlier
                 start = min(start, held.hold_from(text, begin))
                 state.out.add_text(text[begin:start])
                 return state.hold(start)
             if beginning is not None:
-                state.out.add_text(text[begin:start])  # it may decide what the tokens before it are
+                state.out.add_text(text[begin:start])  # this text may decide what the tokens before it are
                 begin = start
                 if not _is_mentioned(state, beginning.group):
                     state.out.add_text(text[start : beginning.start])
@@ -352,7 +352,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
             match = state.plan.literal_scanner.match(text, start)
         control = match is not None and match.lastgroup == "control"
         if not final and match is not None and (control or match.end() == len(text)):
-            cut = held.hold_from(text, begin)  # of a marker that this may be a part of, as of `function call<|`
+            cut = held.hold_from(text, begin)  # of a marker that contains this token, as `function call<|`
             if cut < start or (control and cut == start):
                 state.out.add_text(text[begin:cut])
                 return state.hold(cut)
@@ -367,9 +367,9 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:
-    """Return the first match in the text, given that there is none before it.
+    """Return the first match: of `scanner` at the first character after white space, of `later` anywhere.
 
-    Some markers count only at the first character of a text; after that, no time is spent on searching for them.
+    Some markers count only at that first character, so no time is spent on searching for them elsewhere.
     """
     bare = at
     while bare < len(text) and text[bare] in SPACE:
@@ -397,7 +397,7 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
 
 
 def _is_mentioned(state: ParserState, group: str) -> bool:
-    """Return whether the text before a header, or before an unfinished call at the end, only mentions it.
+    """Return whether a header, or a truncated call at the end of the text, is only mentioned by the text before.
 
     Any other candidate is judged when it is opened.
     """
@@ -410,13 +410,13 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
         return False
     expected = dialect.name == state.options.expect
     before = state.out.last_text_and_tokens(CONTEXT)
-    token = before.find("<|", before.rfind("\n") + 1)  # of this header, which was not accepted at its first token
+    token = before.find("<|", before.rfind("\n") + 1)  # the first token of this header, at which it was not accepted
     before = before if token < 0 else before[:token]
     return is_mentioned(before, fenced=False, sentinel=True, expected=expected)
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the offset after code or a lone closer without a meaning here; None if it has one."""
+    """Return where plain code, or a lone closer that means nothing here, ends; None for any other match."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -472,7 +472,7 @@ def _find_head(
 
 
 def _is_truncated_call(state: ParserState, group: str, text: str, start: int, end: int) -> bool:
-    """Return whether a truncated text ends in the certain beginning of a call."""
+    """Return whether a truncated text certainly ends in the beginning of a call."""
     dialect, head = state.plan.heads.get(group, (None, None))
     if dialect is None or head is None or end < len(text) or (head.fence_labels and None not in head.fence_labels):
         return False
@@ -496,7 +496,7 @@ def _check_start(
 
 
 def _start(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start a candidate, or leave the rest of the text to the parser of messages with headers."""
+    """Start a candidate, write a truncated call, or leave the rest of the text to the router of messages."""
     if group == TRUNCATED:
         malformed = malformed_call("truncated", "the text ended before its arguments", "", None)
         state.out.add_parts([Part("malformed", text[start:], malformed=malformed)], definite=True)

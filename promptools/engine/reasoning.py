@@ -5,14 +5,14 @@ Models usually close their reasoning before they call. Two cases need more text,
     <think> ... <call>            the zone may never close: the model ended it with the call itself
     <think> ... <call></think>    the zone closes and nothing follows: the call may be the intended reply
 
-In the first, everything from the head of the call on is held (`held_call`). If the closer comes, it was reasoning; if
-the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it contains only
-calls. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows; other text
-makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to do so
+In the first, everything from the head of the call on is held (`held_call`). If the closer comes, the call was
+reasoning; if the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it
+contains only calls. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows;
+other text makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to call there
 (`Dialect.rescues`).
 
-Searches are kept linear: `CloserIndex` remembers where the next closer is, and parsing alone is limited to
-`MAX_STANDALONE_PARSES`.
+Searches are kept linear: `CloserIndex` remembers where the next closer is, and held text is parsed separately at most
+`MAX_STANDALONE_PARSES` times in a reply.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 
 MAX_STANDALONE_PARSES = 8
-"""How often, in one reply, text held in an unclosed zone is parsed alone: each parse is O(n) in its characters.
+"""How many times in one reply text held in an unclosed zone is parsed separately; each parse is O(n).
 
-One is enough if the text means the same alone as after what precedes it. A frame that is open there may change that.
+One parse is enough if the text means the same alone as after the text before it. An open frame around the answer may
+change the meaning.
 """
 
 _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
@@ -45,9 +46,9 @@ _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
 
 
 class CloserIndex:
-    """Finds closers of zones in one text, at offsets that only grow: all searches together are O(n).
+    """Finds closers of zones in one text, at offsets that must not decrease. All searches together are O(n).
 
-    There may be any number of closers with a suffix, so those are found in one pass.
+    Closers may have any number of different suffixes, so all closers with a suffix are found in one pass.
     """
 
     def __init__(self, text: str, markers: ReplyMarkers) -> None:
@@ -141,7 +142,7 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
     """Return whether one of the heads at the match begins a call; the text from `begin` up to it is not written yet.
 
-    Once a call is mentioned, the rest of the zone is about it: a call after it would have to follow that text.
+    Once a call is mentioned, the rest of the zone counts as text about it, so no later head begins a call.
     """
     assert state.reasoning.scanner is not None
     text, start = match.string, match.start()
@@ -176,7 +177,7 @@ def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
 
 
 def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Hold a call inside an open zone: reasoning if the zone closes, a call if it never does."""
+    """Hold a call inside an open zone: it is reasoning if the zone closes, and a call if the zone never does."""
     zone = state.reasoning
     size = len(zone.closer) or state.plan.markers.longest_template_closer
     end = _closer_end(state, text, at, size)
@@ -201,8 +202,8 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
 def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
     """Return where the zone's closer ends, if it begins in the overlap or in `text[at:]`; -1 if there is none.
 
-    A zone that the template opened may be closed by any closer; from then on it is that one. `size`: the maximum length
-    of a closer.
+    A zone that the template opened may be closed by any closer, which then becomes `closer` of the zone. `size`: the
+    maximum length of a closer.
     """
     zone, seam = state.reasoning, state.reasoning.closer_overlap + text[at : at + size]
     if zone.closer:
@@ -220,7 +221,7 @@ def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
 
 
 def _closer_after(state: ParserState, text: str, at: int) -> int:
-    """Return the offset of the zone's closer in `text` from `at` on, or -1. All searches together are O(n)."""
+    """Return the offset of the zone's next closer in `text[at:]`, or -1. All searches together are O(n)."""
     closers = state.reasoning.closers
     if closers is None or closers.text is not text:
         closers = state.reasoning.closers = CloserIndex(text, state.plan.markers)
@@ -228,7 +229,7 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 
 
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
-    """Decide on a call in a zone that is never closed, if it is known to be meant or not; otherwise hold it."""
+    """Decide on a call in a zone that is never closed, if an earlier parse shows whether it is meant; else hold it."""
     if state.levels is not None:
         state.begin_level(len(text) - at)
         return at
@@ -256,7 +257,7 @@ def _end_thought(state: ParserState, text: str) -> None:
 
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
-    """Return whether calls at the end of a closed zone may have been meant: only calls follow the first one."""
+    """Return whether calls at the end of a closed zone may have been meant: only calls may follow the first call."""
     if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False
     alone = state.parse_standalone(state, thought, None)
@@ -268,7 +269,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
 
 
 def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Wait after a zone that ended in calls: text would show that they were drafts."""
+    """Hold the calls that ended a zone while only white space follows: other text shows that they were drafts."""
     bare = at
     while bare < len(text) and text[bare] in SPACE:
         bare += 1
@@ -307,7 +308,7 @@ def end_rescue(state: ParserState) -> None:
 def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
     """Decide on a zone that never closed, and return the text to be parsed as prose.
 
-    A call that ends the reply ended the zone; anything else was reasoning.
+    If the held text contains only calls, the first of them ended the zone; otherwise all of the text was reasoning.
     """
     held = "".join(state.reasoning.held_call)
     state.reasoning.held_call, state.reasoning.closer_overlap = [], ""

@@ -40,18 +40,18 @@ from promptools.schema.spelling import NAMESPACES
 
 # The first words of lines that may begin a call: the names of the offered tools, and words that are the same for all.
 #
-# Lists of tools come and go, and to compile a pattern takes longer than to read some hundred replies. So the patterns
-# are made once for a set of dialects: they find the first letters of any word, and what depends on the tools is
-# looked up. Only for tools of which very many lines were looked up is a pattern made, which finds the same lines
-# faster.
+# Lists of tools come and go, and compiling a pattern takes longer than reading some hundred replies. So the patterns
+# are made once for a set of dialects: they find the first letters of any word, and whether a tool's name begins with
+# these letters is looked up. Only after very many lookups for the same tools is a pattern of their names compiled. It
+# finds the same lines faster.
 
 
 MOST_LETTERS: Final = 3
-"""Letters of a name that are looked up, in any case."""
+"""How many letters of a name are looked up at most, ignoring case."""
 MAX_HELD_NAME: Final = 128
-"""Characters of an unfinished name that are held back."""
+"""How many characters of an unfinished name are held back at most."""
 WORTH_A_PATTERN: Final = 4096
-"""Lines looked up in vain after which a pattern of the tools pays: by then they have cost as much as to compile it."""
+"""How many lines are looked up in vain before a pattern is compiled: by then they have cost as much as compiling."""
 _INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
@@ -59,9 +59,9 @@ _UNFINISHED_LINE = lazy_pattern(_INDENT + _FRAGMENT)
 _MAX_UNFINISHED: Final = MAX_HELD_NAME + 11
 """Characters of an unfinished line: its break, its indent, the sign of a tag, and the name."""
 _SEPARATORS = str.maketrans("", "", "-_.")
-"""What models change in a name, or leave out."""
+"""The characters that models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
-"""What else is one of these letters without case."""
+"""Another character that equals the letter when case is ignored."""
 
 
 class FirstWordPatterns(NamedTuple):
@@ -70,19 +70,19 @@ class FirstWordPatterns(NamedTuple):
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
     fixed_characters: str | None
-    """What these begin with, as a part of a set in a pattern; None if that is not known."""
+    """The first characters of these words, for a character class; None if they are not known."""
     names: bool
-    """A name may be a first word."""
+    """A tool's name may be a first word."""
     tags: bool
-    """A tag that is a name may be one."""
+    """A tag that is a tool's name may be a first word."""
     before_names: re.Pattern[str]
-    """Matches what may be before a name."""
+    """Matches a word that may be before a name, such as a namespace."""
     labels: tuple[str, ...]
-    """Words that are held back while they are unfinished, as `fold` returns them, in order."""
+    """Words that are held back while they are unfinished: folded with `fold`, and sorted."""
 
 
 class FirstWords:
-    """The first words of lines that may begin a call of some tools; `names=None`: of any tools."""
+    """The first words of lines that may begin a call of a tool with one of these names (None: of any tool)."""
 
     def __init__(self, patterns: FirstWordPatterns, names: Iterable[str] | None) -> None:
         self._patterns = patterns
@@ -96,7 +96,7 @@ class FirstWords:
         )
         self._line, self._word = _first_letters(patterns, size)
         self._own_line: re.Pattern[str] | None = self._line if self._any else None
-        """Finds just the lines that may begin a call."""
+        """A pattern that finds only lines that may begin a call; None as long as lines are looked up."""
         self._lookups = 0
         """Lines that were looked up in vain."""
         self._names = sorted({fold(name[:MAX_HELD_NAME]) for name in names})
@@ -104,7 +104,7 @@ class FirstWords:
         self._held_letters = frozenset(word[:1].casefold() for word in held)
 
     def begins(self, text: str, at: int) -> bool:
-        """Whether the word at `text[at]` may begin a call, or become one that does."""
+        """Whether the word at `text[at]` may begin a call, now or when more of the word has come."""
         word = self._word.match(text, at)
         if word is not None and self._may_begin(word[1]):
             return True
@@ -154,7 +154,7 @@ def fold(name: str) -> str:
 
 
 def in_any_case(words: Set[str]) -> str:
-    """Return the pattern of any of these words, ignoring case, as a tree: each character is examined once."""
+    """Return a pattern that matches any of these words, ignoring case; it examines each character once."""
     if "" in words:
         return ""
     rests: dict[str, set[str]] = {}
@@ -171,12 +171,12 @@ def first_characters(words: Iterable[str]) -> str:
 
 
 def _beginning(name: str) -> str:
-    """Return the first letters of a name, up to a separator, since models change those."""
+    """Return the first letters of a name, up to the first separator, since models change separators."""
     return re.split(r"[\W_]", name[:MOST_LETTERS], maxsplit=1)[0] or name[:1]
 
 
 def _begins_any(text: str, words: Sequence[str]) -> bool:
-    """Return whether a text is the beginning of one of these words, which are sorted."""
+    """Return whether one of these words begins with the text; `words` must be sorted."""
     at = bisect_left(words, text)
     return at < len(words) and words[at].startswith(text)
 
@@ -185,7 +185,8 @@ def _begins_any(text: str, words: Sequence[str]) -> bool:
 def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of a line that may begin a call, and of its first word.
 
-    Their group is the first `size` letters, after the sign of a tag if it is one; nothing where the word is fixed.
+    Their group is the first `size` letters of the word, with `<` or `</` before a tag's name. For a fixed word, the
+    group is empty.
     """
     letters = rf"[^\W\d][^\n]{{{size - 1}}}"
     branches = [
@@ -198,7 +199,7 @@ def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[s
 
 
 def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Pattern[str]:
-    """Return the pattern of a line whose first word is fixed, or begins so."""
+    """Return the pattern of a line whose first word is fixed or begins with one of `beginnings`."""
     branches = [patterns.fixed] if patterns.fixed else []
     if beginnings:
         names = in_any_case(beginnings)
@@ -211,11 +212,11 @@ def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Patte
 
 # Heads that begin only at the beginning of a line: the name of an offered tool, perhaps in a namespace or a tag.
 #
-# Which lines may begin one depends on the tools: `FirstWords` knows, for each list of them.
+# Which lines may begin such a head depends on the tools: there is a `FirstWords` for each list of tools.
 
 
 class LineHeads:
-    """The line heads among the heads of a plan, by their scanner groups."""
+    """The heads of a plan that begin only at the beginning of a line, by their scanner groups."""
 
     def __init__(self, heads: Mapping[str, tuple[Dialect, Head]]) -> None:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
@@ -246,7 +247,7 @@ class LineHeads:
         return LineStartMarkers(first_words, prose) if prose else None
 
     def first_word_patterns(self) -> FirstWordPatterns:
-        """Return the patterns of the first words of such lines, which are the same for any tools."""
+        """Return the patterns of the first words of such lines; the patterns are the same for all tools."""
         gates = dict.fromkeys(head.gate for head in self._heads.values() if _occurs_in_prose(head))
         names, tags = ({*self._first_words(gate)} if gate in gates else None for gate in (NAME_GATE, TAG_GATE))
         before = {*NAMESPACES, *(names or ())}
@@ -288,7 +289,7 @@ _LOOKAHEAD = lazy_pattern(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 def _first_characters(gate: str) -> str | None:
     """Return the first characters that a gate admits, for a character class; None if the gate does not show them.
 
-    It does if it begins with a lookahead, or is an alternation of plain words.
+    A gate shows them if it begins with a lookahead, or is an alternation of plain words.
     """
     lookahead = _LOOKAHEAD.match(gate)
     if lookahead is not None:
@@ -301,7 +302,7 @@ def _first_characters(gate: str) -> str | None:
 
 
 CACHED_TOOL_LISTS = 64
-"""Lists of tools for which one plan caches its scanners."""
+"""For how many lists of tools a plan caches scanners."""
 
 
 class Scanners(NamedTuple):
@@ -320,19 +321,19 @@ class ToolScanners(NamedTuple):
 
     full: Scanners
     common: Scanners
-    """The same, for text that holds none of the plan's `rare_words`."""
+    """The same scanners, for text that contains none of the plan's `rare_words`."""
     first_words: FirstWords
     """The first words of lines that may begin a call."""
 
 
 class ScanPlan:
-    """The heads of the dialects with these names (None: of all), and the scanners that find them."""
+    """The heads of the dialects with these names (None: of all dialects), and the scanners that find the heads."""
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
         self.markers = reply_markers()
         every = map(get_dialect, dialect_names() if names is None else names)
-        # of heads at one offset, that of the expected dialect is tried first
+        # of several heads at one offset, the head of the expected dialect is tried first
         chosen = sorted(every, key=lambda dialect: dialect.name != expected)
         self.heads = _active_heads(chosen, tiers, expected)
         anywhere_heads = (head for _, head in self.heads.values() if not head.at_line_start)
@@ -340,7 +341,7 @@ class ScanPlan:
         self.line_heads = LineHeads(self.heads)
         active = [dialect for dialect in chosen if dialect.tier in tiers or dialect.name == expected]
         self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
-        """Markers that may be alone next to a call."""
+        """Closing markers that may stand next to a call without their openers."""
         sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
         self._lone_closers = (*self.closers, *self.markers.result_closers)
         self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self._lone_closers, sentinels), _CONTROL])
@@ -399,9 +400,9 @@ class ScanPlan:
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
-        """Return the scanner for the inside of a reasoning zone, which finds its closer and heads that may end it.
+        """Return the scanner for the inside of a reasoning zone: it finds the closer, and heads that may end the zone.
 
-        Without a `closer` a template has opened the zone, and any closer may end it.
+        With an empty `closer`, the chat template has opened the zone, and any closer may end it.
         """
         closer = self.markers.suffixed_closer_start(closer) or closer  # one scanner finds any number of suffixes
         scanner = self._reasoning_scanners.get(closer)
@@ -448,7 +449,7 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Split off the literals that begin with a letter: they are searched for together, as a gate stops in each word."""
+    """Separate the literals that begin with a letter. They are searched for together: a gate would stop too often."""
     signs: list[Marker] = []
     words: list[Marker] = []
     for marker in markers:
@@ -467,15 +468,15 @@ def _cached_plan(names: tuple[str, ...] | None, tiers: str, expected: str | None
 def _new_plan(
     names: tuple[str, ...] | None, tiers: str, expected: str | None, channels: bool, edition: Edition
 ) -> ScanPlan:
-    del edition  # a registered dialect may have the name of one that was removed
+    del edition  # only part of the key: a registered dialect may have the name of a removed one
     return ScanPlan(names, tiers, expected, channels=channels)
 
 
 def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
-    """Return the plan for the dialects that the options allow. Raises UsageError for an unknown pinned one.
+    """Return the plan for the dialects that the options allow. Raises UsageError if `pinned` is unknown.
 
-    If no tools are offered, only tier S is searched for, and with `undeclared` tier A. Bare calls (tiers B and C) are
-    searched for only where they are allowed: neither in strict mode nor where the answer is JSON.
+    If no tools are offered, only tier S is searched for; with `undeclared`, tier A too. Bare calls (tiers B and C) are
+    searched for neither in strict mode nor where the answer is JSON.
     """
     names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(options)
     if options.tools is not None and not options.tools.names:
@@ -492,7 +493,7 @@ def _accepted_dialects(options: ParseOptions) -> tuple[str, ...] | None:
 
 
 def default_plan(expect: str | None) -> ScanPlan:
-    """Return the plan of `plan_for` for offered tools and otherwise default options."""
+    """Return the plan of `plan_for` if tools are offered and the other options have their defaults."""
     return _cached_plan(None, "SABC", expect)
 
 
@@ -520,7 +521,7 @@ def _suffixed_pattern(known: ReplyMarkers) -> str:
 
 
 def _unlabelled_pattern(known: ReplyMarkers) -> str:
-    """Return the pattern of an opener that is the beginning of others, and of as much of these as there is."""
+    """Return a pattern for openers that longer tags begin with; it matches as much of a longer tag as there is."""
     return any_of(
         *(
             rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, (*known.reasoning_tags, *known.answer_tags)))})?"
@@ -534,9 +535,10 @@ def _rests(beginning: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
-    """Return markers for tags, tokens, and what may occur alone; of a run of one opener, all but the last are one.
+    """Return markers for tags, tokens, and openers and closers that may occur alone.
 
-    A run of different openers is never matched whole: each may begin a call, and chunks would cut the run elsewhere.
+    In a run of one opener, all but the last are one match. A run of different openers is never matched whole: each may
+    begin a call, and chunks would cut the run elsewhere.
     """
     frames = tuple(filter(None, (*known.answer_tags, *known.answer_tags.values())))
     markers = markers_by_group(

@@ -3,14 +3,14 @@
 A state is a function `(state, text, at, final) -> Progress`. It consumes some of `text[at:]`, writes what is certain to
 `state.out` and returns the offset to go on from. When only more text can decide, it returns `state.hold(offset)`, which
 is `NEED_MORE`: the text from there on is kept in `state.carry` and prepended to the next chunk. With `final`, no more
-text will come, and a state decides. `state.next` names the state that takes the text that follows.
+text will come, so the state must decide. `state.next` names the state that takes the text that follows.
 
     prose      reply_start, prose, first_word, after_call, made_up_result         prose.py
     code       inline_start, inline_code, fenced_code, after_fenced_call, in_run  prose.py
     reasoning  reasoning_start, reasoning, holding_call, holding_trailing_calls   reasoning.py
     candidate  in_candidate                                                       candidates.py
 
-`promptools.engine.machine` has the table of them, and the loop.
+`promptools.engine.machine` has the table of the states, and the loop that runs them.
 
 Invariant: each character fed is in exactly one of the output, `carry`, the candidate and the held lists
 (`code.fence_markup`, `reasoning.held_call`, `reasoning.trailing_calls`, `reasoning.rescue_tail`), and reaches the
@@ -41,7 +41,7 @@ Decision: TypeAlias = bool | NeedMore
 
 
 def as_decision(answer: bool | NeedMore | None) -> Decision:
-    """Return the decision of a dialect's predicate; that of an app's own dialect may return None for `NEED_MORE`."""
+    """Return a predicate's answer as a decision: a dialect of an app may answer None instead of `NEED_MORE`."""
     return NEED_MORE if answer is None else answer
 
 
@@ -67,7 +67,7 @@ RUNS: Final = {"`": lazy_pattern(r"`+"), "~": lazy_pattern(r"~+")}
 
 
 class CodeState:
-    """What is known about the inline code or the fence that is open."""
+    """What is known about the open inline code or the open fence."""
 
     def __init__(self) -> None:
         self.run_length = 0
@@ -75,11 +75,11 @@ class CodeState:
         self.after_run: StateName = "prose"
         """The state after a run of backticks."""
         self.searched = 0
-        """Characters of inline code, from its beginning, that hold no end of it."""
+        """How many characters at the beginning of the inline code are known not to contain its end."""
         self.fence_markup: list[Part] = []
-        """Markup of a fence whose first word is not decided yet."""
+        """The opening markup of a fence, held until it is decided whether the fence begins with a call."""
         self.at_fence_start = False
-        """No text came before the fence. It counts while the fence is open."""
+        """No text came before the fence. The value has a meaning only while the fence is open."""
         self.fence_label = ""
         """The label of the last fence, such as `json`."""
 
@@ -89,27 +89,27 @@ class ReasoningState:
 
     def __init__(self) -> None:
         self.closer = ""
-        """The closing tag of the open zone; empty in one that the template has opened, until a closing tag comes."""
+        """The closing tag of the open zone; empty if the chat template opened the zone, until a closing tag comes."""
         self.closed = False
         """A zone has been closed."""
         self.scanner: MarkerScanner | None = None
         self.mentions_call = False
-        """The open zone has a call that is only mentioned."""
+        """A call in the open zone is only mentioned, so no later call in the zone counts."""
         self.closer_overlap = ""
-        """The end of the text that is held, in which the closer may begin."""
+        """The end of the held text: the closer may begin there and go on in the next chunk."""
         self.held_call: list[str] = []
         """A call inside an open zone, and all text after it."""
         self.trailing_calls: list[str] = []
-        """The calls that ended a zone, its closer, and white space after that: rescued if no text follows."""
+        """The calls at the end of a zone, its closer, and white space: the calls are rescued if no text follows."""
         self.rescue_tail: list[str] = []
-        """The closer and the white space after calls that are being rescued."""
+        """The closer and the white space that follow the calls while these are being rescued."""
         self.mentioned_tags: dict[str, int] = {}
-        """For each closer, the open tags that are words of the answer: the closer is then a word, too."""
+        """For each closing tag, how many opening tags were words of the answer: so many closing tags are words, too."""
         self.standalone_parses = 0
         self.verdicts: dict[int, bool] = {}
-        """`StandaloneResult.verdicts` of the text that is held, or was."""
+        """`StandaloneResult.verdicts` of the last held text that was parsed as a separate reply."""
         self.closers: CloserIndex | None = None
-        """Where closers are in the text that is being read."""
+        """The index of the closers in the text that is being read."""
 
 
 @dataclass(slots=True)
@@ -118,40 +118,40 @@ class OpenCandidate:
 
     reader: Candidate
     group: str
-    """The scanner group of the marker that it began with."""
+    """The scanner group of the marker that began the candidate."""
     start: int
-    """The offset of its head in the reply."""
+    """The offset of the candidate's head in the reply."""
     mentioned: bool
-    """The text before it shows that it is talked about."""
+    """The text before the candidate shows that it is only talked about."""
     shown_in_fence: bool
-    """It is in a fence and not definite: text after it shows that it is quoted, however it ends."""
+    """The candidate is in a fence and was not definite when found: if text follows, it is an example, not a call."""
     on_call: StateName
     on_text: StateName
-    """The state after it: `on_call` if it was a call, `on_text` if it was none."""
+    """The state after the candidate: `on_call` if it was a call, else `on_text`."""
     amid_words: bool = False
-    """Words precede it, in a text where calls count only if it holds nothing else."""
+    """Words precede the candidate, in a text whose calls count only if the text contains nothing else."""
     quote_stem: str | None = None
-    """The beginning of its text, as compared with the sources; None: it is not quoted."""
+    """The beginning of the candidate's text, to compare with the sources; None if the candidate is not quoted."""
     stem_end: int = 0
-    """How much of `quote_stem` no call can have ended in."""
+    """The length of the part of `quote_stem` in which no call can have ended."""
     compared_size: int = 0
-    """How much of `quote_stem` was last looked up in the sources."""
+    """The length of `quote_stem` when it was last looked up in the sources."""
 
 
 class StandaloneResult(NamedTuple):
-    """The contents of a text when it is parsed as a separate reply."""
+    """What a text contains if it is parsed as a separate reply."""
 
     has_calls: bool
     has_text: bool
     has_malformed: bool
     has_truncated: bool
-    """A malformed call is one without its end."""
+    """One of the malformed calls lacks its end."""
     dialects: frozenset[str]
-    """Of its calls."""
+    """The dialects of the calls."""
     verdicts: dict[int, bool]
-    """Whether the text from some offset on is calls and nothing else, by the characters from there to its end.
+    """Whether the rest of the text consists of calls and nothing else, by the length of the rest.
 
-    The offsets are the beginning, and each call in a zone that never closed.
+    One rest is the whole text; another begins at each call in a zone that is never closed.
     """
 
 
@@ -160,9 +160,9 @@ class Levels:
     """The levels of a text that is parsed as a separate reply: see `promptools.engine.machine.parse_standalone`."""
 
     size: int
-    """The characters from the beginning of the current level to the end of the text."""
+    """The number of characters from the beginning of the current level to the end of the text."""
     finished: list[tuple[Emitter, int]] = field(default_factory=list[tuple[Emitter, int]])
-    """The output of each finished level, and its size."""
+    """The output and the size of each finished level."""
 
 
 class SearchState:
@@ -174,13 +174,13 @@ class SearchState:
         self.checked_text = ""
         """The chunk that `has_rare_word` is about."""
         self.has_rare_word = False
-        """It holds one of the words without which it holds no rare marker."""
+        """`checked_text` contains a word of `ScanPlan.rare_words`; without such a word, it has no rare marker."""
         self.swept_text = ""
         self.sweeps: dict[MarkerScanner, ForwardSearch] = {}
         """The searches through `swept_text`, one for each scanner."""
 
     def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
-        """Return the sweep over this text, kept between calls so that all searches together are O(n)."""
+        """Return the scanner's search through this text, which is kept: all searches together are O(n)."""
         if text is not self.swept_text:
             self.swept_text = text
             self.sweeps.clear()
@@ -191,7 +191,7 @@ class SearchState:
 
 
 class ParserState:
-    """The state of one text: a reply, or the content of a message in it, at offset `at` of the reply."""
+    """The state of one text: a reply, or the content of a message that begins at offset `at` of the reply."""
 
     __slots__ = (
         "alone",
@@ -244,16 +244,16 @@ class ParserState:
         self.unread = ""
         """Text that the last candidate read but did not take."""
         self.found_header: tuple[Dialect, str] | None = None
-        """Once a message with a header was found: the dialect that reads it, and the text from the header on."""
+        """The dialect of the first message with a header, and the text from the header on; None until one is found."""
         self.candidate: OpenCandidate | None = None
         self.comment_follows = False
-        """A call in Python's syntax has just ended: if it begins the reply, a comment may follow it."""
+        """A call in Python's syntax that begins the reply has just ended: a comment may follow."""
         self.last_named_end: int | None = None
-        """Where the last text ended that began with a tool's name, as a call does; None: there was none."""
+        """Where the last candidate that began with a tool's name ended; None if there was none."""
         self.alone = alone
-        """Calls count only if the text holds nothing else: it is a message in which there should be none."""
+        """Calls count only if the text contains nothing else: it is a message that should contain no calls."""
         self.words_before = len(out.record.pieces["text"])
-        """Pieces of text in the output before this text."""
+        """How many pieces of text the output contained before this text."""
         self.follows_text = False
         """The text is part of a larger one: other text precedes it."""
         self.truncated = False
@@ -265,7 +265,7 @@ class ParserState:
         self.code = CodeState()
         self.reasoning = ReasoningState()
         self.levels: Levels | None = None
-        """The levels of a text that is parsed as a separate reply; None if it is the reply itself."""
+        """The levels of a text that is parsed as a separate reply; None for any other text."""
         self.search = SearchState()
 
     def hold(self, at: int) -> NeedMore:
@@ -275,7 +275,7 @@ class ParserState:
 
     @property
     def in_fence(self) -> bool:
-        """Whether a fence is open in which calls count here."""
+        """Whether a fence is open and a call may begin at this place in it."""
         return bool(self.code.fence_markup) or self.next == "after_fenced_call"
 
     @property
@@ -285,7 +285,7 @@ class ParserState:
 
     @property
     def has_words(self) -> bool:
-        """Whether part of this text was written as text."""
+        """Whether a part of this text has been written to the output as text."""
         return len(self.out.record.pieces["text"]) > self.words_before
 
     def begin(self) -> None:
@@ -293,7 +293,7 @@ class ParserState:
         self.next = "reply_start" if self.plan.header_dialects else "prose"
 
     def begin_level(self, size: int) -> None:
-        """Begin another level of a text that is parsed as a separate reply, `size` characters before its end."""
+        """Begin another level, `size` characters before the end of a text that is parsed as a separate reply."""
         assert self.levels is not None
         self.levels.finished.append((self.out, self.levels.size))
         self.levels.size = size
@@ -312,7 +312,7 @@ class ParserState:
         return bare
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Yield the group and end of each head that the first word of a line may begin."""
+        """Yield the group and end of each head that may begin at `text[at]`, the first word of a line."""
         if self.tool_scanners.first_words.begins(text, at):
             yield from self.plan.line_heads.match(text, at)
 

@@ -44,7 +44,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
             return state.hold(start)
         marker = max((opener for opener in known.unlabelled_openers if marker.startswith(opener)), key=len)
         begins = state.out.at_start and not state.out.has_group
-        # a space after it shows that it is talked about
+        # a space after the opener shows that it is only talked about
         group = "opener" if begins and not text.startswith(" ", start + len(marker)) else "text"
     word = _is_word(state, group, marker, match, final)
     if word is NEED_MORE:
@@ -56,7 +56,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
-    """Return whether a tag of reasoning is a word of a sentence; if so, it was written as one."""
+    """Return whether a tag of reasoning is a word of a sentence; if it is, write it as text."""
     text, end = match.string, match.end()
     if group == "opener" and state.out.in_block_quote():
         _mention_tag(state, marker)
@@ -90,7 +90,7 @@ def _may_go_on(state: ParserState, marker: str) -> bool:
 
 
 def _handle_control_token(state: ParserState, marker: str, start: int, final: bool) -> Progress:
-    """Act on a special token that no dialect declares, or on what may be one."""
+    """Act on a special token that no dialect declares, or on text that looks like the beginning of one."""
     unfinished = marker[-1] != ">"
     if unfinished and not final:
         return state.hold(start)
@@ -107,9 +107,9 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
 
 
 def _closes_unknown_block(state: ParserState, marker: str) -> bool:
-    """Return whether a tentative call is between this token and another, as `<|acme|>{...}<|/acme|>`.
+    """Return whether a tentative call is between this token and another, as in `<|acme|>{...}<|/acme|>`.
 
-    Then it is a block of an undeclared format, whose meaning is unknown.
+    If so, the three are a block of an undeclared format, whose meaning is unknown.
     """
     before = state.out.token_before_group
     undeclared = SPECIAL_TOKEN.fullmatch(before) is not None and before not in state.plan.markers.turn_tokens
@@ -143,7 +143,7 @@ def apply_tag(state: ParserState, group: str, marker: str) -> None:
 
 
 def enter_reasoning(state: ParserState, closer: str) -> None:
-    """Continue inside a reasoning zone that ends with `closer`; without a closer, a template has opened it."""
+    """Continue inside a reasoning zone that ends with `closer`; if it is empty, a template opened the zone."""
     state.out.set_zone("reasoning")
     state.reasoning.closer = closer
     state.reasoning.mentions_call = False
@@ -159,7 +159,7 @@ def leave_reasoning(state: ParserState) -> None:
 
 
 def reasoning_is_over(state: ParserState) -> bool:
-    """Return whether reasoning was closed, or text or a call came: from then on, its tag may be a tool's name."""
+    """Return whether reasoning was closed, or text or a call came: from then on, `<think>` may be a tool's name."""
     return state.reasoning.closed or not state.out.at_start or state.out.has_call
 
 
@@ -223,7 +223,7 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
 def _close_call(state: ParserState, marker: str) -> None:
     """Write a marker next to a call: a closing tag shows that a tentative call was meant."""
     if state.out.has_group and marker in state.plan.markers.result_closers:
-        state.out.add_text(marker)  # a result that may hold what a call looks like
+        state.out.add_text(marker)  # perhaps the end of a result that contains what looks like a call
         return
     if state.out.has_group and not state.out.group_is_quoted and marker.startswith("</"):
         if not state.out.group_has_opening_tag:
