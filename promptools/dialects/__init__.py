@@ -1,9 +1,9 @@
-"""The registry of dialects, in search order: where two may begin at the same offset, the earlier one is tried first.
+"""The registry of dialects, in search order: of two dialects that may begin at one offset, the earlier is tried first.
 
-Each is imported when the first reply is parsed, not before, so that importing the library stays fast.
+The dialects are imported when the first reply is parsed, so that importing the library stays fast.
 
-An app's own dialects are known in the whole process (`load` and `register`), or only inside `using`: this is how a
-client, a proxy or a command knows the dialects in its config and arguments without affecting others.
+An app's own dialects are known in the whole process (`load` and `register`) or only inside `using`. A client, a proxy
+or a command uses the latter for the dialects in its config and arguments, so that others are not affected.
 """
 
 from __future__ import annotations
@@ -101,19 +101,19 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families/xlam.toml",
 }
-"""Each dialect's name, and where it is: its table, or the module of this package and what makes it there."""
+"""Where each dialect is, by its name: a table, or a module of this package and the function that makes it."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
 _editions = [0]
 _own: ContextVar[OwnDialects | None] = ContextVar("promptools_own_dialects", default=None)
-"""The dialects that are known here only."""
+"""The dialects that are known only inside the current `using` block."""
 
 Edition: TypeAlias = tuple[int, int]
 
 
 def edition() -> Edition:
-    """Return a cache key for the set of known dialects: the app can add and remove some, and `using` adds others."""
+    """Return a cache key for the set of known dialects, which the app and `using` can change."""
     own = _own.get()
     return _editions[0], 0 if own is None else own.number
 
@@ -142,7 +142,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(name: str) -> Dialect:
-    """Return the dialect that a table declares, or that a module makes."""
+    """Return a built-in dialect, as its table declares it or its module makes it."""
     module, _, factory = BUILT_IN[name].partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
@@ -163,7 +163,7 @@ def unknown(given: Iterable[str]) -> str:
 
 
 def register(dialect: Dialect) -> Dialect:
-    """Add an app's own dialect, which is searched for before the others. Raises UsageError for a name that is taken."""
+    """Add an app's own dialect, which is searched for before the others. Raises UsageError if the name is taken."""
     if dialect.name in names():
         raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
     _added[dialect.name] = _loaded[dialect.name] = dialect
@@ -174,7 +174,7 @@ def register(dialect: Dialect) -> Dialect:
 def load(path: str | Path) -> Dialect:
     """Add a dialect declared in a TOML table; see `promptools.dialects.table`.
 
-    Raises UsageError for a file that cannot be read, an invalid key, and a name that is taken.
+    Raises UsageError if the file cannot be read, a key is invalid, or the name is taken.
     """
     return register(_tables().read_dialect(path))
 
@@ -191,8 +191,8 @@ def unregister(name: str) -> None:
 def using(*given: GivenDialect) -> Generator[None]:
     """Make more dialects known inside the block: paths of tables, tables that were read, or dialects.
 
-    They are searched for before all others, and replace outer dialects with the same names. Threads and processes that
-    are started inside do not know them. Raises UsageError as `load` does.
+    These dialects are searched for before all others, and replace those of an outer block with the same names. Threads
+    and processes that are started inside the block do not know them. Raises UsageError as `load` does.
     """
     with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):
         yield
@@ -200,7 +200,7 @@ def using(*given: GivenDialect) -> Generator[None]:
 
 @contextmanager
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
-    """Make more dialects known inside the block, before those that `using_own` already added, or `last` after them."""
+    """Make more dialects known inside the block, before those of outer blocks or, if `last`, after them."""
     outer = _own.get()
     if outer is None or not own.given:
         token = _own.set(own if own.given else outer)
@@ -225,11 +225,11 @@ _ON_FIRST_USE = {
     "learn": "promptools.learning",
     "read_table": "promptools.dialects.table_file",
 }
-"""What a dialect's class is made of, and what reads the file of a table, by the module that defines it."""
+"""The modules that define the names an app needs for a dialect of its own, by name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import names that only few apps need on first use."""
+    """Import a name that only few apps need, on its first use."""
     if name in _ON_FIRST_USE:
         return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

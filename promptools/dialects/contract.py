@@ -5,14 +5,15 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
 1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
    comes. `Head.begins` then says whether the match may be a call: yes, no, or `NEED_MORE`.
-2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided. It leaves parts
-   that tile the text it took: calls, malformed calls, markup, or plain text if it was not a call after all.
+2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether that
+   is a call. It leaves parts that tile the text it took: calls, malformed calls, markup, or plain text if it was no
+   call.
 
 A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
-Harmony has only these, Muse also has heads inside them. A dialect also declares the markers that its family writes
-apart from calls (`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`): they count in every reply, whatever
-the dialect of its calls. The `render_*` methods write the format for prompt mode; a dialect without them can only be
-read.
+Harmony has only channels, Muse also has heads inside its messages. A dialect also declares the markers that its family
+writes apart from calls (`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`). These count in every reply,
+whatever the dialect of its calls. The `render_*` methods write the format for prompt mode; a dialect without them can
+only be read.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
 class HeadPredicate(Protocol):
     """Decides whether the head `text[start:end]` may begin a call.
 
-    `fresh`: no text comes before it, or the request asked for this dialect.
+    `fresh`: no text comes before the head, or the request asked for this dialect.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
@@ -54,8 +55,8 @@ class Head(NamedTuple):
     r"""How a call begins, up to the first character of its body.
 
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
-    so that the scanner knows what to hold back; it may look ahead a few hundred characters at most, and must not
-    contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
+    so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
+    not contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
     unfinished. A head without a marker of its own is the beginning of the body itself, and `begins` decides whether
     that may be a call.
     """
@@ -64,31 +65,33 @@ class Head(NamedTuple):
     pattern: str
     body_starts: str = "{["
     gate: str = ""
-    """A cheap pattern that must match where it begins; empty: the first two characters of a literal."""
+    """A cheap pattern that must match where the head begins; empty: the first two characters of a literal."""
     begins: HeadPredicate | None = None
     fenced: bool = False
-    """A code fence before it is its marker, and is passed to the candidate as the head."""
+    """A code fence before the head is its marker, and is passed to the candidate as the head."""
     alias: str = ""
-    """The text passed to the candidate as the head if there is no marker."""
+    """The text that is passed to the candidate as the head if the head has no marker."""
     at_start: bool = False
-    """It is only valid where no text came before it."""
+    """The head counts only where no text came before it."""
     at_line_start: bool = False
-    r"""It is only valid at the beginning of a line, or of the content: `pattern` starts after the line's indent, and
-    marks with `\Z` where it may be cut; `literals` are the labels that it may begin with, if any. Its `gate` is fastest
-    as literal text, or after a lookahead at the first character, `(?=[...])`: lines that begin differently then cost
-    next to nothing."""
+    r"""The head counts only at the beginning of a line, or of the content.
+
+    `pattern` starts after the line's indent, and marks with `\Z` where the text may be cut. `literals` are the labels
+    that the head may begin with, if any. A `gate` is fastest as literal text, or after a lookahead at the first
+    character, `(?=[...])`: then lines that begin differently cost next to nothing.
+    """
     first_words: tuple[str, ...] = ()
-    """What a line head may begin with besides its literals and an offered tool's name, perhaps in a namespace."""
+    """What a line head may begin with, besides its literals and the names of offered tools in any namespace."""
     unindented: bool = False
-    """A line head that may not be indented once text came before it: what is indented is code."""
+    """Once text came, the line head counts only without an indent: indented text is code."""
     fence_labels: tuple[str | None, ...] = ()
-    """The info strings of code fences in which it may occur, None for outside of any fence; empty: anywhere."""
+    """The labels of the code fences in which the head counts; None stands for outside of any fence; empty: anywhere."""
     tier: Tier | None = None
-    """Its own tier, where that is not the dialect's: such as what is left when a server strips special tokens."""
+    """The head's tier if not the dialect's, as for text that is left when a server strips special tokens."""
     on_request: bool = False
-    """Its marker is also another dialect's, or none: it is searched for only if the request asked for this dialect."""
+    """The head's marker is shared or missing, so it is searched for only if the request asked for this dialect."""
     sure_pattern: str = ""
-    """The pattern of a head so specific that a call was begun even if the text ends right after it."""
+    """The pattern of a head that is so specific that a call has begun even if the text ends right after it."""
 
 
 class MessageFormat(NamedTuple):
@@ -100,44 +103,44 @@ class MessageFormat(NamedTuple):
     """Matches what may be a header whose tokens were stripped."""
     begins: HeaderPredicate
     make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
-    """Makes a message splitter; true: the text begins inside a header."""
+    """Makes a message splitter; the second argument says whether the text begins inside a header."""
     takes_text: Callable[[str, ParseOptions], bool] | None = None
-    """Whether the body of a call of the tool with this name is free text, of which nothing is streamed as JSON."""
+    """Whether the body of a call of the tool with this name is free text, which is not streamed as JSON."""
     read_body: BodyReader | None = None
-    """Reads the bodies of calls that are not JSON; None: all are."""
+    """Reads the bodies of calls that are not JSON; None if all bodies are JSON."""
 
 
 class MessageSplitter(Protocol):
-    """Splits a reply into segments, which tile it."""
+    """Splits a reply into segments that tile the reply."""
 
     def feed(self, text: str) -> list[Segment]:
         """Consume a chunk of text; return the segments that became certain."""
         ...
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Consume text whose control tokens are known, as in raw Harmony; return the segments that became certain."""
+        """Consume pieces with known control tokens, as in raw Harmony; return the segments that became certain."""
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
-        """End the text; return the remaining segments. `cut`: the server cut it off."""
+        """End the text; return the remaining segments. `cut`: the server cut off the text."""
         ...
 
 
 class BodyReader(Protocol):
-    """Reads the body of a call in a message if it is not JSON. `ended`: it was not cut off."""
+    """Reads the body of a call in a message if the body is not JSON. `ended`: the body was not cut off."""
 
     def __call__(
         self, name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
     ) -> Call | Malformed | None:
-        """Return the call, or why it cannot be returned; None if the body must be read as JSON."""
+        """Return the call, or a malformed call; None if the body must be read as JSON."""
         ...
 
 
 class HeaderPredicate(Protocol):
-    """Decides whether a header begins at `text[at]`. `first`: no text comes before it; `final`: none will follow."""
+    """Decides whether a header begins at `text[at]`. `first`: no text comes before; `final`: no more will come."""
 
     def __call__(self, text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
-        """Return whether a header begins there; `NEED_MORE` if only more text can tell."""
+        """Return whether a header begins at `text[at]`; `NEED_MORE` if only more text can tell."""
         ...
 
 
@@ -146,27 +149,27 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which requests and configuration refer to it."""
+        """The name by which requests and configuration refer to the dialect."""
         ...
 
     @property
     def models(self) -> str:
-        """The models that use it, as text for people."""
+        """The models that use the dialect, as text for people."""
         ...
 
     @property
     def typed(self) -> bool:
-        """Whether its arguments carry types; if False, only the tool's schema gives them."""
+        """Whether arguments show their types; if False, only the tool's schema gives the types."""
         ...
 
     @property
     def tier(self) -> Tier:
-        """How unmistakable its markers are: "S" special tokens, "A" readable tags, "B" ordinary text, "C" labels."""
+        """How unmistakable the markers are: "S" special tokens, "A" readable tags, "B" ordinary text, "C" labels."""
         ...
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """What its calls begin with, in search order."""
+        """What calls begin with, in search order."""
         ...
 
     @property
@@ -186,20 +189,20 @@ class Dialect(Protocol):
 
     @property
     def reasoning_tags(self) -> Mapping[str, str]:
-        """The tags around reasoning, closer by opener; `{suffix}>` at the end of both matches any suffix."""
+        """The closing tag for each opening tag of reasoning; `{suffix}>` at the end of both matches any suffix."""
         ...
 
     @property
     def answer_tags(self) -> Mapping[str, str]:
-        """The tags around an answer, closer by opener, empty for an opener without one.
+        """The closing tag for each opening tag of an answer; empty if there is none.
 
-        An opener counts where no text came since a tag or a call, a closer after an opener.
+        An opening tag counts where no text came since a tag or a call, a closing tag after its opening tag.
         """
         ...
 
     @property
     def result_openers(self) -> tuple[str, ...]:
-        """How a tool's result, or its turn, begins: next to a call it is made up, with everything that follows."""
+        """How a tool's result, or its turn, begins. Next to a call, it is made up, and so is everything after it."""
         ...
 
     @property
@@ -209,17 +212,17 @@ class Dialect(Protocol):
 
     @property
     def control_tokens(self) -> tuple[str, ...]:
-        """Other tokens of its calls, results and messages, which prose never contains; alone they begin no call."""
+        """Other tokens of calls, results and messages, which prose never contains; alone they begin no call."""
         ...
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
-        """Tokens of its turns and prompts: dropped next to a call and after the end of a turn, else text."""
+        """Tokens of turns and prompts: dropped next to a call and after the end of a turn, text elsewhere."""
         ...
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of its heads that come before a program or a name: if no call follows, they are part of the text."""
+        """Tokens of heads that a program or a name follows; without a call, they are part of the text."""
         ...
 
     @property
@@ -228,7 +231,7 @@ class Dialect(Protocol):
         ...
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`; it is fed from the first character of the body on."""
+        """Return a candidate for the text after `head`, to be fed from the first character of the body on."""
         ...
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -236,11 +239,11 @@ class Dialect(Protocol):
         ...
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return the calls that the prompt shows as examples: a copy of one of them is not a call."""
+        """Return the calls that the prompt shows as examples; a copy of an example is not a call."""
         ...
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the id by which the model knows a call; `number` is the count of earlier calls in the conversation."""
+        """Return the id by which the model knows a call; `number` counts the earlier calls in the conversation."""
         ...
 
     def render_calls(self, calls: Sequence[Call]) -> str:
@@ -253,7 +256,7 @@ class Dialect(Protocol):
 
 
 class MarkerDeclarations(TypedDict, total=False):
-    """The members of a dialect that declare markers apart from its calls, as keyword arguments."""
+    """The keyword arguments that declare the markers of a dialect apart from its calls."""
 
     reasoning_tags: Mapping[str, str]
     answer_tags: Mapping[str, str]
@@ -274,7 +277,7 @@ class Textual:
     name: str
     models: str = ""
     typed: bool = True
-    """The text of an argument shows whether it is a number or a string; False: only the tool's schema does."""
+    """Whether the text of an argument shows if it is a number or a string; if False, only the schema does."""
     tier: Tier = "A"
     heads: tuple[Head, ...] = ()
     channels: MessageFormat | None = None
@@ -290,7 +293,7 @@ class Textual:
     rescues: bool = False
 
     def declare_markers(self, **declared: Unpack[MarkerDeclarations]) -> None:
-        """Set the markers apart from calls, for a dialect that is an instance and not a class of its own."""
+        """Set the markers apart from calls, for a dialect that has no class of its own."""
         for member, value in declared.items():
             setattr(self, member, value)
 

@@ -1,4 +1,4 @@
-"""The base of dialects that are data: what their kinds have in common, and the texts of their prompts.
+"""The base class of dialects that are declared as data, and the texts of their prompts.
 
 A kind is a constructor that takes plain data as keyword arguments, such as `MarkedJson`; `promptools.dialects.table`
 reads that data from TOML.
@@ -40,14 +40,14 @@ class DeclaredDialect(Textual):
     """A dialect whose texts are data.
 
     `source`: where the format is defined, with its date. `closers`: markers that may occur alone, after a call whose
-    opener was lost. `tool`: the template of a tool in the prompt; `tools`: the text before, between and after all of
-    them, with two texts put on separate lines; `instructions`: the prompt around them. `result`: the
-    template of a result, `error` that of a failed one; `results`: the text before, between and after all of a turn. The
-    keys of templates are in `promptools.dialects.prompt`.
+    opener was lost. `tool`: the template of a tool in the prompt. `tools`: the texts before, between and after the
+    tools; if there are only two, those before and after, on separate lines. `instructions`: the prompt around the
+    tools. `result` and `error`: the templates of a result and of a failed result. `results`: the texts before, between
+    and after the results of a turn. The keys of templates are in `promptools.dialects.prompt`.
     """
 
     wording: ClassVar = DEFAULT_INSTRUCTIONS
-    """The kind's own wording of the prompt, of which `instructions` replaces what it names."""
+    """The kind's wording of the prompt; `instructions` replaces some of its texts."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class DeclaredDialect(Textual):
         )
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt, which may be generic ones."""
+        """Write the example calls of a prompt, which may include `GENERIC_CALL`."""
         return self.render_calls(calls)
 
     def render_results(self, results: Sequence[Result]) -> str:

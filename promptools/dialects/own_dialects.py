@@ -29,18 +29,18 @@ GivenDialect: TypeAlias = "str | os.PathLike[str] | DialectTable | Dialect"
 
 
 class OwnDialects:
-    """Dialects that are known together. Raises UsageError if two have the same name."""
+    """A set of an app's own dialects. Raises UsageError if a name is given twice or is built in."""
 
     def __init__(self, given: tuple[DialectTable | Dialect, ...]) -> None:
         self.given = given
-        """What they were made of; it can be pickled where it is tables."""
+        """What the dialects were made of; it can be pickled if all are tables."""
         self.number = next(_numbers)
-        """Another number than that of any other dialects: a cache key."""
+        """A number that no other set has, for use as a cache key."""
         self.by_name: Mapping[str, Dialect] = _index(given)
 
 
 def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
-    """Return an app's own dialects, reading the tables at the given paths; raise UsageError for an invalid one."""
+    """Return an app's own dialects, reading the tables at the given paths. Raises UsageError for an invalid dialect."""
     if isinstance(given, (str, os.PathLike, DialectTable)) or _is_dialect(given):
         return _join((_read(given),))
     if not isinstance(given, Iterable):
@@ -51,13 +51,13 @@ def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Return the dialects of both sets; if both have a name, the one in `own` counts."""
+    """Return the dialects of both sets; of two with the same name, only the dialect in `own`."""
     others = zip(outer.given, outer.by_name, strict=True)
     return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 
 
 def _join(given: tuple[DialectTable | Dialect, ...]) -> OwnDialects:
-    """Return dialects as one set; the same tables give the same set, which shares its compiled patterns."""
+    """Combine dialects into one set. Sets of tables only are cached, so the same tables share compiled patterns."""
     distinct = tuple(item for at, item in enumerate(given) if not any(_is_same(item, one) for one in given[:at]))
     if all(isinstance(item, DialectTable) for item in distinct):
         return _of_tables(distinct)
@@ -93,7 +93,7 @@ def _read(item: Any) -> DialectTable | Dialect:
 def _index(given: tuple[DialectTable | Dialect, ...]) -> dict[str, Dialect]:
     if not given:
         return {}
-    from promptools.dialects.table import parse_table  # all kinds of readers
+    from promptools.dialects.table import parse_table  # imports all kinds of readers
 
     by_name: dict[str, Dialect] = {}
     for item in given:

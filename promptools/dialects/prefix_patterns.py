@@ -1,4 +1,4 @@
-r"""Build patterns that also match a prefix of their text at the end of the buffer, so that it can be held back.
+r"""Build patterns that also match a prefix of their text at the end of the buffer, so that the prefix can be held back.
 
 Between any two steps `\Z` is the first alternative: `<tool` at the end of the text may become `<tool_call>`.
 """
@@ -20,20 +20,20 @@ def sequence(*steps: str) -> str:
 
 
 def literal_text(text: str) -> str:
-    """Return the pattern of a literal, complete or cut off by the end of the text; a complete one takes one step."""
+    """Return the pattern of a literal, whole or cut off by the end of the text; a whole literal matches in one step."""
     if len(text) < 2:
         return re.escape(text)
     cut = sequence(*map(_escape_character, text[:-1])) + r"\Z"
     return f"(?>{re.escape(text)}|{cut})"
 
 
-@cache  # a hundred different ones, of thousands
+@cache  # called thousands of times, with a hundred different characters
 def _escape_character(character: str) -> str:
     return re.escape(character)
 
 
 def any_of(*patterns: str) -> str:
-    """Return the pattern of any one of these."""
+    """Return a pattern that matches any of these patterns."""
     return f"(?:{'|'.join(patterns)})"
 
 
@@ -43,11 +43,11 @@ def optional_steps(*steps: str) -> str:
 
 
 def any_literal_text(texts: Iterable[str]) -> str:
-    """Return the pattern of any one of several literals, complete or cut off by the end of the text."""
+    """Return the pattern of any of several literals, whole or cut off by the end of the text."""
     return any_of(*map(literal_text, texts))
 
 
 def label_gate(label: str) -> str:
-    """Return the gate of a line head that begins with `label`: after a lookahead if it is more than plain text."""
+    """Return the gate of a line head that begins with `label`: with a lookahead unless the label is plain text."""
     escaped = re.escape(label)
     return label if escaped == label else f"(?=[{re.escape(label[0])}]){escaped}"

@@ -1,8 +1,8 @@
 """What prompt mode says about the tools: signatures, instructions, and examples of how the family writes calls.
 
-`describe` makes the lines for one tool, `fill` puts them into the templates of a declared dialect, `example_calls`
-makes the calls that are shown, and `explain_tools` the whole declaration for a system prompt. Nothing here reads a
-reply.
+`describe` makes the lines for one tool, `fill` puts texts into the templates of a declared dialect, `example_calls`
+makes the calls that are shown, and `explain_tools` makes the whole declaration for a system prompt. Nothing here reads
+a reply.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 6
-"""Levels of nesting that are written out at most."""
+"""How many levels of nesting are written out at most."""
 MAX_REFERENCES = 32
-"""References in a chain that are followed at most: those inside an `$id` may lead elsewhere from the root."""
+"""How many references in a chain are followed at most: inside an `$id`, a reference may not start from the root."""
 EXTRA_VISITS = 2000
-"""Visits of subschemas beyond `VISITS_PER_SUBSCHEMA` for each that the tool has: references may multiply at each
-level."""
+"""How many more visits of subschemas are allowed because of references, which may multiply at each level."""
 VISITS_PER_SUBSCHEMA = 4
-"""Visits of each subschema of the tool where no reference leads to it."""
+"""How many times a subschema of the tool is visited if no reference leads to it."""
 
 
 def describe(tool: Tool) -> str:
-    """Return a tool as Markdown: a heading, its description, a line for each parameter."""
+    """Return a tool as Markdown: a heading, the description, and a line for each parameter."""
     lines = [f"### {tool.name}"]
     if tool.description.strip():
         lines.append(tool.description.strip())
@@ -61,7 +60,7 @@ class _Signature:
         self.visits_left = EXTRA_VISITS + VISITS_PER_SUBSCHEMA * count_values(root)
 
     def lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Yield a line for each property; `outer` are the ids of the enclosing objects, at which recursion stops."""
+        """Yield a line for each property; recursion stops at the enclosing objects, whose ids are in `outer`."""
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))
@@ -86,7 +85,7 @@ class _Signature:
         return properties if is_object(properties) else {}
 
     def _nested(self, node: Schema) -> Schema | None:
-        """Return the object in a property: itself, its items, or the only variant that is an object; else None."""
+        """Return the object in a property: the property itself, its items, or its only object variant; else None."""
         for _ in range(MAX_DEPTH):
             if self._properties(node):
                 return node
@@ -123,7 +122,7 @@ class _Signature:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Schema:
-    """Follow `$ref` inside `root`; return the schema unchanged if it leads to no object, and {} for `true`."""
+    """Follow `$ref` inside `root`; return the schema itself if there is nothing to follow, and {} for `true`."""
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MAX_REFERENCES):
         reference = node.get("$ref")
@@ -147,9 +146,9 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# Fill in the templates of declared dialects: of a prompt, of one tool in it, and of a result.
+# Fill in the templates of declared dialects: for a prompt, for one tool in the prompt, and for a result.
 #
-# The text that is filled in is not looked at again, so a tool's description may hold braces, or the name of a key.
+# The text that is filled in is not searched for keys, so a tool's description may contain braces or a key.
 
 
 _KEY = lazy_pattern(r"\{([a-z_]+)\}")
@@ -158,9 +157,9 @@ _KEY = lazy_pattern(r"\{([a-z_]+)\}")
 class Instructions(NamedTuple):
     """The wording of a prompt.
 
-    `text` is the whole prompt. Keys in it: `{tools}`, the declared tools; `{call}` and `{calls}`, an example of one
-    call and of two; `{format}`, how a call is written; `{how_many}`, which is `parallel` or `single`; `{when}`, which
-    is `required` or `optional`. The other texts may contain these keys too.
+    `text` is the whole prompt. Its keys are: `{tools}`, the declared tools; `{call}` and `{calls}`, an example of one
+    call and an example of two; `{format}`, how a call is written; `{how_many}`, which is `parallel` or `single`;
+    `{when}`, which is `required` or `optional`. The other texts may contain these keys too.
     """
 
     text: str
@@ -171,7 +170,7 @@ class Instructions(NamedTuple):
     optional: str = ""
 
     def choose(self, *, parallel: bool, required: bool) -> str:
-        """Return the template for a request: whether calls may be parallel, and whether a call is required."""
+        """Return the template for a request: `parallel` allows parallel calls, `required` demands a call."""
         text = fill(self.text, {"format": self.format})
         how_many, when = self.parallel if parallel else self.single, self.required if required else self.optional
         return fill(text, {"how_many": how_many, "when": when})
@@ -223,24 +222,24 @@ def _content_as_json(content: str) -> str:
 
 # Build the example calls of a prompt: of offered tools, with placeholders for strings.
 #
-# Small models copy what they see: they follow an example of an offered tool, but repeat one of `tool_name` literally
-# (docs/reference/real-models.md has the figures). A literal copy is not a call: `call_filter` recognizes it by its
-# placeholders, so a tool whose example would have none is not shown. Nor is one that the dialect would not write in
-# its usual form, such as a tag in a format of tags.
+# Small models copy what they see: they follow the example of an offered tool, but repeat an example of `tool_name`
+# literally (docs/reference/real-models.md has the figures). A literal copy is not a call. `call_filter` recognizes it
+# by its placeholders, so a tool whose example would have no placeholder is not shown. A tool is not shown either if the
+# dialect would not write its example in the usual form, such as tags in a format of tags.
 
 
 Shows: TypeAlias = Callable[[Call], bool]
 
 PLACEHOLDERS: Final = ("<{}>", "({})")
-"""The forms of a placeholder: the first is that of all dialects whose values are not between tags."""
+"""The forms of a placeholder: all dialects use the first, except if their values are between tags."""
 MAX_EXAMPLE_DEPTH = 3
-"""Levels of nesting that an example shows."""
+"""How many levels of nesting an example shows at most."""
 MAX_EXAMPLE_PARAMETERS = 8
-"""Parameters of an object that an example shows."""
+"""How many parameters of an object an example shows at most."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a template of a call: a copy of it is not a call."""
+"""The placeholder for the tool's name in a template of a call: a call with this name is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
-"""The example if no tool takes a string: neither its name nor its arguments can be parsed."""
+"""The example if no offered tool can be shown: neither the name nor the arguments can be parsed."""
 
 
 _drawn: WeakKeyDictionary[Tools, dict[Shows, tuple[Call, Call]]] = WeakKeyDictionary()
@@ -254,8 +253,8 @@ def _shows_any(call: Call) -> bool:
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
     """Return example calls of the first and the last tool that can be shown.
 
-    `shows` returns whether the dialect writes a call in its usual form. The calls are made once for each `tools`
-    object: the prompt shows them, and the reader of the reply recognizes them.
+    `shows` returns whether the dialect writes a call in its usual form. The examples are made once for each `tools`
+    object: the prompt shows them, and the filter of calls recognizes copies of them.
     """
     drawn = _drawn.setdefault(tools, {})
     examples = drawn.get(shows)
@@ -276,7 +275,7 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call, and whether it has a placeholder; without `enums` an enum of strings gets one too."""
+    """Return an example call, and whether it has a placeholder; without `enums`, so do enums of strings."""
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
     return Call("", tool.name, arguments, dump(arguments)), is_placed
@@ -314,13 +313,13 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument that is a placeholder from the examples, such as `<city>` for `city`; empty if none is."""
+    """Return an argument that is a placeholder of the examples, such as `<city>` for `city`; empty without any."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts in a value, with the name of the parameter that they belong to."""
+    """Yield the texts in a value, each with the name of the parameter that it belongs to."""
     if is_object(value):
         for key, member in value.items():
             yield from _texts(member, key)
@@ -335,7 +334,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def shown_functions(tools: Tools) -> list[dict[str, Any]]:
-    """Return the tools with only those keys that chat templates show: models have not seen any others."""
+    """Return the tools with only those keys that chat templates show: models have not seen other keys."""
     declared: list[dict[str, Any]] = []
     for tool in tools.to_openai():
         function = tool["function"]
@@ -369,8 +368,8 @@ Give an optional parameter only if the user mentions it. {when}""",
 )
 """The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
 
-What needs no tool is a separate paragraph: at the end of another, a model of 1.5B overlooked it in eight of fourteen
-requests. It is a sentence, not the example of an answer: models hand on such an example as their own.
+The sentence on what needs no tool is a separate paragraph: at the end of another, a model of 1.5B overlooked it in
+eight of fourteen requests. An example of an answer would not do instead: models give the example as their own answer.
 """
 
 

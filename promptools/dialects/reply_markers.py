@@ -3,9 +3,9 @@
 They are recognized in every reply, whatever the dialect of its calls: a server may leave any of them in the text, and
 models mix them. `reply_markers` returns them.
 
-Two forms of `Dialect.reasoning_tags` are more than literals. An opener that is a prefix of another one, as Gemma 4's
-`<|channel>` is of `<|channel>thought`, has lost its rest: it counts only if no text precedes it. An opener and a closer
-that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix, which is the same in both tags.
+Two forms of `Dialect.reasoning_tags` are more than literals. If an opener is a prefix of another, as Gemma 4's
+`<|channel>` is of `<|channel>thought`, the rest was lost: the opener counts only if no text precedes it. An opener and
+a closer that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix, but the same suffix in both tags.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from promptools.dialects import Edition, edition, get, names
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 from promptools.patterns import lazy_pattern
 
-# The markers that no dialect owns: templates of many families write them, with calls in any dialect or none.
+# The markers that belong to no dialect: templates of many families write them, with calls in any dialect or none.
 #
 # A marker of one family is declared by its dialect, as `reasoning_tags`, `answer_tags`, `result_openers` or
 # `end_tokens` (see `promptools.dialects.contract`). Here are the others: tags that models learn from prompts,
 # ChatML's tokens, which half of all families use, the end tokens of families that write their calls in another
-# family's dialect, and the closing tags that models write in place of their own. `reply_markers` puts the first three
-# together with the dialects' own.
+# family's dialect, and the closing tags that models write in place of their own. `reply_markers` combines all but the
+# last with the markers of the dialects.
 
 
 REASONING_TAGS: Final = {
@@ -66,21 +66,21 @@ TURN_TOKENS: Final = (
     "<bos>",  # Gemma
     "[BOS]",  # Kimi K2, EXAONE
 )
-"""How the model's own turn begins, or a text: a model that continues after the end of its turn writes it again."""
+"""How the model's turn, or a text, begins: models that go on after the end of their turn write this again."""
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
-"""Closing tags that models of any family write after the JSON of a call in place of its own.
+"""Closing tags that models of any family write after the JSON of a call in place of the right one.
 
-They are those that the training data of most families have in common, and not all that any dialect declares: the JSON
-may quote a closing tag, and would end there.
+Only tags that most families have in their training data are listed, not all that any dialect declares. The JSON may
+quote a closing tag, and would end there.
 """
 
 
-# All of them, with those of the dialects.
+# All of these markers, with the markers of the dialects.
 
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"
 MAX_END: Final = 256
-"""Characters at the end of a text in which tokens that end a turn are searched for."""
+"""How many characters at the end of a text are searched for tokens that end a turn."""
 _HOLE: Final = "{suffix}>"
 _PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
 _READABLE_TAG = lazy_pattern(r"<[A-Za-z_:]+>\Z")
@@ -94,44 +94,44 @@ class ReplyMarkers:
         tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
         own = chain.from_iterable(dialect.reasoning_tags.values() for dialect in dialects)
         self.template_closers = tuple(dict.fromkeys(("</think>", *(tag for tag in own if not tag.endswith(_HOLE)))))
-        """What may close reasoning that a template has opened: no tag that prompts teach, as a thought may hold it."""
+        """What may close reasoning that a template opened. Tags that prompts teach may not: a thought may hold them."""
         self.suffixed_tags = {
             opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
             for opener in [*tags]
             if opener.endswith(_HOLE)
         }
-        """What precedes the suffix in an opening tag of reasoning, and what does in its closing tag."""
+        """For opening tags of reasoning with a suffix: what precedes the suffix there, and in the closing tag."""
         self.unlabelled_openers = {
             opener: tags.pop(opener)
             for opener in [*tags]
             if any(other.startswith(opener) for other in tags if other != opener)
         }
-        """The openers that begin others, and their closers."""
+        """The closers of those openers that are the beginning of others."""
         self.reasoning_tags = tags
-        """The closer of each opener that is a literal and complete."""
+        """The closer of each whole opener without a suffix."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
-        """The closer of each opener of an answer; empty if it has none."""
+        """The closing tag for each opening tag of an answer; empty if there is none."""
         self.result_openers = tuple(
             dict.fromkeys(chain(RESULT_OPENERS, *(dialect.result_openers for dialect in dialects)))
         )
-        """How a tool's result begins, or the turn that has it."""
+        """How a tool's result begins, or the turn that contains the result."""
         self.result_tags = tuple(opener for opener in self.result_openers if opener.startswith("<"))
         self.end_tokens = tuple(dict.fromkeys(chain(END_TOKENS, *(dialect.end_tokens for dialect in dialects))))
         """Tokens that end a turn. At the end of a reply and next to a call they are not text."""
         turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
         self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
-        """How the model's own turn begins, and other tokens of prompts: no text next to a call or a turn's end."""
+        """How the model's turn begins, and other tokens of prompts: not text next to a call or a turn's end."""
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """The closing tags of results that are readable tags: after a call they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
-        """Tokens that a program or a name follows: one stands alone only if nothing does."""
+        """Tokens that a program or a name follows; a token stands alone only if no text follows."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
         self.lone_closers = tuple(
             dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())
         )
-        """Closing tags that show that what precedes is reasoning even if the opening tag is missing."""
+        """Closing tags of reasoning that count without their opening tag: the text before them is reasoning."""
         self.reserved_tags = frozenset((*tags, *self.answer_tags, *self.result_openers))
-        """Tags with a meaning of their own, even if a tool has the same name."""
+        """Tags that keep their meaning even if a tool has the same name."""
         self.plain_answer_tags = frozenset(
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
@@ -168,12 +168,12 @@ class ReplyMarkers:
         return self.suffixed_tags[start] + opener[len(start) :]
 
     def suffixed_closer_start(self, tag: str) -> str:
-        """Return what precedes the suffix of a closing tag, empty if it has none."""
+        """Return what precedes the suffix of a closing tag, empty if the tag has no suffix."""
         return next((start for start in self.suffixed_tags.values() if tag.startswith(start)), "")
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """What begins after a turn, or ends one, even while a call is open in it."""
+        """What ends a turn or follows its end, even while a call is open."""
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property
@@ -193,14 +193,14 @@ class ReplyMarkers:
         return re.compile(rf"\s*+(?:(?:{'|'.join(map(re.escape, self.end_tokens))})\s*+)++\Z")
 
     def end_of_turn(self, text: str) -> int:
-        """Return the offset of the end-of-turn tokens at the end of a text, or its length without any."""
+        """Return the offset of the end-of-turn tokens at the end of a text; without any, the length of the text."""
         begin = max(0, len(text) - MAX_END)
         match = self._ends.search(text, begin)
         return match.start() if match is not None else len(text)
 
     @cached_property
     def template_closer(self) -> re.Pattern[str]:
-        """The pattern of `template_closers`, and of a closing tag with a suffix."""
+        """The pattern of `template_closers` and of closing tags with a suffix."""
         literals = map(re.escape, sorted(self.template_closers, key=len, reverse=True))
         return re.compile(f"{'|'.join(literals)}|{self.suffixed_closer.pattern}")
 
@@ -221,7 +221,7 @@ def reply_markers() -> ReplyMarkers:
     return _markers_of(edition())
 
 
-@lru_cache(maxsize=16)  # of the process, and of some clients with dialects of their own
+@lru_cache(maxsize=16)  # for the process, and for some clients with dialects of their own
 def _markers_of(edition: Edition) -> ReplyMarkers:
-    del edition  # a registered dialect may have the name of one that was removed
+    del edition  # only part of the key: a registered dialect may have the name of a removed one
     return ReplyMarkers()

@@ -1,7 +1,7 @@
-"""The states of a reader of tags: what each tag does in the calls that its dialect writes.
+"""List the states of a reader of tags: what each tag does in the calls that its dialect writes.
 
-The table is recorded from the reader itself. Where another tag comes, the reader repairs the call and records a fix,
-reports it as malformed, or takes the tag for text.
+The list is recorded from the reader itself. If any other tag comes in a call, the reader repairs the call and records a
+fix, reports the call as malformed, or takes the tag for text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect, Head
 
 OUTSIDE: Final = "outside"
-"""The state before a call whose reader begins after its first tag."""
+"""The state before a call whose reader begins only after the call's first tag."""
 _PING: Final[dict[str, Any]] = {"name": "ping", "description": "Answer pong.", "parameters": {"type": "object"}}
 _PINGED: Final = Call("call00002", "ping", {}, "{}")
 _SLOTS: Final = {CALL.name: "{name}", _PINGED.name: "{name}", **dict.fromkeys(CALL.arguments, "{key}")}
@@ -27,7 +27,7 @@ _SAMPLE_WORD: Final = lazy_pattern("|".join(_SLOTS))
 
 
 def states(dialect: Dialect) -> tuple[Transition, ...]:
-    """Return what each tag does in the calls that the dialect writes, each once; empty if it is no dialect of tags."""
+    """Return what each tag does in the calls that the dialect writes; empty unless it is a dialect of tags."""
     found: dict[Transition, None] = {}
     for calls in ([CALL], [_PINGED], [CALL, _PINGED]):
         text = dialect.render_calls(calls).lstrip()
@@ -42,13 +42,13 @@ def states(dialect: Dialect) -> tuple[Transition, ...]:
 
 
 def _row(seen: Transition) -> Transition:
-    """Return a transition without the words of the sample."""
+    """Return a transition with placeholders for the words of the sample calls."""
     tag = _SAMPLE_WORD.sub(lambda match: _SLOTS[match[0]], "".join(seen.tag.split("\n")))
     return seen._replace(tag=tag)
 
 
 def _open_reader(dialect: Dialect, text: str) -> tuple[TagReader, str, str] | None:
-    """Return the reader of the call that a text begins with, its head, and what follows; None if it reads no tags."""
+    """Return the reader of a text's first call, the call's head, and the rest; None if the reader reads no tags."""
     from promptools.schema import Tools
 
     options = ParseOptions(Tools([TOOL, _PING]), "balanced", dialect.name, json_answer=False, anchors=frozenset())
@@ -63,7 +63,7 @@ def _open_reader(dialect: Dialect, text: str) -> tuple[TagReader, str, str] | No
 
 
 def _head_end(head: Head, text: str, options: ParseOptions) -> int:
-    """Return where a head ends that a text begins with; 0 if it does not."""
+    """Return where the head ends, if the text begins with it; else 0."""
     match = re.match(head.pattern, text)
     if match is None:
         return 0

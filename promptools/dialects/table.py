@@ -1,4 +1,4 @@
-"""Read a dialect from a TOML table: a format of calls without code, one of the package or an app's own.
+"""Read a dialect from a TOML table: a format of calls without code, in the package or an app's own.
 
     kind = "json"                           # or "named", "tags", "key_value", "python", "braces"
     name = "acme"
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     import os
 
 
-# What a value in a dialect's table may be: predicates, and the texts of what is expected instead.
+# What a value in a dialect's table may be: predicates, and texts that describe valid values.
 #
-# They accept anything that TOML can hold, and never raise.
+# The predicates take any value that TOML can hold, and never raise.
 
 
 MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128
-"""Characters of a marker: no more than this is ever held back."""
+"""The most characters of a marker: a longer text never has to be held back."""
 SUFFIX: Final = "{suffix}>"
 """The end of a tag of reasoning that may have any suffix."""
 
@@ -108,7 +108,7 @@ def _is_json_openers(value: Any) -> bool:
 
 
 def are_json_closers(value: Any) -> bool:
-    """Return whether a value holds texts that can follow JSON; surplus brackets would belong to the JSON."""
+    """Return whether a value is a list of texts that can follow JSON, where brackets would be read as its own."""
     return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
@@ -209,7 +209,7 @@ def text_table(*keys: str) -> TableKey:
 
 # The kinds of dialects that a table may declare: the constructor of each, and its keys.
 #
-# A kind is no more than this: `kind = "json"` passes the table's values to `MarkedJson`, once they are checked.
+# `kind = "json"` means no more than that the table's values are checked and passed to `MarkedJson`.
 
 
 def _no_problem(_values: Mapping[str, Any]) -> str:
@@ -217,13 +217,13 @@ def _no_problem(_values: Mapping[str, Any]) -> str:
 
 
 class Kind(NamedTuple):
-    """A kind of dialect: its constructor, its own keys, and the required ones."""
+    """A kind of dialect: its constructor, its own keys, and the keys that are required."""
 
     make: Callable[..., DeclaredDialect]
     keys: Mapping[str, TableKey]
     required: tuple[str, ...]
     problem: Callable[[Mapping[str, Any]], str] = _no_problem
-    """Returns what is wrong with values that are valid each, empty if nothing is."""
+    """Returns what is wrong with values that are each valid alone; empty if nothing is wrong."""
 
 
 COMMON_KEYS: Final[dict[str, TableKey]] = {
@@ -316,13 +316,13 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return why the openers are not labels, if they must be."""
+    """Return what is wrong if the openers must be labels and are not; empty if nothing is wrong."""
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
     return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
-    """Return why the white space around a value would be read as part of it."""
+    """Return what is wrong if white space around a value would be read as part of it; empty if nothing is."""
     trim, around = values.get("trim"), {*_space_around_value(values["parameter"])}
     allowed = {"": ({""}, {"\n"}), "line": ({""}, {"\n"}, {"", "\n"}), "verbatim": ({""},)}
     if trim == "strip" or around in allowed[trim or ""]:
@@ -331,7 +331,7 @@ def _tags_problem(values: Mapping[str, Any]) -> str:
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
-    """Return why the tags cannot have a suffix: only a wrapper shows which suffix it is."""
+    """Return what is wrong if tags have a suffix but no wrapper, which alone shows the suffix; else empty."""
     return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
 
 
@@ -513,17 +513,17 @@ KINDS: Final[dict[str, Kind]] = {
 
 DEFAULT_KIND: Final = "json"
 MAX_ENTRIES: Final = 64
-"""Maximum number of entries of a key; those that ship have up to 6."""
+"""Maximum number of entries of a key; the keys in the package have up to 6."""
 MAX_TEXT: Final = 2048
-"""Maximum number of characters of a text that is part of the format; those that ship have up to 249."""
+"""Maximum number of characters of a text that is part of the format; the texts in the package have up to 249."""
 PACKAGE: Final = Path(__file__).parent
-"""The folder of the tables that ship."""
+"""The folder of this package, which contains the tables."""
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family in the package; `make` is a class derived from the kind's, if the family has code too.
+    """Read the table of a family in the package; `make` is the family's class, if it has one, derived from the kind's.
 
-    It is not checked, since checking all tables would delay the first reply; the tests do so.
+    The table is not checked, since checking all tables would delay the first reply; the tests check them.
     """
     return _new_dialect(tomllib.loads(read_table(PACKAGE / "families" / f"{name}.toml").text), make)
 
@@ -543,7 +543,7 @@ def parse_table(table: DialectTable) -> DeclaredDialect:
 
 
 def make_dialect(table: Mapping[str, Any], origin: str) -> DeclaredDialect:
-    """Make a dialect from a table; `origin` is its file. Raises UsageError for an invalid key."""
+    """Make a dialect from a table that was read from the file `origin`. Raises UsageError for an invalid key."""
     values = dict(table)
     kind_name = values.pop("kind", DEFAULT_KIND)
     if not COMMON_KEYS["kind"].is_valid(kind_name):

@@ -1,4 +1,4 @@
-"""The file of a dialect's table, as text: it is read once, and can be sent to other processes."""
+"""Read the file of a dialect's table once, as text that can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from promptools.errors import UsageError
 
 MAX_TABLE: Final = 2**16
-"""Maximum number of bytes of a table. The largest that ships has some 4,000, and a config may name any file."""
+"""Maximum number of bytes of a table. The largest in the package has some 4,000, but a config may name any file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialectTable:
-    """The table of a dialect, as it was read."""
+    """The table of a dialect: the name of its file, and its text as it was read."""
 
     file: str
     text: str

@@ -1,4 +1,4 @@
-"""Write calls as markup or as Python, so that they are read back unchanged."""
+"""Write calls as markup or as Python, in such a way that they are read back unchanged."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from promptools.schema import Tools
 
 
-# As markup: values between tags, or all of them as one JSON object.
+# As markup: each value between tags, or all values as one JSON object.
 
 
 WrittenValues: TypeAlias = Literal["json", "constants", "python"]
-"""How values other than text are written: as JSON, with `True`, `False` and `None` in it, or as Python prints them."""
+"""How values other than text are written: as JSON; as JSON, but `True`, `False` and `None`; as Python prints them."""
 PARAMETER_SLOT = "<parameter name>"
-"""The placeholder of an example for the model's own text."""
+"""The placeholder for a parameter's name in an example."""
 
 PLAIN_NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
-"""A name, or a key, that needs no quotes in any of these dialects."""
+"""A name or a key that needs no quotes in any dialect of markup."""
 
 _MARKUP_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 _MARKUP = lazy_pattern(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
-"""What might be mistaken for a tag: such a value is written as JSON."""
+"""What might be mistaken for a tag: a value that contains it is written as JSON."""
 
 
 def value_text(value: Any) -> str:
@@ -58,11 +58,11 @@ def bare_text(
     may_hold_tags: bool = False,
     values: WrittenValues = "json",
 ) -> str | None:
-    """Write a value as bare text; None if it could be read back as a different value.
+    """Return a value as bare text; None if the text could be read back as a different value.
 
-    `has_type`: its tag gives its type; `keeps_space`: white space around it is kept; `may_hold_tags`: it may contain
-    tags; `values`: how values other than text are written. Values printed by Python can only be read back with a
-    schema, so they are not checked.
+    `has_type`: the tag around the value gives its type. `keeps_space`: white space around the value is kept when it is
+    read. `may_hold_tags`: the value may contain tags. `values`: how values other than text are written. Arrays and
+    objects printed by Python can only be read back with a schema, so they are not checked.
     """
     if _MARKUP_KEY.match(key) is None:
         return None
@@ -95,11 +95,11 @@ def render_parameters(
     may_hold_tags: bool = False,
     values: WrittenValues = "json",
 ) -> str | None:
-    """Write the parameters of a call with `parameter`; None if one of them cannot be bare text.
+    """Return the parameters of a call, each written by `parameter`; None if a value cannot be bare text.
 
     `parameter` takes the name, the text, and whether the value is a string; the other arguments are as in `bare_text`.
-    The schema is not available here, so a value whose text is ambiguous is not written as bare text, unless `has_type`
-    tags give its type.
+    The schema is not available here, so a value whose text is ambiguous cannot be bare text, unless its tag gives the
+    type (`has_type`).
     """
     lines: list[str] = []
     for key, value in call.arguments.items():

@@ -1,6 +1,6 @@
 """Collect the markup that a dialect writes around calls and results, which content must not contain unescaped.
 
-It is extracted from what the dialect renders, so it works for an app's own dialects too.
+The markup is extracted from what the dialect renders, so this works for an app's own dialects too.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _TOKEN = lazy_pattern(
     r"|✿[A-Z]+✿"
 )
 _CALL_LABEL = lazy_pattern(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
-"""The beginning of a line of a call; a fence counts if its label is the dialect's own, as `tool_code` is."""
+"""The beginning of a line of a call; a fence counts if its label is the dialect's own, such as `tool_code`."""
 _TOOL_TAG = lazy_pattern(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
-"""What may follow the name in an opening tag: its end, or white space before attributes."""
+"""What may follow the name in an opening tag: the end of the tag, or white space before attributes."""
 _RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
-"""The beginning of a line of a result that only its text, or a code fence, tells from the content."""
+"""The beginning of a line of a result that only its words, or a code fence, distinguish from the content."""
 
 
 class WrittenMarkup(NamedTuple):
@@ -53,7 +53,7 @@ NO_MARKUP: Final = WrittenMarkup(frozenset(), frozenset())
 
 
 def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
-    """Return the markup of a dialect, for tools with these names; none for a dialect that can only be read."""
+    """Return the markup of a dialect, for tools with these names; `NO_MARKUP` for a dialect that can only be read."""
     markup, tool_tags, own_names = _markers(name, dialects.edition())
     if not tool_tags:
         return markup
@@ -62,13 +62,13 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 
 
 class _Markers(NamedTuple):
-    """The markup that a dialect writes: what is the same for all tools, and what depends on their names."""
+    """The markup that a dialect writes: the same for all tools, and with the names of tools."""
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()
-    """Tags with `_NAME` for the name of a tool, if nothing else tells that a call begins: `<get_weather>`."""
+    """Tags such as `<get_weather>`, with `_NAME` for the tool's name; only if nothing else shows a call."""
     own_names: tuple[str, ...] = ()
-    """Names of tools that the dialect has itself, such as `use_mcp_tool`."""
+    """Names of tools that belong to the dialect, such as `use_mcp_tool`."""
 
 
 @lru_cache(maxsize=128)
@@ -94,7 +94,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _tool_tags(calls: str) -> Set[str]:
-    """Return the tags with a tool's name in a rendered call, with everything that may end an opening one."""
+    """Return the tags with a tool's name in a rendered call, each with every text that may end it."""
     tags: set[str] = {*_TOOL_TAG.findall(calls)}
     return {tag + end for tag in tags for end in (_TAG_ENDS if tag[1] != "/" else _TAG_ENDS[:1])}
 

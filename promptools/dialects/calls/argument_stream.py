@@ -1,12 +1,13 @@
-"""Which part of a call's arguments can no longer change while they arrive as JSON, and so may be sent.
+"""Decide, while a call's arguments arrive as JSON, which part can no longer change, so that it may be sent.
 
 What has been sent cannot be taken back, so only what no later input can change is sent: strict JSON, keys that the tool
 declares, values that fit its schema. The first violation stops the stream; the rest of the call waits until it is
 complete, and is repaired like any other.
 
-Arguments come from two sources. Those of a server's structured call are a JSON document, which ends where the server
-says. Those of a call in text are what a dialect's reader has found so far, and a later closer or quote may show that a
-string ends elsewhere: so only whole members are sent then (`whole_members`), except for bare text between tags.
+Arguments come from two sources. The arguments of a server's structured call are a JSON document that ends where the
+server says. The arguments of a call in text are what a dialect's reader has found so far. There, a later closer or
+quote may show that a string ends elsewhere, so only whole members are sent (`whole_members`), except for bare text
+between tags.
 
 A state is a method that reads one token and returns where it ends:
 
@@ -18,9 +19,10 @@ A state is a method that reads one token and returns where it ends:
 
 `_frames` is the stack of open objects and arrays with their schemas. `_read` holds what has been read but not released,
 `_ready` what may be sent. A string whose schema asserts nothing beyond its type is released character by character, at
-any depth. A value that can only be checked complete (a number, an enum, a pattern; with `whole_members` every value of
-the arguments) is held: nothing is released until it ends and passes its check. The last brace is never sent from here,
-since the whole call is checked first; and a call shorter than `least` is not started, so that it can still be retried.
+any depth. A value that can only be checked when it is complete (a number, an enum, a pattern; with `whole_members`,
+every value of the arguments) is held: nothing is released until the value ends and passes its check. The last brace is
+never sent from here, since the whole call is checked first. Nothing is sent of a call shorter than `least`, so that the
+call can still be retried.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ if TYPE_CHECKING:
 
 
 MIN_STREAMED = 32
-"""Characters of arguments that are held at the start: a shorter call is complete soon, and can still be retried."""
+"""How many characters of arguments are held at first: a shorter call is complete soon, and can still be retried."""
 MAX_DEPTH = 64
 """The deepest nesting that is streamed."""
 MAX_TOKEN = 400
-"""Characters within which a key or a number must end."""
+"""The most characters of a key or a number."""
 
 _SPACE = lazy_pattern(r"[ \t\r\n]+")
 _KEY = lazy_pattern(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:')
@@ -58,19 +60,19 @@ _STRING_TEXT = lazy_pattern(
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
 )
 _MAX_ESCAPE = 12
-"""Characters of the longest escape, a surrogate pair."""
+"""The length of the longest escape, a surrogate pair."""
 _KINDS = {'"': "string", "{": "object", "[": "array"}
 _ANNOTATIONS = frozenset((
     "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description", "examples", "format",
     "readOnly", "title", "writeOnly",
 ))  # fmt: skip
-"""Keywords that assert nothing."""
+"""Keywords of a schema that assert nothing."""
 _INCREMENTAL_KEYWORDS: dict[str, frozenset[str]] = {
     "string": frozenset(("type",)),
     "object": frozenset(("type", "properties", "required", "additionalProperties")),
     "array": frozenset(("type", "items")),
 }
-"""Keywords that can be checked while a value arrives."""
+"""Keywords of a schema that can be checked while a value arrives."""
 _UNCONSTRAINED = frozenset(("type", "description", "title", "default", "examples"))
 _SCALAR_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -95,26 +97,26 @@ class _Frame:
 
 
 class ArgumentStream:
-    """Stream the arguments of one call. O(n); the text sent does not depend on how the input is split.
+    """Streams the arguments of one call. O(n). What is sent does not depend on how the input is split.
 
-    `graph` is the tool's schema; None if the tool is unknown, and then nothing is sent. Sending starts once `least`
-    characters are ready.
+    `graph` is the tool's schema; it is None if the tool is unknown, and then nothing is sent. Sending starts once
+    `least` characters are ready.
     """
 
     def __init__(self, graph: SchemaGraph | None, least: int = 0, *, whole_members: bool = False) -> None:
         self._graph = graph
         self._least = least
         self.whole_members = whole_members
-        """The next member of the arguments is sent only as a whole."""
+        """Whether the next member of the arguments is sent only as a whole."""
         self._stopped = graph is None
         self._state: Callable[[ArgumentStream, str, int], int | None] = ArgumentStream._open
-        """A function, not a bound method: that would keep this object alive until the collector comes by."""
+        """A function, since a bound method would keep this object alive until the garbage collector runs."""
         self._frames: list[_Frame] = []
         self._unread = ""
         self._read: list[str] = []
-        """What has been read and not been released."""
+        """What has been read but not released."""
         self._held: tuple[int, int, Any] | None = None
-        """The held value: the number of frames around it, its start in `_read`, its schema."""
+        """The held value: how many frames are around it, where it starts in `_read`, and its schema."""
         self._ready: list[str] = []
         """What may be sent."""
         self._sent: list[str] = []
@@ -154,7 +156,7 @@ class ArgumentStream:
         return ready
 
     def cancel(self) -> None:
-        """Stop, and discard what `feed` returned last, which the client never received."""
+        """Stop, and forget everything that `feed` returned: the client never received it."""
         self._sent.clear()
         self._stop()
 
@@ -175,7 +177,7 @@ class ArgumentStream:
         if text[at] != "{" or not is_object(node) or not node.get("properties"):
             self._stop()
             return None
-        self._read.clear()  # white space before it is not part of the arguments
+        self._read.clear()  # white space before the brace is not part of the arguments
         self._frames.append(_Frame("}", node))
         self._state = ArgumentStream._key
         return at + 1
@@ -238,7 +240,7 @@ class ArgumentStream:
         return None
 
     def _after(self, text: str, at: int) -> int | None:
-        """Read what follows a value, which alone shows that the value is complete."""
+        """Read what follows a value: only that shows that the value is complete."""
         frame = self._frames[-1]
         if text[at] not in {",", frame.closer} or not self._passes_check():
             self._stop()
@@ -263,12 +265,12 @@ class ArgumentStream:
     # --- schemas -------------------------------------------------------------------------------------------------
 
     def _hold(self, node: Any) -> None:
-        """Hold a value until it is complete, unless it is inside one that is held."""
+        """Hold a value until it is complete, unless it is inside a value that is held already."""
         if self._held is None:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Check a held value that ends here, and release it; True if no held value ends here."""
+        """Return whether a held value that ends here passes its check; True if none does. Then it is held no longer."""
         if self._held is None or self._held[0] != len(self._frames):
             return True
         _, start, node = self._held
@@ -303,13 +305,13 @@ class ArgumentStream:
         declared = node.get("properties", {})
         if frame.key in declared:
             return declared[frame.key]
-        if len(self._frames) == 1:  # the complete call may show it to be an alias of a declared key
+        if len(self._frames) == 1:  # the complete call may show that the key is an alias of a declared key
             return None
         others = node.get("additionalProperties", None if declared else True)
         return None if others is False else others
 
     def _incremental_schema(self, node: Any, kind: str) -> Any:
-        """Return the schema that checks a value of this kind as it arrives; None if it can only be checked complete."""
+        """Return a schema to check a value of this kind as it arrives; None if only a whole value can be checked."""
         assert self._graph is not None
         for _ in range(MAX_DEPTH):
             if not is_object(node):
@@ -328,7 +330,7 @@ class ArgumentStream:
         return None
 
     def _allows_kind(self, node: Any, kind: str) -> bool:
-        """Whether a schema's types allow values of a kind."""
+        """Return whether a schema's types allow values of this kind."""
         assert self._graph is not None
         for schema in self._graph.applied_nodes(node, ()):
             types = schema.get("type", kind)
@@ -346,7 +348,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Whether `value` has the schema's unconstrained scalar type, so that no check can change or reject it."""
+    """Return whether the schema asks only for a scalar type that `value` has, so no check can change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None
@@ -356,7 +358,7 @@ def is_final(schema: Any, value: Any) -> bool:
 
 
 def _is_escape_prefix(text: str) -> bool:
-    """Whether a text is a proper prefix of a valid JSON escape."""
+    """Return whether a text is a proper prefix of a valid JSON escape."""
     if len(text) == 1:
         return True
     if text[1] != "u":
@@ -370,18 +372,18 @@ def _is_high_surrogate(digits: str) -> bool:
     return digits[0] in "dD" and digits[1] in "89abAB"
 
 
-# Complete arguments whose beginning has been streamed: what was repaired at the end is appended to it.
+# Complete arguments whose beginning has been sent: the rest is written after the text that was sent.
 #
-# The text already sent is fixed, white space included. It is tokenized again to find the open objects and arrays and
-# what each has got so far; then the rest of `arguments` is written, innermost container first. The result is accepted
-# only if it parses to `arguments`, so a beginning that the repair contradicts gives None.
+# The sent text cannot change, not even its white space. It is tokenized again to find the open objects and arrays and
+# what each of them contains so far. Then the rest of `arguments` is written, innermost container first. The result is
+# accepted only if it parses to `arguments`, so if a repair contradicts the sent text, the result is None.
 
 
 _TOKEN = lazy_pattern(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\]|\\.)*\Z)|([^\s{}\[\],:"]+))')
 
 
 def begin_with(call: Call, sent: str) -> Call | None:
-    """Return a call with its arguments rewritten to begin with the text `sent`; None if that is impossible."""
+    """Return a call whose arguments are rewritten to begin with the text `sent`; None if that is impossible."""
     if call.arguments_json.startswith(sent):
         return call
     text = complete_arguments(sent, call.arguments)
@@ -398,7 +400,7 @@ def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
 
 
 def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
-    """Encode what is missing: the end of an open string, then the rest of every open object and array."""
+    """Return the missing text: the end of an open string, then the rest of every open object and array."""
     frames: list[tuple[Any, list[str]]] = []
     value: Any = arguments
     out: list[str] = []

@@ -17,9 +17,8 @@ from promptools.types import Call, Fix, Malformed, Tool
 # Read values of dialects that write them as bare text: the schema decides whether `2` is a number or a string.
 #
 # That is the format, not a repair: the models are trained on values without quotes, so a conversion is not a fix. Types
-# are tried in the order null, integer, number, boolean, object, array, string, and the first that fits is taken, as
-# vLLM 0.32, SGLang 0.5 and Ollama do. Where the schema allows only strings the text is the value, also `007` and
-# `null`.
+# are tried in the order null, integer, number, boolean, object, array, string. The first that fits is taken, as in
+# vLLM 0.32, SGLang 0.5 and Ollama. Where the schema allows only strings, the text is the value, even `007` or `null`.
 
 
 ANY_TYPE = frozenset(TYPE_ORDER)
@@ -27,10 +26,10 @@ STRING_ONLY = frozenset(("string",))
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the bare text of a tool's parameter; return its value and the fixes it took. O(n) in characters.
+    """Read the bare text of a tool's parameter; return the value and the fixes. O(n) in characters.
 
-    If the offered tool does not declare the parameter, it is a string: nothing shows another type. If the tool declares
-    no parameters at all, any type is tried.
+    A parameter that the offered tool does not declare is a string: nothing shows another type. If the tool declares no
+    parameters at all, any type is tried.
     """
     tools = options.tools
     keys = tools.keys(tool) if tools is not None else frozenset[str]()
@@ -40,7 +39,7 @@ def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tup
 
 
 def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a value of one of the JSON types `types` (any, if empty); text that fits none of them is a string."""
+    """Read a value of one of the JSON types `types` (any, if empty); text that fits no type is a string."""
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()
@@ -58,18 +57,18 @@ def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
     return text, ()
 
 
-# A call whose arguments come one by one as bare text.
+# A call whose arguments are read one by one, as bare text.
 
 
 MAX_FIXES: Final = 8
-"""Fixes of one call's tags that are recorded."""
+"""How many fixes of one call's markup are recorded at most."""
 ANY_JSON: Final = "json"
 """The type of a value that is JSON of any type."""
 TYPE_NAMES: Final = {
     **{name: name for name in ("string", "integer", "number", "boolean", "object", "array", "null")},
     "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
 }  # fmt: skip
-"""JSON types by the names that models give them."""
+"""The JSON type for each name that models give it."""
 
 
 class CallBuilder:
@@ -85,11 +84,11 @@ class CallBuilder:
         """Fixes of the markup."""
         self.value_fixes: list[Fix] = []
         self.error = ""
-        """Why it cannot be read; empty if it can."""
+        """Why the call cannot be read; empty if it can be read."""
 
     @property
     def tool_name(self) -> str:
-        """The name of the tool, or the written name if no such tool is offered."""
+        """The name of the offered tool, or the name as written if there is none."""
         return self.tool.name if self.tool is not None else self.name
 
     def declares(self, key: str) -> bool:
@@ -100,8 +99,8 @@ class CallBuilder:
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
         """Return whether a call at the end of the text, after a whole argument, lacks nothing but its closing tag.
 
-        That is, the model was done, or the text ended for an unknown reason and the call has all parameters that the
-        tool declares.
+        It does if the finish reason says that the reply is complete, or if there is no finish reason and the call has
+        all parameters that the tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS
@@ -113,12 +112,12 @@ class CallBuilder:
         return key not in self.arguments and self.declares(key)
 
     def record_fix(self, fix: Fix) -> None:
-        """Record a fix of the markup, each only once, and at most `MAX_FIXES`."""
+        """Record a fix of the markup, unless it is recorded already or there are `MAX_FIXES`."""
         if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
             self.fixes.append(fix)
 
     def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
-        """Read the text of an argument, of type `type_name` if the model gave one; return its value and the fixes."""
+        """Read the text of an argument; return the value and the fixes. `type_name`: the type that the model gave."""
         if type_name == ANY_JSON:
             return _read_json(text)
         # K2 Horizon writes a type beside each argument.

@@ -1,15 +1,15 @@
-"""The part of a call that is sent while the model is still writing it.
+"""Send the beginning of a call while the model is still writing the call.
 
 Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But what was sent
-cannot be taken back, and when a call ends it is repaired and coerced to the tool's schema, which may change its text.
+cannot be taken back. When a call ends, it is repaired and coerced to the tool's schema, which may change its text.
 So only what no later step can change is sent early:
 
 1. `EarlyCallStart`: the tool is named exactly, and is not declared strict.
-2. `EarlyArguments`, one or more: what `ArgumentStream` releases of the arguments as JSON.
+2. `EarlyArguments`, one or more: the part of the arguments as JSON that `ArgumentStream` releases.
 
 Everything after that is sent with the complete call. Invariant: what was sent is a prefix of the final
-`arguments_json`. `reconcile` restores it if a later member was repaired: it keeps the sent prefix as the model wrote
-it, and makes the call malformed if that is impossible.
+`arguments_json`. `reconcile` restores the invariant if a later member was repaired: the call keeps the sent prefix as
+the model wrote it, and becomes malformed if that is impossible.
 
 The arguments come from two sources: `ArgumentStreamer` gets the text of a JSON object, `MemberStreamer` one member
 after the other. What is sent does not depend on how the text is split into pieces.
@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """The name and the part of the arguments that were sent of one call."""
+    """Sends the name of one call, and the part of its arguments that can no longer change."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -46,7 +46,7 @@ class CallStreamer:
         return self._tool is not None
 
     def _start(self, name: str) -> list[EarlyCallStart | EarlyArguments]:
-        """Send the name of an offered tool; stop if the tool is not offered, or is strict."""
+        """Send the name of the tool; stop if the tool is not offered, or is strict."""
         tool = self._options.tools.get(name) if self._options.tools is not None else None
         if self._options.tools is None or tool is None or tool.strict:
             self._stopped = True
@@ -61,14 +61,14 @@ class CallStreamer:
         return [EarlyArguments(ready)] if ready else []
 
     def reconcile_parts(self, parts: list[Part]) -> list[Part]:
-        """Make the call among `parts` begin with what was sent of it; see `reconcile`."""
+        """Make the first call among `parts` begin with what was sent; see `reconcile`."""
         index = next((index for index, part in enumerate(parts) if part.call is not None), None)
         if index is not None and (call := parts[index].call) is not None:
             parts[index] = call_part(self.reconcile(call), parts[index].raw)
         return parts
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Make a call's `arguments_json` begin with what was sent of it; malformed if that is impossible.
+        """Return the call with `arguments_json` beginning with what was sent; malformed if that is impossible.
 
         A call that was repaired keeps the sent prefix as the model wrote it.
         """
@@ -80,11 +80,11 @@ class CallStreamer:
         return malformed_call("invalid_json", why, outcome.dialect, self._tool.name)
 
 
-# Stream a call out of the text of its JSON object: the name, and each member that is complete and certain.
+# Stream a call from the text of its JSON object: the name, and each member that is complete and certain.
 
 
 MAX_OPENING = 400
-"""Characters within which the name and the arguments' key must occur."""
+"""How many characters the name and the key of the arguments may take up at most."""
 
 _SPACE = r"[ \t\r\n]*"
 _METADATA = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'
@@ -92,12 +92,12 @@ _OPENING = (
     rf'\{{{_SPACE}(?:{_METADATA}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
     rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}'
 )
-"""Everything up to the arguments: the name precedes them, perhaps after an id or index of the call."""
+"""Everything up to the arguments: perhaps an id or index of the call, then the name."""
 _BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
 _BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
-"""The same, and their first key: an object that begins with a schema's keys is a tool's definition, not a call."""
+"""The same, and the arguments' first key: if it is a key of a schema, the object is a tool's definition, not a call."""
 _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
-"""The same where the tool's name is the key of the arguments."""
+"""The same if the tool's name is the key of the arguments."""
 
 
 class ArgumentStreamer(CallStreamer):
@@ -110,9 +110,9 @@ class ArgumentStreamer(CallStreamer):
     def __init__(self, options: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
         super().__init__(options)
         self._opening = _NAME_AS_KEY if keyed else _BEFORE_FIRST_KEY if name is None else _BEFORE_ARGUMENTS
-        # the patterns match a whole envelope, so arguments alone get the beginning of one
+        # the patterns match an envelope, so the beginning of an envelope is put before arguments alone
         self._buffer = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
-        """The text that has not been passed on."""
+        """The text that has not been passed to the stream."""
 
     def feed(self, piece: str, *, last: bool = False) -> list[EarlyCallStart | EarlyArguments]:
         """Read a piece of the object; return what can be sent now. `last`: the object ends with this piece."""
@@ -120,7 +120,7 @@ class ArgumentStreamer(CallStreamer):
             return []
         self._buffer += piece
         early = self._match_name() if self._tool is None else []
-        # nobody consumes the fragments of a single shot, so a complete object is left to `resolve_call`
+        # nobody consumes the fragments if the reply is parsed at once, so a complete object is left to `resolve_call`
         if self._tool is not None and not (last and self._options.single_shot):
             early += self._send_buffer()
         return early
@@ -138,9 +138,9 @@ class ArgumentStreamer(CallStreamer):
         return self._send(text)
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Make a call begin with what was sent of it; see `CallStreamer`."""
+        """Return the call beginning with what was sent; see `CallStreamer`."""
         if self._tool is not None and isinstance(outcome, Call) and outcome.name == self._tool.name:
-            if not outcome.fixes and self._buffer.startswith(outcome.arguments_json):  # none of it was sent
+            if not outcome.fixes and self._buffer.startswith(outcome.arguments_json):  # nothing was sent
                 return outcome
             self._send_buffer()
         return super().reconcile(outcome)
@@ -148,10 +148,10 @@ class ArgumentStreamer(CallStreamer):
 
 # Stream a call whose arguments come one by one: as values that were read, or as bare text.
 #
-# A value that was read goes out when it is complete. The bare text of a string goes out as it comes, except for the
-# layout around it and the white space at its end; until the next parameter begins, text may be added to the last one.
-# Of bare text only parameters of one scalar type are streamed: a later parameter of the same name can contradict the
-# rest.
+# A value that was read is sent when it is complete. The bare text of a string is sent as it comes, except for the
+# layout around it and the white space at its end: until the next parameter begins, more text may follow. Of parameters
+# in bare text, only those of one scalar type are streamed, since a later parameter of the same name can contradict any
+# other value.
 
 
 Trim = Literal["line", "verbatim", "strip"]
@@ -169,13 +169,13 @@ class MemberStreamer(CallStreamer):
         self._trim: Trim = trim
         self._has_members = False
         self._key: str | None = None
-        """The parameter that is open, or may be reopened."""
+        """The parameter that is open, or the last one, to which text may still be added."""
         self._is_text = False
-        """Its value is sent while it arrives."""
+        """Whether the value of the open parameter is sent while it arrives."""
         self._at_start = False
         self._held_space: list[str] = []
         self._sent_size = 0
-        """Characters of the value that have been sent."""
+        """How many characters of the value have been sent."""
         self.pending: list[EarlyOutput] = []
         """Text that may be sent; the sender clears it."""
 
@@ -199,7 +199,7 @@ class MemberStreamer(CallStreamer):
     # --- bare text ---------------------------------------------------------------------------------------------------
 
     def begin_parameter(self, key: str, given: Mapping[str, Any], *, verbatim: bool) -> None:
-        """Begin a parameter after those already `given`. `verbatim`: its text is its value."""
+        """Begin a parameter after those already `given`. `verbatim`: the value is the text, unchanged."""
         self.start()
         self._end_parameter(given)
         if self._stopped or self._tool is None:
@@ -213,7 +213,7 @@ class MemberStreamer(CallStreamer):
         self._at_start = True
 
     def add_text(self, text: str) -> None:
-        """Add more of the value's text."""
+        """Add text to the value of the open parameter."""
         if self._key is None or not self._is_text:
             return
         bare = text.rstrip(LAYOUT)

@@ -1,13 +1,13 @@
-"""Read a JSON value as raw calls: the spellings of the envelope, wrappers, lists, and calls inside calls.
+"""Read a JSON value as raw calls: spellings of the envelope, wrappers, lists, and calls inside calls.
 
 An envelope is the object around the arguments: `{"name": ..., "arguments": {...}}`. Models spell its keys in dozens of
 ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `function`, or leave it out.
-`unresolved_calls` walks through all of these and returns an `UnresolvedCall` for each call: the name, the arguments and
+`unresolved_calls` reads all of these forms and returns an `UnresolvedCall` for each call: the name, the arguments and
 the other keys, with their offsets in the source.
 
-Nothing here decides whether a call is *accepted* (see `resolve_call`); it only tells what the JSON would call. A
-`JsonNode` remembers where a value is in the source, and whether that text is strict JSON, so that arguments without
-fixes are returned as the model wrote them.
+Nothing here decides whether a call is *accepted* (see `resolve_call`); the result only says what the JSON would
+call. A `JsonNode` remembers where a value is in the source, and whether its text is strict JSON, so that arguments
+without fixes are returned as the model wrote them.
 
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
@@ -41,7 +41,7 @@ NAME_KEYS = (
     "toolName",
 )
 AMBIGUOUS_NAME_KEYS = frozenset({"action", "command"})
-"""Name keys that are parameters just as often: `{"command": "ls -l"}` names no tool."""
+"""Keys for names that are just as often parameters: `{"command": "ls -l"}` names no tool."""
 ARGUMENT_KEYS = (
     "arguments",
     "parameters",  # Llama 3.1 and later
@@ -70,14 +70,17 @@ RECORD_KEYS = frozenset({
     "latency_ms", "level", "severity", "loglevel", "log_level", "logger", "msg", "pid", "hostname", "trace_id",
     "span_id", "request_id",
 })  # fmt: skip
-"""Keys of the record of an earlier call: in a log, or in a history with its results. A model that makes a call knows
-none of their values. Null and empty values do not count, nor does the `status` of items of OpenAI's Responses API."""
+"""Keys of the record of an earlier call, in a log or in a history with results.
+
+A model that makes a call cannot know their values. Keys with null or empty values do not count, nor does the `status`
+of items of OpenAI's Responses API.
+"""
 
 if TYPE_CHECKING:
     from promptools.schema import Tools
 
 FIRST_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *WRAPPER_KEYS, *METADATA_KEYS, "role"))
-"""Keys that may come first in a call anywhere in prose."""
+"""The keys that a call in the middle of prose may begin with."""
 
 _ARGUMENTS = frozenset(ARGUMENT_KEYS)
 _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
@@ -85,22 +88,22 @@ _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
 _NO_KEYS: frozenset[str] = frozenset()
 
 MAX_WRAPPERS = 16
-"""Levels of wrappers that are unwrapped: no model writes more, only an attack does."""
+"""How many levels of wrappers are unwrapped at most: only an attack has more."""
 
 MAX_HALF_DOUBLED = 16
-"""Elements of a list whose opening brace is doubled and their closing one not: each is read to the end of the list."""
+"""The most elements of a list that begin with two braces and end with one: each is read to the end of the list."""
 MAX_LIST_OFFSETS = 4
-"""Offsets that are tried for the list in a wrapper: its key may also occur in a string before it."""
+"""How many offsets are tried for a wrapper's list: the wrapper's key may also occur in a string before the list."""
 
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a name and its key, in any quotes; those with the most reliable key come first."""
+    """Return the patterns of a key and the name after it, in any quotes; the most reliable keys come first."""
     return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 
 
 class JsonNode(NamedTuple):
-    """A JSON value and its span `source[start:end]`; `exact` if that text is the value as strict JSON."""
+    """A JSON value and its span `source[start:end]`; `exact`: whether the text of the span is strict JSON."""
 
     value: Any
     source: str
@@ -108,30 +111,30 @@ class JsonNode(NamedTuple):
     end: int
     exact: bool
     member_spans: MemberSpans | None = None
-    """The spans of the values of an exact object's members, if known already."""
+    """The spans of the values of an object's members, if they are known already."""
     fixes: tuple[Fix, ...] = ()
     closers_supplied: int = 0
-    """The number of missing closing brackets that were supplied; it and `fixes` are set if a value was read at once."""
+    """How many missing closing brackets were added. Like `fixes`, set only if the value was read in one piece."""
     repaired: str | None = None
-    """Its text as strict JSON if it was repaired while it was read; then `member_spans` are offsets in this text."""
+    """The value as strict JSON, if it was repaired while it was read; then `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
-        """Return the value's text as strict JSON if it is known: as the model wrote it, or with its errors repaired."""
+        """Return the value as strict JSON, as the model wrote it or repaired; None if there is no such text."""
         return self.source[self.start : self.end] if self.exact else self.repaired
 
 
 class UnresolvedCall(NamedTuple):
-    """A call as a JSON object spells it, not judged yet. `node`: the object; `arguments`: None without such a key."""
+    """A call as a JSON object spells it, not judged yet. `node`: the object; `arguments`: None if it has no key."""
 
     node: JsonNode
     name: str | None
     arguments: JsonNode | None
     siblings: Mapping[str, Any]
-    """The other members, which may be arguments written next to the name."""
+    """The members other than the name, which may be arguments written next to it."""
     fixes: tuple[Fix, ...] = ()
     name_key: str = ""
     record_keys: frozenset[str] = _NO_KEYS
-    """Keys next to the call that only the record of an earlier call has."""
+    """Keys next to the name that only the record of an earlier call has."""
 
 
 class NotACall(Exception):
@@ -141,7 +144,7 @@ class NotACall(Exception):
 def read_node(
     source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
 ) -> tuple[JsonNode, tuple[Fix, ...], int]:
-    """Read the value that starts at the bracket `source[start]`; return its node, fixes, and number of added closers.
+    """Read the value at the bracket `source[start]`; return its node, its fixes, and how many closers were added.
 
     O(n) in characters. `strict=False`: the value is known not to be strict JSON. Raises `Unreadable`.
     """
@@ -154,7 +157,7 @@ def read_node(
 
 
 def member_node(node: JsonNode, key: str) -> JsonNode:
-    """Return a member of an object with its span, which is the whole object's if the text is not strict JSON."""
+    """Return a member of an object with its span; if the object is not strict JSON, with the whole object's span."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -170,7 +173,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the member that wraps calls; a list gets its own span even if its text is not strict JSON.
+    """Return the member that wraps calls; a list gets a span of its own even if its text is not strict JSON.
 
     Raises `NotACall` if the span cannot be found.
     """
@@ -189,7 +192,7 @@ def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode
 def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNode, tuple[Fix, ...]]]:
     """Yield the elements of a list, with their spans and fixes. O(n).
 
-    Raises `NotACall` if an element is not an object, `Unreadable` if it cannot be read by itself.
+    Raises `NotACall` if an element is not an object, and `Unreadable` if an element cannot be read by itself.
     """
     at = node.start + 1
     limit = node.end
@@ -222,7 +225,8 @@ def unresolved_calls(
 ) -> list[UnresolvedCall]:
     """Read `node`, an object or a list, as raw calls, in order. O(n) for each level of wrappers.
 
-    Raises `NotACall` if it holds none, or anything besides calls, and `Unreadable` for a list with broken calls.
+    Raises `NotACall` if the value contains no calls, or anything besides calls; `Unreadable` if a list has broken
+    calls.
     """
     if depth > MAX_WRAPPERS:
         raise NotACall("wrapped too deep")
@@ -257,7 +261,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Return a call found under `function`, with arguments that may be next to it (Groq's Llama fine-tunes)."""
+    """Return a call that was found under `function`, adding arguments next to that key (Groq's Llama fine-tunes)."""
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:
@@ -289,7 +293,7 @@ def _read_call(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
 
 
 def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of an object that show the outcome of a call."""
+    """Return the keys of an object that only the record of an earlier call has."""
     if RECORD_KEYS.isdisjoint(keys):
         return _NO_KEYS
     present = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
@@ -297,7 +301,7 @@ def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
-    """Return the key that holds the arguments, the most reliable one if there are several; None without any."""
+    """Return the key of the arguments; of several, the most reliable key; None if there is no such key."""
     if not _ARGUMENTS.isdisjoint(keys):
         for key in ARGUMENT_KEYS:
             if key in keys:
@@ -306,7 +310,7 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read an object without a name key: the tool's name as the only key, or bare arguments."""
+    """Read an object without a key for the name: its only key is the tool's name, or it is the arguments."""
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys
@@ -319,13 +323,13 @@ def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
 
 
 def _holds_json(value: object) -> bool:
-    """Whether `value` is a string that holds an object as strict JSON, and nothing else. O(n)."""
+    """Return whether a value is a string that contains an object as strict JSON and nothing else. O(n)."""
     text = value.strip() if isinstance(value, str) else ""
     return read_members(text)[2] == len(text)
 
 
 def guess_name(raw: str, limit: int = 2000) -> str | None:
-    """Return the tool's name in the first `limit` characters of an unreadable envelope; None if it is not there."""
+    """Return the tool's name in the first `limit` characters of an unreadable envelope; None if there is no name."""
     head = raw[:limit]
     match = next(filter(None, (pattern.search(head) for pattern in _name_patterns())), None)
     return match[3] if match else None

@@ -1,7 +1,7 @@
 """The JSON of a call: a body that contains whole calls, or the arguments of a call whose name is known from elsewhere.
 
-`JsonBody` finds the end of a body while the text is streamed, and `read_calls` reads it; `read_arguments` reads
-arguments for a name that a field of a server's response, or the header of a message, has given.
+`JsonBody` finds the end of a body while the text is streamed, and `read_calls` reads the body. `read_arguments` reads
+arguments if a field of a server's response, or the header of a message, gives the name.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from promptools.parsing.parts import Part
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed, MalformedReason
 
-# The body: its end is found while the text is streamed, then it is read as calls.
+# The body: its end is found while the text is streamed, then the body is read as calls.
 #
 # `JsonBody` only finds where the value ends. `read_calls` turns its text into parts that tile it: a call or malformed
 # call for each object, and the markup between them. For a body that cannot be read, `unreadable_part` decides whether
-# that is a malformed call or none.
+# it is a malformed call or no call.
 
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
-"""Reasons for which the body may be readable if it ends elsewhere."""
+"""Reasons for a malformed call whose body may be readable if it ends elsewhere."""
 
 
 class JsonBody:
-    """Finds the end of a value that starts with `{` or `[`, without looking at any character twice.
+    """Finds the end of a value that starts with `{` or `[`.
 
-    An object is first parsed as JSON, strict, at C speed. If it does not end in the first piece, its end
-    is found by counting brackets, as a list's always is.
+    An object is first parsed as strict JSON, which is fast. If it does not end in the first piece, its end is found by
+    counting brackets; the end of a list always is.
     """
 
     def __init__(self) -> None:
@@ -53,17 +53,17 @@ class JsonBody:
         self._extent: BracketScanner | None = None
         self.node: JsonNode | None = None
         self.strict = True
-        """It may be strict JSON; False once the whole value was parsed as such in vain."""
+        """Whether the value may be strict JSON; False once the whole value could not be parsed as such."""
 
     def feed(self, piece: str, start: int, stop: int) -> int | None:
-        """Read `piece[start:stop]`; return the index in `piece` just past the value, None if it continues."""
+        """Read `piece[start:stop]`; return the index in `piece` just past the value, or None if the value continues."""
         if stop < len(piece):
             end = self._read(piece[start:stop], 0)
             return None if end is None else end + start
         return self._read(piece, start)
 
     def _read(self, piece: str, start: int) -> int | None:
-        if self.node is not None:  # only its last bracket was missing, and more text comes
+        if self.node is not None:  # only the last bracket was missing, and more text comes
             self.node, self._extent = None, BracketScanner()
             self._extent.feed(self.raw)
         first = self._extent is None
@@ -83,12 +83,12 @@ class JsonBody:
 
     @property
     def has_text(self) -> bool:
-        """Whether any of its text has arrived; unlike `raw`, this does not join the pieces."""
+        """Whether any text of the value has arrived; unlike `raw`, this does not join the pieces."""
         return any(self._pieces)
 
     @property
     def raw(self) -> str:
-        """The value's text so far. Joins the pieces, so use it only once the value is read."""
+        """The value's text so far. It joins the pieces, so use it only when the value is complete."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
@@ -102,13 +102,13 @@ class JsonBody:
         stopped: bool = False,
         name: str | None = None,
     ) -> list[Part]:
-        """Read the value as calls with `read_calls`, reusing the node if it was parsed already."""
+        """Read the value as calls with `read_calls`, without parsing it again if `feed` did."""
         return read_calls(
             self.raw, options, evidence, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
         )
 
     def extend(self, text: str) -> None:
-        """Add text without looking for the end: for a body that does not end with its brackets."""
+        """Add text without looking for the end, to a body that goes on after its brackets."""
         self._pieces.append(text)
         self.node = None
 
@@ -125,12 +125,13 @@ def read_calls(
     strict: bool = True,
     keys: tuple[str, str] | None = None,
 ) -> list[Part]:
-    """Read the JSON value at the start of `raw` as calls; return parts that tile it, or the beginning of `raw`. O(n).
+    """Read the JSON value at the start of `raw` as calls; return parts that tile the value's text. O(n).
 
-    `close`: the text ended inside it, so closing brackets may be missing; `stopped`: the finish reason says that the
-    model was done; `name`: the tool that the markup around it names; `strict=False`: it is known not to be strict JSON;
-    `keys`: the family's keys for the name and the arguments; with an empty name key, the tool's name is the only key,
-    and its value the arguments. Raises `NotACall` if it contains anything but calls.
+    If the value cannot be read, the one part is all of `raw`. `close`: the text ended inside the value, so closing
+    brackets may be missing. `stopped`: the finish reason says that the model was done. `name`: the tool that the markup
+    around the value names. `strict=False`: the value is known not to be strict JSON. `keys`: the family's keys for the
+    name and the arguments; if the name's is empty, the tool's name is the only key, and the arguments are its value.
+    Raises `NotACall` if the value contains anything but calls.
     """
     try:
         if node is None or (node.closers_supplied and not close):
@@ -145,7 +146,7 @@ def read_calls(
     except Unreadable as error:
         return [unreadable_part(raw, options, evidence, error.kind, error.reason, name or _guess_by_key(raw, keys))]
     if fixes and any(call.fixes for call in raw_calls):
-        fixes = ()  # each element of a list was read by itself, and has its own fixes
+        fixes = ()  # each element of a list was read by itself and has fixes of its own
     if closed and not _may_supply_closers(raw_calls, closed, stopped):
         return [unreadable_part(raw, options, evidence, "truncated", "the text ended inside its arguments", name)]
     parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, options, evidence)
@@ -155,7 +156,7 @@ def read_calls(
 
 
 def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> str | None:
-    """Return the tool's name in the beginning of an unreadable body, by the family's key for it; None without it."""
+    """Return the tool's name under the family's key, near the start of an unreadable body; None if it is not there."""
     if keys is None or not keys[0]:
         return None
     match = re.search(rf'"{re.escape(keys[0])}"\s*:\s*"([^"\\\n]{{1,128}})"', raw[:limit])
@@ -191,11 +192,11 @@ def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCal
 
 
 def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: bool) -> bool:
-    """Whether missing closing brackets may be added: the envelope's always, the arguments' if the model stopped."""
+    """Return whether missing closers may be added: the envelope's always, the arguments' if the model was done."""
     last = unresolved[-1]
     if last.arguments is None:
         return stopped and bool(last.siblings)
-    around = 0 if last.arguments is last.node else 1  # without an envelope the missing bracket is the arguments' own
+    around = 0 if last.arguments is last.node else 1  # without an envelope, the arguments lack the bracket
     return closed <= around or (stopped and bool(last.arguments.value))
 
 
@@ -232,9 +233,9 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 def unreadable_part(
     raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
-    """Return the malformed part for an unreadable body, if it was certainly meant as a call; else raise `NotACall`.
+    """Return the malformed part for an unreadable body, if a call was certainly meant; else raise `NotACall`.
 
-    `named`: the tool that the markup around it names.
+    `named`: the tool that the markup around the body names.
     """
     spelled = named or guess_name(raw)
     name: str | None = None
@@ -251,12 +252,12 @@ def unreadable_part(
 
 
 def is_unreadable(parts: Sequence[Part]) -> bool:
-    """Whether one of the calls could not be read."""
+    """Return whether one of the calls could not be read."""
     return any(part.malformed is not None and part.malformed.reason in UNREADABLE_REASONS for part in parts)
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """Change a truncated part into one with invalid JSON: its closing marker arrived, so it was not cut off."""
+    """Return a truncated part as invalid JSON: its closing marker arrived, so the text was not cut off."""
     if part.malformed is None or part.malformed.reason != "truncated":
         return part
     malformed = malformed_call(
@@ -267,33 +268,33 @@ def as_invalid_json(part: Part, dialect: str) -> Part:
 
 # Read the arguments of a call whose name is known from elsewhere: a field of the server's response, or a header.
 #
-# Seen in the wild: two concatenated objects in a call's arguments (litellm#33678), header residue in names
-# (vllm#32587), arguments encoded twice, begun twice (sglang#23071), or followed by a stray bracket.
+# Seen from servers: two concatenated objects in a call's arguments (litellm#33678), parts of a header in names
+# (vllm#32587), and arguments that are encoded twice, begin twice (sglang#23071), or are followed by a stray bracket.
 
 
 _RESIDUE = lazy_pattern(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
-"""Surplus brackets, and what filters leave of the header of gpt-oss' next message (SGLang)."""
+"""Surplus brackets, and the rest of a filtered header of gpt-oss' next message (SGLang)."""
 _FIRST_KEY = lazy_pattern(r'\{\s*"[^"]*"')
 
 
 MAX_CONCATENATED = 16
-"""Concatenated objects that are read at most: each of them costs a pass over the rest of the text."""
+"""How many concatenated objects are read at most: each costs a pass over the rest of the text."""
 
 
 class ParsedArguments(NamedTuple):
-    """The content of an arguments text: calls, and where each of them ends."""
+    """What a text of arguments contains: calls, and where each call ends."""
 
     calls: list[Call | Malformed]
-    """One call; several if a server concatenated their arguments."""
+    """One call, or several if a server concatenated the arguments of several calls."""
     ends: list[int]
-    """The offset at which the text of each ends. Text after the last one belongs to no call."""
+    """The offset at which the text of each call ends. Text after the last end belongs to no call."""
 
     def add(self, outcomes: list[Call | Malformed], end: int) -> None:
         """Add the calls of a value that ends at offset `end`."""
         for outcome in outcomes:
             _add_call(self.calls, outcome)
         self.ends.extend([end] * (len(self.calls) - len(self.ends)))
-        self.ends[-1] = end  # a duplicate object was merged into the call before it
+        self.ends[-1] = end  # if the object was a duplicate, it was merged into the call before
 
 
 def read_arguments(
@@ -301,8 +302,8 @@ def read_arguments(
 ) -> ParsedArguments:
     """Read the arguments of a call of `name`. O(n).
 
-    `ended`: the model finished them, so missing closing brackets may be added; otherwise they count as cut off.
-    `content_follows`: content may follow them in the same text.
+    `ended`: the model finished the arguments, so missing closing brackets may be added; otherwise the arguments count
+    as cut off. `content_follows`: content may follow the arguments in the same text.
     """
     body = text.strip() or "{}"
     size = len(text.rstrip())
@@ -310,7 +311,7 @@ def read_arguments(
     count = 0
 
     def with_malformed(reason: MalformedReason, what: str) -> ParsedArguments:
-        """Return what was read, and the rest of the text as malformed."""
+        """Return the calls read so far, and a malformed call for the rest of the text."""
         malformed = malformed_call(reason, what, evidence.dialect, _strip_header(name) or None)
         return ParsedArguments([*read.calls, malformed], [*read.ends, len(text)])
 
@@ -338,7 +339,7 @@ def read_arguments(
 
 
 def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read the value at the beginning of `body`, or after a text that precedes it. Raises `Unreadable`."""
+    """Read the value at the beginning of `body`, or after text that comes first. Raises `Unreadable`."""
     anchors = options.anchors
     try:
         node, fixes, _ = read_node(body, 0, len(body), anchors)
@@ -355,16 +356,16 @@ def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonN
 
 
 def _is_plain_string(value: object) -> bool:
-    """Whether the value is a JSON string that does not contain JSON itself.
+    """Return whether the value is a string that does not itself contain JSON.
 
-    Plain text without quotes may be the argument that the model meant (continue#10221). A quoted string comes from an
-    engine that constrains only the envelope of a required call (vLLM 0.32, required and named).
+    Plain text without quotes may be the argument that the model meant (continue#10221). A string in quotes comes from
+    a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is required).
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 
 
 def _begins_twice(body: str) -> bool:
-    """Whether broken arguments contain their own beginning twice: two deltas were concatenated (sglang#23071)."""
+    """Return whether broken arguments contain their beginning twice: two deltas were concatenated (sglang#23071)."""
     first = _FIRST_KEY.match(body)
     return first is not None and body.find(first[0], first.end()) >= 0
 
@@ -384,7 +385,7 @@ def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tupl
 
 
 def _is_tail(rest: str) -> bool:
-    """Whether the text after the arguments is known residue, or more arguments."""
+    """Return whether the text after the arguments is more arguments, or what servers are known to leave there."""
     return rest.startswith(("{", "<|", "</")) or _RESIDUE.match(rest) is not None
 
 
@@ -397,7 +398,7 @@ def _tail_fix(rest: str) -> Fix:
 def _resolve(
     name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, evidence: Evidence
 ) -> list[Call | Malformed]:
-    """Resolve the call with the arguments `node`; if `name` is not a tool's, look for a call inside them."""
+    """Resolve the call with the arguments `node`; if `name` is not a tool's, look for calls inside the arguments."""
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
         readings = [[UnresolvedCall(node, name, node, {}, fixes)]]
@@ -414,7 +415,7 @@ def _resolve(
 
 
 def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) -> list[UnresolvedCall]:
-    """Return the calls that the arguments themselves contain, if they do."""
+    """Return the calls that the arguments themselves contain; empty if there are none."""
     try:
         return [
             call._replace(fixes=(*fixes, *call.fixes))
@@ -440,7 +441,7 @@ def _strip_header(name: str) -> str:
 
 
 def _add_call(calls: list[Call | Malformed], outcome: Call | Malformed) -> None:
-    """Add one of several concatenated calls; a duplicate is merged (SGLang with MiniMax-M2, sglang#23071)."""
+    """Add a concatenated call; merge a duplicate into the last call (SGLang with MiniMax-M2, sglang#23071)."""
     last = calls[-1] if calls else None
     if isinstance(last, Call) and isinstance(outcome, Call):
         if (last.name, last.arguments) == (outcome.name, outcome.arguments):

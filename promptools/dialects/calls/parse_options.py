@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from promptools.types import RestoreArguments, Strictness
 
 COMPLETE_FINISH_REASONS = frozenset(("stop", "tool_calls"))
-"""Finish reasons of a complete reply. With any other, and with none, it may have been cut off."""
+"""Finish reasons of a complete reply. With any other finish reason, or without one, it may have been cut off."""
 
 
 class ParseOptions(NamedTuple):
@@ -22,26 +22,26 @@ class ParseOptions(NamedTuple):
     json_answer: bool
     anchors: frozenset[str]
     rescue: bool | None = None
-    """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects
-    that have `rescues`."""
+    """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects that set
+    `rescues`."""
     single_shot: bool = False
     """The reply is parsed at once, and the events are not consumed."""
     accept: frozenset[str] | None = None
-    """The dialects whose calls count, besides the one that was asked for; None: all."""
+    """The dialects whose calls count, besides the expected one; None: all dialects."""
     sources: QuotableTexts | None = None
     """Texts of the conversation: a call quoted from one of them does not count."""
     restore: RestoreArguments | None = None
-    """Reverts in arguments what was escaped in the request."""
+    """Restores in arguments the text that was escaped in the request."""
     undeclared: bool = False
-    """Whether calls of tools that were not offered count wherever those of offered ones do, bare calls aside."""
+    """Whether calls of tools that were not offered count like those of offered tools, except for bare calls."""
 
 
 class Evidence(NamedTuple):
     """Where a candidate was found, as evidence for its being a call.
 
-    `wrapped`: inside an unmistakable wrapper; `expected`: in the dialect that the request asked for; `sentinel`: after
-    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant; `wrapper_first`: in
-    a wrapper, with no text before it; `at_start`: no text and no call before it, and not in a code fence.
+    `wrapped`: inside an unmistakable wrapper. `expected`: in the dialect that the request asked for. `sentinel`: after
+    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant. `wrapper_first`: in
+    a wrapper with no text before it. `at_start`: no text and no call comes before, and no code fence is open.
     """
 
     dialect: str
@@ -53,5 +53,5 @@ class Evidence(NamedTuple):
 
     @property
     def implies_call(self) -> bool:
-        """Whether its position alone shows that a call is meant, even if it is malformed."""
+        """Whether the evidence alone shows that a call is meant, even if the call is malformed."""
         return self.expected or self.sentinel

@@ -3,13 +3,13 @@
 The input is an `UnresolvedCall`: what a JSON object, or the fields of another format, would call. The result is one of:
 
 - `Call`: the tool is offered, and the arguments fit its schema, perhaps after fixes. If the offered tools are unknown,
-  or a call is certainly meant, a call of another tool is returned too, unchecked.
+  or a call is certainly meant, a call of any other tool is returned too, unchecked.
 - `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
 - `NotACall` is raised: the text is not a call, and stays plain text.
 
-How much it takes to count as a call depends on the `Evidence`. In a special token or in the dialect that the request
-asked for, a wrong call is malformed. In ordinary text the same object must be unmistakable: an offered tool, only
-arguments that the tool declares, no keys of a log record, no JSON schema echoed from the prompt.
+What counts as a call depends on the `Evidence`. After a special token, or in the dialect that the request asked for, a
+wrong call is malformed. In ordinary text, the same object must be unmistakable: an offered tool, only arguments that
+the tool declares, no keys of a log record, no JSON schema echoed from the prompt.
 
 `find_arguments` finds the arguments of a call whose tool is known; `resolve_call` decides.
 """
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 # The arguments of a call whose tool is known.
 #
-# They are looked for under their key, then beside the name, then in JSON inside a string, then in a call wrapped in
-# the call. Each such step adds a `Fix`.
+# They are looked for under their key, then next to the name, then as JSON in a string, then in a call inside the call.
+# Each step after the first adds a `Fix`.
 
 
 class InvalidArguments(Exception):
-    """Why the arguments of an intended call are not a valid object."""
+    """Raised if the arguments of an intended call are not a valid object; `text` says why."""
 
     def __init__(self, reason: MalformedReason, text: str) -> None:
         self.reason: MalformedReason = reason
@@ -64,7 +64,7 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments of `tool`, from their key or next to the name, with their node if it holds only them."""
+    """Return the arguments, after their node if it contains nothing else; add the fixes to `fixes`."""
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
@@ -90,7 +90,7 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` if the keys next to the name are not arguments: all of them must be parameters of the tool."""
+    """Raise `NotACall` unless the keys next to the name are parameters of the tool."""
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if not flat:
@@ -110,7 +110,7 @@ def _reject_foreign_keys(
 
 
 def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions) -> bool:
-    """Whether arguments that look like a JSON schema are values of the tool's parameters."""
+    """Return whether arguments that look like a JSON schema are values of the tool's parameters."""
     assert options.tools is not None
     assert unresolved.arguments is not None
     if "description" in unresolved.siblings:
@@ -120,9 +120,9 @@ def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseO
 
 
 def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence) -> bool:
-    """Whether a name alone is a call: the reply is only the exact name of a tool that needs no arguments.
+    """Return whether a name alone is a call: the object is the exact name of a tool that needs no arguments.
 
-    It is not a call if the same object may be another tool's arguments.
+    The object must begin the reply, and must not fit as the arguments of another tool.
     """
     tools = options.tools
     assert tools is not None
@@ -135,7 +135,7 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
 
 
 def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
-    """Whether the key that looks like the key of the arguments is a parameter of the tool itself."""
+    """Return whether the key that looks like the key of the arguments is a parameter of the tool."""
     assert options.tools is not None
     assert unresolved.arguments is not None
     keys = options.tools.keys(tool.name)
@@ -148,13 +148,13 @@ def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], 
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments as an object, with its node if the value was an object. Raises `InvalidArguments`."""
+    """Return the node, if its value is an object, and the arguments as an object. Raises `InvalidArguments`."""
     arguments = _to_object(node.value, fixes, tool)
     return (node if arguments is node.value else None), arguments
 
 
 def _to_object(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
-    """Return `value` as an object: decode JSON in a string, and turn null or an empty string into {}."""
+    """Return `value` as an object: JSON in a string is decoded, null and an empty string become {}."""
     if is_object(value):
         return value
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -179,7 +179,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
         raise InvalidArguments(
             reason, f"its arguments are a string that is not a JSON object ({clip(value, 80)!r})"
         ) from None
-    # Arguments that are encoded twice: ollama#12413.
+    # Models encode arguments twice: ollama#12413.
     fixes.append(Fix("unwrap", "the arguments were JSON inside a string"))
     fixes.extend(inner.fixes)
     if isinstance(inner.value, str):
@@ -190,7 +190,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the parameter that takes free text, or the only parameter if it is an unconstrained string; else None."""
+    """Return the parameter that takes free text, or else the only parameter if it is any string; None without it."""
     if tool is not None and tool.free_text is not None:
         return tool.free_text
     properties = tool.parameters.get("properties") if tool else None
@@ -204,9 +204,9 @@ def sole_string_parameter(tool: Tool | None) -> str | None:
 def _unwrap(
     node: JsonNode | None, arguments: dict[str, Any], tool: Tool, options: ParseOptions, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Unwrap a call inside a call, at any depth, if the tool does not declare such parameters.
+    """Unwrap calls inside the arguments, at any depth, if the tool does not declare such parameters.
 
-    Raises `InvalidArguments` if the inner call is of another tool.
+    Raises `InvalidArguments` if an inner call names another tool.
     """
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
@@ -232,7 +232,7 @@ def _unwrap(
 
 
 def is_schema(value: Any) -> bool:
-    """Whether `value` is a JSON schema of parameters, echoed from the prompt."""
+    """Return whether `value` looks like a JSON schema of parameters, echoed from the prompt."""
     return is_object(value) and is_object(value.get("properties")) and value.get("type") == "object"
 
 
@@ -243,19 +243,19 @@ def _type_name(value: object) -> str:
     return _TYPE_NAMES.get(value.__class__, "nothing")
 
 
-# The decision: a call, a malformed call, or none.
+# The decision: a call, a malformed call, or no call.
 
 
 MAX_NAME_LENGTH = 256
-"""Characters of a name, with everything that models put around it."""
+"""The most characters of a name, including what models put around it."""
 NOT_IN_NAMES = frozenset("{}\n")
 """Characters that no tool name has."""
 PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
-"""What may be a tool name where the offered tools are not known."""
+"""What may be a tool's name if the offered tools are unknown."""
 
 
 def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` if it is not a call."""
+    """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` for anything else."""
     if unresolved.name is None:
         return _resolve_unnamed(unresolved, options, evidence)
     if len(unresolved.name) > MAX_NAME_LENGTH or not NOT_IN_NAMES.isdisjoint(unresolved.name):
@@ -287,7 +287,7 @@ def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, evidence: Ev
 
 
 def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> None:
-    """Raise `NotACall` for the record of an earlier call, unless its keys are parameters of the tool."""
+    """Raise `NotACall` for the record of an earlier call, unless the record's keys are parameters of the tool."""
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if sure or not unresolved.record_keys or unresolved.arguments is None:
         return
@@ -298,7 +298,7 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 
 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
-    """Whether an envelope without an arguments object may just as well be data: a contract has `inputs` too."""
+    """Return whether an envelope without an object of arguments may as well be data: a contract has `inputs` too."""
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
 
@@ -310,7 +310,7 @@ def validate_call(
     options: ParseOptions,
     evidence: Evidence,
 ) -> Call | Malformed:
-    """Check `arguments` against the schema; `node` is the text that they were read from, if it holds nothing else."""
+    """Check `arguments` against the schema; `node`: where they were read, if it contains nothing else."""
     assert options.tools is not None
     if options.restore is not None:
         arguments, undone = options.restore(arguments)
@@ -336,7 +336,7 @@ def validate_call(
 
 
 def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str | None) -> Malformed:
-    """Return a `Malformed` without a readable call; `text` says what is wrong."""
+    """Return a `Malformed` for a call that cannot be read; `text` says what is wrong."""
     what = f"The call of {name!r}" if name else "The tool call"
     advice = {
         "truncated": "It was cut off before its end. Make the call again, with shorter arguments.",
@@ -348,7 +348,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Return a call if the offered tools are unknown: it needs a plausible name, and arguments under a key."""
+    """Return a call if the offered tools are unknown. The name must be plausible, and the arguments have a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
@@ -371,9 +371,9 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
 
 
 def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a well-formed call of a tool that was not offered, flagged for the app, if a call is clearly meant.
+    """Return a call of a tool that was not offered, with a flag for the app, if a call is clearly meant.
 
-    If a readable wrapper is the only evidence, it is malformed, and plain text if text follows.
+    If a readable wrapper is the only evidence, the call is malformed, and becomes plain text if text follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None
@@ -395,13 +395,13 @@ def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, eviden
 
 
 def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
-    """Return the arguments as JSON text: as the model wrote it if that is known to be strict, else encoded again."""
+    """Return the arguments as JSON text: as the model wrote them if known to be strict JSON, else encoded again."""
     text = node.text() if node is not None else None
     return text if text is not None else dump(arguments)
 
 
 def unknown_tool_message(name: str, tools: Tools) -> str:
-    """Return the error message for the model, which lists the offered tools."""
+    """Return the error message for the model; the message lists the offered tools."""
     offered = format_names(tools.names) or "none"
     missing = f"There is no tool {clip(name, 60)!r}."
     return f"{missing} The tools are: {offered}. Call one of these, or answer without a tool."

@@ -50,7 +50,7 @@ class CommandR(Textual):
     stop = ("<results>",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the list on."""
+        """Return a candidate for the list after `head`."""
         return ActionCandidate(head, CLOSERS, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -77,8 +77,8 @@ def _written(objects: Sequence[str]) -> str:
 
 
 class ActionCandidate(JsonBlockReader):
-    """A code fence after `Action:`; a call of `directly_answer` in it is not a call."""
+    """Reads a code fence after `Action:`, in which a call of `directly_answer` is not a call."""
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Read a call of `directly_answer` as markup."""
+        """Return a call of `directly_answer` as markup; None for any other body."""
         return [Part("markup", raw)] if _ANSWER.fullmatch(raw) else None

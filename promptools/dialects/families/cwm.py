@@ -4,9 +4,9 @@ r"""CWM: the tool's name on the line after a tag, and then its arguments, which 
     <tool: function>\nbash ls -a\n</tool>
     <tool: bash>\nls -a\n</tool>
 
-In the last form, which it was trained to write for a shell, the tag names the tool, which must be offered. How the
-template declares tools and writes results is unknown: prompt mode uses the default. Source: replies of CWM as servers
-send them, 2026-11.
+In the last form, which CWM was trained to write for a shell, the tag names the tool, and the tool must be offered. How
+the template declares tools and writes results is unknown: prompt mode uses the default. Source: replies of CWM as
+servers send them, 2026-11.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ CLOSER = "</tool>"
 ANY_TOOL = "function"
 """The word in the tag that says that the tool's name is on the next line."""
 COMMAND = "command"
-"""The parameter for text that is not JSON, in a shell tool; in any other tool it is the only parameter."""
+"""The parameter for text that is not JSON, if the tool has it; otherwise the tool's only parameter takes the text."""
 
 _WORD = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACE = r"[ \t]{0,4}+"
 _LINE_END = _SPACE, r"\r?+", r"\n", r"\s{0,16}+"
 _NAMED = lazy_pattern(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
 _CLOSED = lazy_pattern(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
-"""The closing tag in a line: at its beginning or end, or before another call. Elsewhere a command may hold it."""
+"""The closing tag at the beginning or end of a line, or before another call. Elsewhere a command may contain it."""
 _OPENING_LINE = lazy_pattern(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
 _MEMBER = lazy_pattern(r"""["']([^"']{1,128})["']\s*:""")
 _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
@@ -76,7 +76,7 @@ class Cwm(NamedMarkerJson):
     """`<tool: function>`, a name and its arguments, `</tool>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the first character of the arguments on, which shows whether they are JSON."""
+        """Return a candidate for the arguments after `head`; their first character shows whether they are JSON."""
         named = _NAMED.match(head)
         name = named[1] if named is not None else ""
 
@@ -110,9 +110,9 @@ class CommandReader(CandidateBase):
         self._line: list[str] = []
         """The pieces of the last line."""
         self._quoted = 0
-        """The calls in the text that are open."""
+        """How many calls that the text quotes are open."""
         self._quotes = False
-        """There are calls in the text."""
+        """Whether the text quotes calls."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""

@@ -37,7 +37,7 @@ RESULT_TOKENS = (
 )
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
-"""The bars and spaces of markers as they occur: `|` with `_` is Kimi's."""
+"""The bars and spaces of markers in all spellings that models write; `|` with `_` is Kimi K2's spelling."""
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ _HEAD = sequence(
     FENCE,
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
-"""Up to the separator, or to the code fence after the name."""
+"""A head up to the separator, or up to the code fence after the name."""
 _NAMES = lazy_pattern(r"(?:<[^<>]*>\s*)*([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = sequence(
     literal_text("function"),
@@ -95,7 +95,7 @@ UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
 def _named(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the name that is joined to `function` is an offered tool, if the markers were stripped."""
+    """Whether the name after `function`, with the markers between them stripped, is that of an offered tool."""
     del fresh
     if options.tools is None:
         return False
@@ -120,7 +120,7 @@ class DeepSeek(NamedMarkerJson):
     """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the arguments on."""
+        """Return a candidate for the arguments after `head`."""
         names = _NAMES.match(head)
         if names is None:
             name = head.partition("\n")[0].removeprefix("function").strip()

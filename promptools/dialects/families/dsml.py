@@ -1,4 +1,4 @@
-"""DSML, whose bars models lose, double or write in ASCII: a declared dialect with its own heads."""
+"""DSML: a declared dialect with a head of its own, since models lose, double or write in ASCII the bars of its tags."""
 
 from __future__ import annotations
 

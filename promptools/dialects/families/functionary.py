@@ -36,7 +36,7 @@ _INTERPRETER = lazy_pattern(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}
 _CALL = lazy_pattern(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL_ALIAS = "all"
 MAX_HELD = 4096
-"""Characters of content that are held back until the header of a call shows that the line before was one too."""
+"""The most characters held back after a line `all`: the header of a call would show that the line is a header."""
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
 
@@ -63,7 +63,7 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether this is a header without its first tokens; if the tools are unknown, any first word may be one."""
+    """Whether a call begins without its first tokens; False if the tools are unknown, since any word may be a name."""
     return options.tools is not None and _call_begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -78,7 +78,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Whether this is v2's complete header for the user, without its first tokens."""
+    """Whether this is a complete header of v2 for the user, without its first tokens."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
@@ -176,7 +176,7 @@ class Functionary(NamedMarkerJson):
     """`>>>name`, and the arguments on the next line."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the arguments on; without a head, from the header for the user on."""
+        """Return a candidate for the arguments after `head`, or for code or a header for the user."""
         if head == CODE_ALIAS:
             return CodeCandidate(_INTERPRETER, options, evidence, definite=definite)
         if head == ALL_ALIAS:
@@ -197,7 +197,7 @@ def functionary() -> DeclaredDialect:
 
 
 class UserHeaderCandidate(CandidateBase):
-    """The header of content for the user, which is markup and complete at once."""
+    """Reads the header of content for the user as markup. It is decided at once."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read the header."""
@@ -207,12 +207,12 @@ class UserHeaderCandidate(CandidateBase):
         return header.end()
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Do nothing, since the header is already decided."""
         del finish_reason
 
 
 class HeldHeaderCandidate(CandidateBase):
-    """A line `all`, which is a header if the header of a call follows, and otherwise content."""
+    """Reads a line `all`: it is a header if the header of a call follows, and otherwise content."""
 
     def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -230,7 +230,7 @@ class HeldHeaderCandidate(CandidateBase):
             if tools is not None and tools.get(call[1]) is not None:
                 self._decide("markup")
                 return end
-        self._at = self._text.rfind("{") + 1  # a header has one, at its end
+        self._at = self._text.rfind("{") + 1  # the header of a call ends with a brace
         if len(self._text) < MAX_HELD:
             return None
         self._decide("text")

@@ -52,7 +52,7 @@ def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a tag consists of fragments of the special tokens."""
+    """Whether the tag consists of fragments of the special tokens, and names an offered tool."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):
@@ -104,7 +104,7 @@ class Gemma4(Textual):
     turn_tokens: tuple[str, ...] = ("<|turn>", "<escape>")
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the name on, or from the `call` before it."""
+        """Return a candidate for the text after `head`: the name, perhaps with `call:` before it, and the object."""
         if head.startswith(("<call", "<function")):
             return BraceCallReader(head, _LEAK_LAYOUT, options, evidence, definite=definite)
         if head:

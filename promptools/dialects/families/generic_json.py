@@ -47,7 +47,7 @@ class GenericJson(Textual):
     closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the opening bracket on; `head` is the code fence before it, or empty."""
+        """Return a candidate for the text after `head`, which is a code fence, a quote, or empty."""
         if head == '"':
             return EncodedReplyReader(options, evidence, definite=definite)
         return bare_json_candidate(head, options, evidence, definite=definite)
@@ -58,7 +58,7 @@ class GenericJson(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, as one list, since small models end their turn after a fence."""
+        """Render calls as one list in one fence, since small models end their turn after a fence."""
         written = ",\n  ".join(f'{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
         return f"```json\n[\n  {written}\n]\n```"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from promptools.harmony.renderer import Message
     from promptools.schema import Tools
 
-# every reply is searched for Harmony, so what only a Harmony reply needs is imported with the first one
+# every reply is searched for Harmony, so what only Harmony replies need is imported with the first of them
 
 
 class HarmonyDialect(Textual):
@@ -107,7 +107,7 @@ def _header_begins(text: str, at: int, options: ParseOptions, *, first: bool, fi
 def _make_splitter(options: ParseOptions, inside: bool) -> MessageSplitter:
     from promptools.dialects.families.harmony_messages import HarmonySplitter
 
-    del inside  # it makes no difference to a lenient parser
+    del inside  # the parser is lenient: it also reads a header without its beginning
     return HarmonySplitter(offered_recipients(options), options)
 
 
@@ -120,7 +120,7 @@ def _takes_text(name: str, options: ParseOptions) -> bool:
 def _read_body(
     name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed | None:
-    """Read a body that is not JSON: the text that gpt-oss writes to `python`, and Beam's parameters between tags."""
+    """Read a body that is not JSON, such as gpt-oss' text for `python`, or Beam's tags; return None for JSON."""
     match = options.tools.find(name) if options.tools is not None else None
     if match is not None and match[0].free_text is not None:
         from promptools.dialects.families.harmony_free_text import read_free_text

@@ -1,9 +1,9 @@
 """Calls in Harmony whose body is free text, such as code: `to=python code<|message|>print(1)<|call|>`.
 
 For the app such a tool is a function with a parameter that takes the text (`Tool.free_text`). The body is that text,
-verbatim. It is read as arguments only if it is a single JSON object, after repairs if necessary, that begins with a
-parameter of the tool and contains the text: models that are used to functions write that. Source: openai/gpt-oss,
-`python` (2025-08).
+verbatim. It is read as arguments only if it is a single JSON object, repaired if necessary, that begins with a
+parameter of the tool and contains the text. Models that are used to functions write such objects. Source:
+openai/gpt-oss, `python` (2025-08).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Tool
 
 UNDECLARED_PARAMETER = "input"
-"""The parameter for the text where no tool says one; that of custom tools, too."""
+"""The parameter for the text if no tool declares one; custom tools use the same name."""
 _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 
 
 def read_free_text(
     name: str, tool: Tool, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
-    """Read the body of a call of a tool that takes free text; without `ended` it was cut off."""
+    """Read the body of a call of a tool that takes free text; without `ended`, the body was cut off."""
     assert tool.free_text is not None
     assert options.tools is not None
     if not ended:

@@ -18,14 +18,13 @@ from promptools.jsontext.strict import read_members
 from promptools.parsing.parts import Content, MessageEnd, MessageStart, Outside, Segment
 from promptools.types import Fix
 
-# JSON that begins a message for the user which addresses no tool, before words: arguments of a call that names
-# nobody.
+# JSON at the beginning of a message for the user, with words after it: the arguments of a call that names no tool.
 #
 #     <|channel|>commentary <|constrain|>json<|message|>{"city": "Oslo"}<|call|>It is sunny.
 #
 # gpt-oss leaves the recipient out and, if `<|call|>` does not stop it, continues. Nobody can tell which tool was
-# meant. Before words the JSON is left out, so that the user does not read it glued to them. Alone it is content: it
-# may be all that the model had to say.
+# meant. If words follow, the JSON is left out, so that the user does not see it joined to the words. Otherwise the
+# JSON is content: it may be all that the model had to say.
 
 
 _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before words")
@@ -39,7 +38,7 @@ class UnaddressedJson:
         self._held: list[Segment] = []
         """The JSON, with all that follows it."""
         self._scanner: BracketScanner | None = None
-        """Follows the JSON until it is closed."""
+        """Finds the end of the JSON; None if no JSON is open."""
         self._may_begin = False
         """A message for the user has just begun."""
 
@@ -99,7 +98,7 @@ class UnaddressedJson:
             self._held.append(segment)
 
     def _leave_out(self, words: Segment) -> Iterator[Segment]:
-        """Yield what is held without the JSON, then the words that follow it."""
+        """Yield the held JSON as left out, then the rest of what is held, then the words that follow."""
         found, *rest = self._held
         self._held = []
         yield Outside("debris", found.raw, (_FIX,))
@@ -146,7 +145,7 @@ class HarmonySplitter:
         return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:
-        """Return the remaining segments at the end of the text; `cut`: the server cut it off."""
+        """Return the remaining segments at the end of the text; `cut`: the server cut off the text."""
         segments = self._segments(self._items.close(cut=cut))
         return [*segments, *self._unaddressed.close()] if self._unaddressed is not None else segments
 
@@ -163,7 +162,7 @@ def segment_of(item: Item) -> Segment:
         case ContentChunk(raw):
             return Content(raw)
         case HarmonyEnd(by, raw):
-            unexpected = by in {"end", "return"}  # if it is a call, whose own end token is <|call|>
+            unexpected = by in {"end", "return"}  # for a call, which should end with <|call|>
             fixes = (_marker_fix(f"the call ends with <|{by}|>"),) if unexpected else ()
             return MessageEnd(raw, complete=by not in {"cut", "header"}, in_header=by == "header", fixes=fixes)
         case Aside(kind, raw):

@@ -53,7 +53,7 @@ _BEFORE = (
 )
 """What may come between a marker and the bracket: a code fence, or the name on a separate line."""
 _NO_BRACKET = r"(?<=\n)(?=[{\[])"
-"""The JSON on the line after a tag without its bracket."""
+"""The JSON on the next line, after a tag without its closing bracket."""
 _ELEMENTS = sequence(
     literal_text("<tool_call>"),
     r"\s{0,64}",
@@ -66,7 +66,7 @@ _ELEMENTS = sequence(
     any_literal_text(("<arguments>", "<parameters>")),
     r"\s{0,64}",
 )
-"""The same with an element for the name and one for the arguments."""
+"""The tag, an element for the name, and the opening tag of an element for the arguments."""
 _NAMED = lazy_pattern(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
 _CHANNELS = ("commentary", "analysis")
 _HEADED = sequence(
@@ -86,8 +86,7 @@ _HEADED = sequence(
     any_of(r"(?=[\s{])", literal_text("<|message|>")),
     r"\s{0,16}",
 )
-"""The same with a Harmony header before the arguments, with or without tokens, as models write that were trained on
-both."""
+"""The tag and a Harmony header, with or without its tokens: models trained on both formats write this."""
 _ADDRESSED = lazy_pattern(
     rf"<tool_call>\s*(?:assistant)?\s*(?:(?:<\|channel\|>)?(?:{'|'.join(_CHANNELS)}))?\s*to=(?:functions\.)?([\w.-]+)"
 )
@@ -107,7 +106,7 @@ def _closers(marker: str) -> Closers:
 
 
 def closers_of(head: str) -> Closers:
-    """Return the closing tags for a head. Others that occur in practice: `</think>` (GLM), `</function>`."""
+    """Return the closing tags for a head, including wrong ones that models write: `</think>` (GLM), `</function>`."""
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])
@@ -134,7 +133,7 @@ class Hermes(MarkedJson):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket after the tag on."""
+        """Return a candidate for the JSON or YAML after `head`."""
         if head.startswith(YAML_ALIAS):
             return YamlReader(head.removeprefix(YAML_ALIAS), options, evidence, definite=definite)
         named = _NAMED.match(head)

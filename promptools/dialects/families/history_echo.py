@@ -3,8 +3,8 @@
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}
 
-No model is trained on these, and logs look the same: they are read only at `lenient`, and never written. The `json`
-dialect is written instead, so that the next turn has a better example to copy.
+No model is trained on these forms, and logs look the same, so they are read only at `lenient`, and never written. The
+`json` dialect is written instead, so that the next turn has a better example to copy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether printed history is read at all, and names an offered tool."""
+    """Whether a printed call begins: parsing must be lenient, and a tool that is named must be offered."""
     del fresh
     if options.strictness != "lenient":
         return False
@@ -106,7 +106,7 @@ class HistoryEcho(GenericJson):
     closers: tuple[str, ...] = ()
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the arguments on, or from the list of calls on."""
+        """Return a candidate for the arguments, or the list of calls, after `head`."""
         if head[:1] not in ("[", "T", "C", "🔧"):
             return super().candidate(head, options, evidence, definite=definite)
         named = _NAMED.match(head)

@@ -1,4 +1,4 @@
-r"""Inkling: a message for each call, whose header may also hold the tool's name.
+r"""Inkling: a message for each call; the message's header may contain the tool's name, too.
 
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Oslo"}}<|end_message|>
 
@@ -22,7 +22,7 @@ _NAME = r"[\w.:/-]{1,128}+"
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a name and the token after it come first; if the tools are unknown, any word may be a name."""
+    """Whether the reply begins with a name and the token after it; any word may be the name."""
     del start, options
     return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh else False
 
@@ -47,7 +47,7 @@ class Inkling(MarkedJson):
     """One object after `<|content_invoke_tool_json|>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket after the header on."""
+        """Return a candidate for the object after `head`."""
         return JsonBlockReader(
             head, self.closers_of(INVOKE), options, evidence, definite=definite, envelope_keys=self._envelope
         )

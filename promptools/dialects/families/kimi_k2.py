@@ -50,7 +50,7 @@ _UNOPENED = sequence(
     rf"(?:\s{{0,4}}:\s{{0,4}}(?:\Z|\d{{1,4}}))?+{_GAP}",
     literal_text(ARGUMENT),
 )
-"""A header without the token before it: a server has taken it for another, or the model has left it out."""
+"""A header without its opening token: a server took it for another token, or the model left it out."""
 _INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
 _INDEXED_FORM = lazy_pattern(r"([^\W\d][\w./-]*):\d+[ \t]*")
 
@@ -62,7 +62,7 @@ UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",)
 
 
 def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a name and its number belong to an offered tool."""
+    """Whether the name before a number is the name of an offered tool."""
     del fresh
     if options.tools is None:
         return False
@@ -124,7 +124,7 @@ class KimiK2(Textual):
     rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the arguments on."""
+        """Return a candidate for the arguments after `head`."""
         residue = _RESIDUE_FORM.fullmatch(head)
         if residue is not None:
             lost = Fix("marker", "the markers around its name are missing")
@@ -139,11 +139,11 @@ class KimiK2(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the header as the id, numbered from 0 through the conversation."""
+        """Return the header of the call, which is its id; calls are numbered from 0 through the conversation."""
         return f"functions.{call.name}:{number}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them; those without an id of this form are numbered from 0."""
+        """Render calls as the model would write them; calls without an id of the right form are numbered from 0."""
         headers = (
             call.id if re.fullmatch(rf"functions\.{re.escape(call.name)}:\d+", call.id) else self.call_id(call, number)
             for number, call in enumerate(calls)
@@ -159,7 +159,7 @@ class KimiK2(Textual):
 
 
 def _name_in(head: str) -> tuple[str, list[Fix]]:
-    """Return the name in the header, empty if it is only a number, and the fixes that reading it took."""
+    """Return the name in the header, which is empty if the header is only a number, and the fixes."""
     header = _OPENERS.sub("", head).partition("<")[0].partition("`")[0].strip()
     form = _FORM.fullmatch(header)
     missing = [mark for mark in (CALL, ARGUMENT) if mark not in head]

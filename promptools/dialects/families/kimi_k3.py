@@ -37,7 +37,7 @@ TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
 END_CALL, END_ARGUMENT, END_JSON = (f"{CLOSE}{word}{SEP}" for word in ("call", "argument", "json"))
 
 _MAX_ATTRIBUTES = 4000
-"""Characters of a tag's attributes: a key may itself be a long text, and an unfinished tag costs no more than this."""
+"""The most characters of a tag's attributes: a key may be a long text, but the cost of an unfinished tag is limited."""
 _ATTRIBUTES = rf"\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
 _TAG: Final = lazy_pattern(
     rf"{re.escape(OPEN)}(?:(?P<wrap>tools)|(?P<call>call)(?P<named>{_ATTRIBUTES})|(?P<param>argument)(?P<keyed>{_ATTRIBUTES})"
@@ -71,7 +71,7 @@ class XtmlNames(TagNames):
         object.__setattr__(self, "closer_and_tag", _BROKEN_OPENER)
 
     def read_tag(self, text: str, at: int, spaced_keys: Collection[str] = ()) -> Tag | None:
-        """Read the tag of the block, a call or an argument at `at`."""
+        """Read the tag of a block, a call or an argument at `text[at]`; None if no such tag is there."""
         del spaced_keys
         match = _TAG.match(text, at)
         if match is None:
@@ -123,7 +123,10 @@ _BEGINNING = lazy_pattern(
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call that names a tool begins, perhaps in its block, and a tag or an object follows."""
+    """Whether a call begins here, perhaps after the opening tag of its block.
+
+    The tag of the call must have a `tool` attribute, and another tag or a JSON object must follow.
+    """
     del fresh, options
     return _BEGINNING.match(text, start, end) is not None or (NEED_MORE if end == len(text) else False)
 
@@ -150,7 +153,7 @@ class KimiK3(Textual):
     closers = (END_TOOLS, END_CALL, TOOLS)
     reasoning_tags: Mapping[str, str] = {
         f"{OPEN}think{SEP}": f"{CLOSE}think{SEP}",
-        f"{OPEN} think {SEP}": f"{CLOSE} think {SEP}",  # as a detokenizer prints it that sets tokens apart
+        f"{OPEN} think {SEP}": f"{CLOSE} think {SEP}",  # from a detokenizer that puts spaces around tokens
     }
     answer_tags: Mapping[str, str] = {
         f"{OPEN}response{SEP}": f"{CLOSE}response{SEP}",
@@ -160,7 +163,7 @@ class KimiK3(Textual):
     control_tokens = (CLOSE, SEP, END_ARGUMENT, END_JSON)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the first tag, the block's or the call's."""
+        """Return a candidate for the text from the first tag on, which is that of the block or of a call."""
         del head
         return MarkupReader(GRAMMAR, options, evidence, definite=definite)
 

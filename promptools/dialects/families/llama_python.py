@@ -33,7 +33,7 @@ _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether calls follow the tag: if an interpreter is offered, only offered tools are called, else it is code."""
+    """Whether calls follow the tag; if an interpreter is offered, calls of tools that are not offered are code."""
     if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, options=options)
     return begins_offered_call(text, start, end, fresh=fresh, options=options)
@@ -58,7 +58,7 @@ class LlamaPython(MarkedPythonCalls):
     """`<|python_tag|>brave_search.call(query="oslo weather")`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the call on, or from the tag before code."""
+        """Return a candidate for the calls after the tag, or for the tag and the code after it."""
         if head == CODE_ALIAS:
             return CodeCandidate(_MARKER, options, evidence, definite=definite)
         return _TaggedCall(head, _LAYOUT, options, evidence._replace(sentinel=False), definite=definite)
@@ -72,7 +72,7 @@ def llama_python() -> DeclaredDialect:
 
 
 class _TaggedCall(PythonCallReader):
-    """Calls after the tag, with nothing else after it unless they are unmistakable."""
+    """Reads calls after the tag; other text may only follow a call of a name that ends in `.call`."""
 
     def _match_callee(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._match_callee(text, at)

@@ -1,4 +1,4 @@
-"""LM Studio, for models without their own format: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
+"""LM Studio, for models without a format of their own: JSON between `[TOOL_REQUEST]` and `[END_TOOL_REQUEST]`.
 
 In LM Studio, MiniMax models write `[TOOL_CALL]`, and arrows instead of JSON:
 
@@ -41,7 +41,7 @@ _PYTHON = {opener: CallLayout(closers=(closer,), one_per_line=True) for opener, 
 _CALL = lazy_pattern(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = lazy_pattern(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _NEXT = lazy_pattern(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
-"""Ends a bare value."""
+"""What ends a bare value."""
 _END = lazy_pattern(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False, parse_constant=reject_constant, parse_float=parse_finite_float)
@@ -51,7 +51,7 @@ class LmStudio(MarkedJson):
     """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the opening bracket on."""
+        """Return a candidate for the text after `head`: JSON, arrows, or calls in Python's syntax."""
         opener = head[: head.index("]") + 1]
         return CallsOrJson(
             head,
@@ -67,7 +67,7 @@ class LmStudio(MarkedJson):
 
 
 class ArrowCandidate(JsonBlockReader):
-    """A block whose body may be written with arrows."""
+    """Reads a block whose body may be written with arrows."""
 
     def __init__(
         self, head: str, closers: Closers, options: ParseOptions, evidence: Evidence, *, definite: bool
@@ -76,7 +76,7 @@ class ArrowCandidate(JsonBlockReader):
         self._context = options, evidence
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Read a body written with arrows; None if it is anything else."""
+        """Return the parts of a body written with arrows; None for any other body."""
         call = _CALL.match(raw)
         if call is None:
             return None
@@ -90,7 +90,7 @@ class ArrowCandidate(JsonBlockReader):
 
 
 def read_arrows(raw: str, at: int, tool: str, options: ParseOptions) -> dict[str, Any] | None:
-    """Read `--key value` pairs from `raw[at]` to the last two brackets; None for anything else. O(n) in characters."""
+    """Return the `--key value` pairs from `raw[at]` to the last two brackets; None for any other text. O(n)."""
     values: dict[str, Any] = {}
     if raw[at : at + 1] != "{":
         return None

@@ -62,7 +62,7 @@ class MiniMaxM3(Textual):
     reasoning_tags: Mapping[str, str] = {"<mm:think>": "</mm:think>"}
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the marker."""
+        """Return a candidate for the text from the first marker on."""
         del head
         return NestedReader(GRAMMAR, options, evidence, definite=definite)
 
@@ -86,7 +86,7 @@ The items of a list are <item> elements, the members of an object are elements o
 {call_instructions(parallel=parallel, required=required, several="Several calls are several <invoke> in one block.")}"""
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, with a JSON body where elements would not be read back alike."""
+        """Render calls as the model would write them; arguments are JSON if elements would be read back differently."""
         listed = "".join(f"{_invoke(call)}\n" for call in calls)
         return f"{MARK}<tool_call>\n{listed}{MARK}</tool_call>"
 

@@ -127,7 +127,7 @@ class Mistral(NamedMarkerJson):
     """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the bracket of the list or of the arguments on."""
+        """Return a candidate for the arguments, the list or the Python calls after `head`."""
         before = _NAME_FIRST.match(head)
         if before is not None:
             moved = Fix("marker", "the name is before the marker")
@@ -152,7 +152,7 @@ class Mistral(NamedMarkerJson):
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, in the old form for names that the new one cannot hold."""
+        """Render calls as the model would write them, in the old form if the name does not fit the new form."""
         return "".join(
             f"{MARK}{call.name}[ARGS]{call.arguments_json}"
             if re.fullmatch(_NAME, call.name)
@@ -169,9 +169,9 @@ def mistral() -> DeclaredDialect:
 
 
 class MistralCandidate(JsonBlockReader):
-    """A name and its arguments, which may be in a JSON string.
+    """Reads the arguments of a call, which may be in a JSON string.
 
-    A name alone at the end of the text is a call if it is an offered tool's.
+    Without arguments at the end of the text, the name alone is a call if such a tool is offered.
     """
 
     _string: list[str] | None = None

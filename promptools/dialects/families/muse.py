@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Split a reply of Muse Glimmer into messages.
 #
-# Each begins with its recipient: ` to=self` is reasoning, ` to=user` is the answer, anything else a tool.
+# Each message begins with its recipient: ` to=self` is reasoning, ` to=user` is the answer, anything else a tool.
 
 
 _START = "<|start|>assistant"
@@ -34,7 +34,7 @@ _MAX_HEADER = 200
 _NAME = r"[A-Za-z_][\w.:-]{0,127}"
 _SPACE = r"\s{0,8}"
 _RECIPIENT = rf"to=(?P<to>{_NAME})(?:<\|message\|>|(?={_SPACE}{_TAG_PREFIX}))"
-"""If a server strips the tokens, the tags of a call are left."""
+"""A recipient, up to the token after it or, if a server strips the tokens, up to the tags of a call."""
 _HEADER = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
 _TO_TOOL = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_TAG_PREFIX}")
 _TO_SELF_OR_USER = lazy_pattern(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
@@ -55,7 +55,7 @@ HEADER = RareLiteralMarker(
 
 
 def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
-    """Whether a header of Muse, not Harmony's with a channel, begins at `text[at]`."""
+    """Whether a header of Muse begins at `text[at]`; a header of Harmony, with a channel, does not count."""
     del options, first
     window = text[at : at + _MAX_HEADER]
     if _TO_SELF_OR_USER.match(window) or _TO_TOOL.match(window):
@@ -75,7 +75,7 @@ class MuseSplitter:
         return self._split(self._held + text, final=False)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read pieces as their text: whether a token was one makes no difference here."""
+        """Read the text of the pieces: which of them are control tokens makes no difference here."""
         return self.feed("".join(map(raw_text, pieces)))
 
     def close(self, *, cut: bool) -> list[Segment]:
@@ -109,7 +109,7 @@ class MuseSplitter:
         return segments
 
     def _read_token(self, text: str, at: int, segments: list[Segment]) -> int:
-        """Read the end of a message, or the header of the next, at `text[at]`; return its length, 0 for none."""
+        """Read the end of a message, or the header of the next, at `text[at]`; return its length or 0."""
         for token in ("<|eom|>", "<|eot|>"):
             if text.startswith(token, at):
                 segments.append(MessageEnd(token, complete=True) if self._open else Outside("debris", token))

@@ -7,7 +7,7 @@
     tool_name: get_weather
     arguments: {"city": "Oslo"}
 
-Small models write this under any prompt, and it is what is left of other formats when a server strips their tokens. The
+Small models write this under any prompt, and servers leave this of other formats when they strip the tokens. The
 name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may follow.
 """
 
@@ -141,14 +141,14 @@ function_name(parameter="value", other=2)
         self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the name on, or from the object after it."""
+        """Return a candidate for the object after `head`; without a head, for the name and what follows it."""
         if not head:
             return PythonCallReader(head, self._layout, options, evidence, definite=definite)
         return NamedObjectCandidate(head, options, evidence, definite=definite)
 
 
 class NamedObjectCandidate(CandidateBase):
-    """A JSON object of arguments after the name of its tool."""
+    """Reads a JSON object of arguments after the name of the tool."""
 
     def __init__(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)

@@ -2,7 +2,7 @@
 
     [get_weather(city="Oslo", days=2), ping()]
 
-Llama 4 may put it between `<|python_start|>` and `<|python_end|>`. Bare, its marker is a bracket: tier B.
+Llama 4 may put the list between `<|python_start|>` and `<|python_end|>`. A bare list begins with a bracket: tier B.
 Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model card of ToolACE-8B (2024-08).
 """
 
@@ -76,7 +76,7 @@ The functions are:
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the list on, or from its first call on."""
+        """Return a candidate for the calls after `head`, as a list, without its brackets, or in quotes."""
         if head == quoted_calls.LIST_ALIAS:
             return quoted_calls.QuotedCallsReader(options, evidence, definite=definite)
         if head == quoted_calls.STRING_ALIAS:

@@ -4,8 +4,8 @@
     Action: get_weather
     Action Input: {"city": "Oslo"}
 
-The app writes `Observation:` and its text. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and structured
-chat agents, LlamaIndex's ReActAgent.
+The app writes `Observation:` and the result. Source: Yao et al. 2022 (arXiv:2210.03629), LangChain's ReAct and
+structured chat agents, LlamaIndex's ReActAgent.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
 _PAIR = sequence(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
 _CLOSERS = Closers(right=("```",), wrong=(), openers=(), required=False, next_call_markers=("\nAction:",))
 _BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), required=False)
-"""The stop strings of smolagents' ToolCallingAgent may close its object."""
+"""The closers of an object that names its tool, with the stop strings of smolagents' ToolCallingAgent."""
 _NAMED = lazy_pattern(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
 _TEXT_LABELS = lazy_pattern(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
-"""The labels after which plain text is an input: others occur in manuals too."""
+"""The labels after which plain text is an input; other labels occur in manuals too."""
 _NO_INPUT = rf"{_TEXT_LABELS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
-"""The same where the text ends after them: there is no input."""
+"""The same labels at the end of the text, without an input."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = lazy_pattern(r"[^\W\d][\w.-]{0,80}")
 _INLINE = CallLayout(brackets=False)
@@ -78,24 +78,24 @@ def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
 
 
 def _is_action(text: str, start: int, options: ParseOptions) -> bool:
-    """Whether one label is enough evidence: the other labels also occur as headings in manuals."""
+    """Whether the label alone is enough evidence: labels other than `Action` are also headings in manuals."""
     return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the input is an object."""
+    """Whether the tool is offered and the input is an object."""
     del fresh
     return NEED_MORE if end == len(text) else text[end] == "{" and _is_offered(text, start, end, options)
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the action is an object that names its tool itself."""
+    """Whether an object follows the label: it must itself name the tool."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 
 
 def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the input is plain text for an offered tool: for any other tool that is not enough evidence."""
+    """Whether the input is plain text for an offered tool; for other tools, plain text is not enough evidence."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -128,7 +128,7 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 class _WithoutInputCandidate(CandidateBase):
-    """Labels at the end of the text, without an input."""
+    """Reads labels at the end of the text that have no input."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -178,7 +178,7 @@ class React(Textual):
     result_openers = ("Observation:",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the input after the labels and the name on, or from the name on."""
+        """Return a candidate for the text after the labels in `head`; without a head, for labels that have no input."""
         if not head:
             return _WithoutInputCandidate(options, evidence, definite=definite)
         if head.lstrip("*_").startswith("Final"):
@@ -191,7 +191,7 @@ class React(Textual):
         named = _NAMED.match(head)
         name = named[1] if named else None
         if first == "{":
-            # an answer may be an object that looks like a call's: it only counts if it names a tool
+            # an answer may be an object that looks like a call: without a name before it, it must name a tool
             evidence = evidence if name is not None else evidence._replace(expected=False)
             closers = _CLOSERS if name is not None else _BLOB_CLOSERS
             return JsonBlockReader(head, closers, options, evidence, definite=definite, name=name)

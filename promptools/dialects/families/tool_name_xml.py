@@ -1,4 +1,4 @@
-"""An element named after the tool: Cline, Roo and Kilo Code, MorphXML; and the same around lines of YAML.
+"""An element named after the tool, with elements or YAML in it: Cline, Roo Code, Kilo Code, MorphXML and YAML-XML.
 
     <write_file>
     <path>a.txt</path>
@@ -7,8 +7,8 @@
     </content>
     </write_file>
 
-Its tags may be any words, HTML's too, so the tool must be offered, the tag must begin a line, and nothing but calls may
-follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware (`morphXml`,
+The tags may be any words, even of HTML, so the tool must be offered, the tag must begin a line, and nothing but calls
+may follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware (`morphXml`,
 `yamlXml`).
 """
 
@@ -39,7 +39,7 @@ _PARTIAL_ATTRIBUTE = sequence(
 )
 """An attribute that the end of the text cuts off."""
 _ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_PARTIAL_ATTRIBUTE}|\s{{0,8}}(?=/?(?:>|\Z)))|\s[^<>]{{0,400}}+)?"
-"""Attributes, whose values may contain brackets, or anything else in a tag."""
+"""Attributes, whose values may contain brackets; or any other text inside a tag."""
 ELEMENT: Final = sequence("<", _WORD, _ATTRIBUTES, r"/?", ">")
 _BARE = sequence(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
 _NAME = lazy_pattern(_WORD)
@@ -49,7 +49,7 @@ _SAFE = lazy_pattern(rf"{_WORD}\Z")
 
 
 def element_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the tag at `text[start]` is an offered tool's."""
+    """Whether the tag at `text[start]` is named after an offered tool."""
     del fresh
     tag = _NAME.match(text, start + 1)
     if options.tools is None or (tag is None and start + 1 < len(text)):
@@ -99,7 +99,7 @@ class ToolNameXml(Textual):
     )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the content after the opening tag."""
+        """Return a candidate for the text after `head`, which is the opening tag or the name alone."""
         return ElementReader("", head, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -118,8 +118,8 @@ You can use these tools:
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them.
 
-        Nothing is escaped between tags: if a string contains one of them, or would lose its line ends, the arguments of
-        that call are one JSON object.
+        Nothing is escaped between tags. If a string contains one of the tags, or would lose its line ends, the
+        arguments of that call are written as one JSON object.
         """
         return "\n".join(self._call(call) for call in calls)
 
@@ -146,7 +146,7 @@ Write values as they are, nothing escaped; lists and objects as JSON."""
         return "\n".join((f"<{call.name}>", *(line for line in lines if line is not None), f"</{call.name}>"))
 
     def _argument(self, name: str, key: str, value: Any) -> str | None:
-        """Return one argument as an element; None if it would not be read back."""
+        """Return one argument as an element; None if the value would be read back differently."""
         if not isinstance(value, str):
             return f"<{key}>{escaped_json(value)}</{key}>" if _SAFE.match(key) else None
         if "\r" in value or "&lt;" in value or not _SAFE.match(key):
@@ -190,7 +190,7 @@ _PLAIN = lazy_pattern(r"[A-Za-z][\w ,./-]*\w\Z")
 
 
 def _yaml(key: str, value: Any) -> str:
-    """Return a line of YAML: plain text if it can only be a string, else JSON, which is valid YAML."""
+    """Return a line of YAML. The value is plain text if it can only be a string, else JSON, which is valid YAML."""
     if isinstance(value, str) and _PLAIN.match(value) and value not in ("null", "true", "false"):
         return f"{key}: {value}"
     return f"{key}: {escaped_json(value)}"

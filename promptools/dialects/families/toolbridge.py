@@ -6,7 +6,7 @@
     </get_weather>
     </toolbridge_calls>
 
-Source: Oct4Pie/toolbridge (2025), a proxy that asks any model so.
+Source: Oct4Pie/toolbridge (2025), a proxy that asks any model for this format.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
 _NEXT: Final = lazy_pattern(rf"\s{{0,256}}+(?:(?P<closer>{CLOSER})|(?P<tag>{ELEMENT}))")
 _CUT: Final = frozenset(CLOSER[:size] for size in range(1, len(CLOSER)))
 MAX_SPACE = 256
-"""Characters of white space between elements."""
+"""The most characters of white space between elements."""
 STEP_SIZE = 2048
-"""Characters that are read in one step."""
+"""How many characters are read in one step."""
 _NO_CLOSER = Fix("closer", f"no {CLOSER!r}")
 
 
@@ -43,7 +43,7 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 
 
 class ToolbridgeCandidate(CandidateBase):
-    """Elements in the wrapper, one after the other, and its closing tag."""
+    """Reads the elements in the wrapper, one after the other, and the wrapper's closing tag."""
 
     def __init__(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         begin = head.index("<", len(OPENER))
@@ -100,7 +100,7 @@ class ToolbridgeCandidate(CandidateBase):
             self._after_element = ""
 
     def _read_after_element(self, *, final: bool) -> bool | NeedMore:
-        """Read what follows an element: whether another one begins."""
+        """Read what follows an element; return whether another element begins."""
         behind = self._after_element
         following = _NEXT.match(behind)
         if following is not None and following["closer"] is not None:
@@ -123,7 +123,7 @@ class ToolbridgeCandidate(CandidateBase):
         return False
 
     def _end(self, rest: str, fix: Fix | None) -> None:
-        """Decide; `rest` does not belong to the candidate."""
+        """Decide the candidate; `rest` is the text after it."""
         self.unread = rest
         if not (self._finished_parts or self._emitted):
             self.parts = [Part("text", self.head)]
@@ -154,7 +154,7 @@ class ToolBridge(ToolNameXml):
     result_openers = ("<toolbridge_result>",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the content after the first element's tag."""
+        """Return a candidate for the text after `head`, which ends with the first element's opening tag."""
         return ToolbridgeCandidate(head, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
