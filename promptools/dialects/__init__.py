@@ -101,7 +101,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families/xlam.toml",
 }
-"""Where each dialect is, by its name: a table, or a module of this package and the function that makes it."""
+"""Where each dialect is, by its name: a table, or a module of this package and the function or class in it."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -152,7 +152,7 @@ def _load_built_in(name: str) -> Dialect:
 
 
 def _tables() -> Any:
-    """Return the module that reads tables. It is imported by name, since its readers import this one."""
+    """Return the module that reads tables. It is imported by name, since its readers import this package."""
     return import_module(f"{__name__}.table")
 
 
@@ -225,7 +225,7 @@ _ON_FIRST_USE = {
     "learn": "promptools.learning",
     "read_table": "promptools.dialects.table_file",
 }
-"""The modules that define the names an app needs for a dialect of its own, by name."""
+"""By name, the module that defines what an app may need for a dialect of its own."""
 
 
 def __getattr__(name: str) -> Any:

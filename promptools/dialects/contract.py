@@ -5,7 +5,7 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
 1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
    comes. `Head.begins` then says whether the match may be a call: yes, no, or `NEED_MORE`.
-2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether that
+2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether this
    is a call. It leaves parts that tile the text it took: calls, malformed calls, markup, or plain text if it was no
    call.
 
@@ -89,7 +89,7 @@ class Head(NamedTuple):
     tier: Tier | None = None
     """The head's tier if not the dialect's, as for text that is left when a server strips special tokens."""
     on_request: bool = False
-    """The head's marker is shared or missing, so it is searched for only if the request asked for this dialect."""
+    """The head has no marker of its own: it is searched for only if the request asked for this dialect."""
     sure_pattern: str = ""
     """The pattern of a head that is so specific that a call has begun even if the text ends right after it."""
 
@@ -309,7 +309,7 @@ class Textual:
         return example_calls(tools)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the call's own id, since most formats contain none."""
+        """Return the call's own id, since most formats contain no ids."""
         del number
         return call.id
 

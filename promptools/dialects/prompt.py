@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 MAX_DEPTH = 6
 """How many levels of nesting are written out at most."""
 MAX_REFERENCES = 32
-"""How many references in a chain are followed at most: inside an `$id`, a reference may not start from the root."""
+"""How many references in a chain are followed at most.
+
+All are resolved from the root, so a reference inside an `$id` may lead to another schema.
+"""
 EXTRA_VISITS = 2000
 """How many more visits of subschemas are allowed because of references, which may multiply at each level."""
 VISITS_PER_SUBSCHEMA = 4
@@ -122,7 +125,7 @@ class _Signature:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Schema:
-    """Follow `$ref` inside `root`; return the schema itself if there is nothing to follow, and {} for `true`."""
+    """Follow `$ref` inside `root`; return the schema itself if it leads to no object, and {} for `true`."""
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MAX_REFERENCES):
         reference = node.get("$ref")
@@ -231,13 +234,13 @@ def _content_as_json(content: str) -> str:
 Shows: TypeAlias = Callable[[Call], bool]
 
 PLACEHOLDERS: Final = ("<{}>", "({})")
-"""The forms of a placeholder: all dialects use the first, except if their values are between tags."""
+"""The forms of a placeholder; the second is for dialects whose values are between tags."""
 MAX_EXAMPLE_DEPTH = 3
 """How many levels of nesting an example shows at most."""
 MAX_EXAMPLE_PARAMETERS = 8
 """How many parameters of an object an example shows at most."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a template of a call: a call with this name is not a call."""
+"""The placeholder for the tool's name in a template of a call: a copy of the template is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
 """The example if no offered tool can be shown: neither the name nor the arguments can be parsed."""
 
@@ -275,7 +278,7 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call, and whether it has a placeholder; without `enums`, so do enums of strings."""
+    """Return an example call, and whether it has a placeholder; without `enums`, enums of strings get one, too."""
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
     return Call("", tool.name, arguments, dump(arguments)), is_placed

@@ -94,13 +94,13 @@ class ReplyMarkers:
         tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
         own = chain.from_iterable(dialect.reasoning_tags.values() for dialect in dialects)
         self.template_closers = tuple(dict.fromkeys(("</think>", *(tag for tag in own if not tag.endswith(_HOLE)))))
-        """What may close reasoning that a template opened. Tags that prompts teach may not: a thought may hold them."""
+        """What may close reasoning that a template opened. Tags that prompts teach do not: a thought may hold them."""
         self.suffixed_tags = {
             opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
             for opener in [*tags]
             if opener.endswith(_HOLE)
         }
-        """For opening tags of reasoning with a suffix: what precedes the suffix there, and in the closing tag."""
+        """By what precedes the suffix in an opening tag of reasoning, what precedes it in the closing tag."""
         self.unlabelled_openers = {
             opener: tags.pop(opener)
             for opener in [*tags]
@@ -108,7 +108,7 @@ class ReplyMarkers:
         }
         """The closers of those openers that are the beginning of others."""
         self.reasoning_tags = tags
-        """The closer of each whole opener without a suffix."""
+        """The closing tag for each opening tag of reasoning that is whole and has no suffix."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
         """The closing tag for each opening tag of an answer; empty if there is none."""
         self.result_openers = tuple(
@@ -124,7 +124,7 @@ class ReplyMarkers:
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """The closing tags of results that are readable tags: after a call they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
-        """Tokens that a program or a name follows; a token stands alone only if no text follows."""
+        """Tokens that a program or a name follows; such a token is alone only if no text follows it."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
         self.lone_closers = tuple(
             dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())

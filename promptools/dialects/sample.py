@@ -29,7 +29,7 @@ CONVERSATION: list[dict[str, Any]] = [
     },
     {"role": "tool", "tool_call_id": CALL.id, "content": "5 degrees, rain"},
 ]
-"""The sample call and its result as messages: with the tool's, `promptools.render` makes three of them."""
+"""The sample call and its result. With the sample tool, `promptools.render` makes three messages of them."""
 
 
 def sample_text(dialect: Dialect) -> str:

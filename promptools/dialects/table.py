@@ -108,7 +108,7 @@ def _is_json_openers(value: Any) -> bool:
 
 
 def are_json_closers(value: Any) -> bool:
-    """Return whether a value is a list of texts that can follow JSON, where brackets would be read as its own."""
+    """Return whether a value is a list of texts that can follow JSON: a bracket would be read as part of the JSON."""
     return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
@@ -508,7 +508,7 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
-# The reading of a table.
+# Read a table.
 
 
 DEFAULT_KIND: Final = "json"
@@ -521,7 +521,7 @@ PACKAGE: Final = Path(__file__).parent
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family in the package; `make` is the family's class, if it has one, derived from the kind's.
+    """Read the table of a family in the package; `make`: the family's own class, derived from the kind's.
 
     The table is not checked, since checking all tables would delay the first reply; the tests check them.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 WrittenValues: TypeAlias = Literal["json", "constants", "python"]
-"""How values other than text are written: as JSON; as JSON, but `True`, `False` and `None`; as Python prints them."""
+"""How values other than text are written: JSON; JSON with `True`, `False` and `None`; as Python prints them."""
 PARAMETER_SLOT = "<parameter name>"
 """The placeholder for a parameter's name in an example."""
 

@@ -62,11 +62,11 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 
 
 class _Markers(NamedTuple):
-    """The markup that a dialect writes: the same for all tools, and with the names of tools."""
+    """The markup that a dialect writes: `markup` is the same for all tools, the rest depends on their names."""
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()
-    """Tags such as `<get_weather>`, with `_NAME` for the tool's name; only if nothing else shows a call."""
+    """Tags such as `<get_weather>`, with `_NAME` for the tool's name, if nothing else shows that a call begins."""
     own_names: tuple[str, ...] = ()
     """Names of tools that belong to the dialect, such as `use_mcp_tool`."""
 

@@ -49,7 +49,7 @@ _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
 """A marker that begins with a letter, inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
-"""A subscript, as in `list[int]`. `_INDEXED` is only ASCII: other scripts need no space before a bracket."""
+"""A subscript, as in `list[int]`. Only ASCII precedes it (`_INDEXED`): other scripts need no space before `[`."""
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 def check_head(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
 ) -> Decision:
-    """Return whether a candidate starts here. `first`: only white space before it may not have been written yet."""
+    """Return whether a candidate starts here. `first`: all text before it, except white space, is in the output."""
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
         _record_refusal(state, group, text, start, end)
@@ -307,7 +307,7 @@ def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part
     _note_quoted_token(state, candidate)
     markers = state.plan.markers
     if not candidate.mentioned and any(part.malformed is not None for part in parts):
-        # What follows a broken call is one more example: one such ran.
+        # A call after a broken call is one more example: such a call was run once.
         state.out.shows_calls = True
     for part in (*lead, *parts):
         if part.raw in markers.reasoning_tags:
@@ -333,7 +333,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
-    """Return whether the call is quoted from the conversation. A fence around it may be the model's, so is ignored."""
+    """Return whether the call is quoted from the conversation, without a fence that the model may have added."""
     parts = _all_parts(reader)
     if not any(part.kind in ("call", "malformed") for part in parts):
         return False
@@ -403,7 +403,7 @@ def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list
 
 
 def _is_unknown(part: Part) -> bool:
-    """Return whether a malformed call names a tool that was not offered; it is text if text follows."""
+    """Return whether a malformed call names a tool that was not offered; such a call becomes text if text follows."""
     failed = part.malformed
     return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
 

@@ -1,12 +1,12 @@
 """The machine that runs the parser's states over a text and, at the end of the text, decides what is still open.
 
-In *prose* it searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect, a brace. From a
-head on, a candidate of that dialect takes the text until it is decided. Candidates of tier S and A are calls at once;
-those of tier B (bare JSON) are tentative: they are calls if only calls, fences and white space follow, and otherwise
-become text again, byte for byte.
+In *prose*, the machine searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect, a
+brace. From a head on, a candidate of that dialect takes the text until it is decided. Candidates of tier S and A are
+calls at once; those of tier B (bare JSON) are tentative: they are calls if only calls, fences and white space follow,
+and otherwise become text again, byte for byte.
 
-It holds back: the longest suffix that may become a marker (at most a few hundred characters), trailing white space
-(`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
+The machine holds back: the longest suffix that may become a marker (at most a few hundred characters), trailing white
+space (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ A candidate that is open at the end of the text may give back a rest that it rea
 again, and may contain another unclosed candidate with a rest of its own. All rests together may be this many times as
 long as the first. Any further rest becomes text, even if it contains a call.
 
-Only at the end of the text does it show that a candidate is unclosed, so without a limit, a text with many of them
+A candidate proves to be unclosed only at the end of the text. So without a limit, a text with many such candidates
 would take quadratic time. The limit counts characters rather than candidates because each rest is shorter than the one
-before: some sixteen candidates of equal length are all read.
+before: up to some sixteen candidates of equal length are all read.
 
 No known rule would lose nothing and stay linear. That one candidate is unclosed says nothing about a later candidate of
-the same kind. The later one begins at another quote, so what was inside a string for the first may be outside of a
-string for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
+the same kind. The later candidate begins at another quote, so what was inside a string for the first may be outside of
+a string for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
 Reading only the last candidates of the text would return calls that an earlier candidate quotes. Where one broken
 string runs over whole blocks and only such blocks follow, `promptools.dialects.readers.json_block` finds them from the
 end, without this limit.
@@ -181,7 +181,7 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
-    """Combine the levels from the last to the first: one that has calls and no text is part of the level before."""
+    """Combine the levels from the last to the first: a level with calls and no text is part of the level before."""
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)

@@ -1,4 +1,4 @@
-r"""Whether a call is only mentioned, judging by the text before it: in a program, log or patch, or as an example.
+r"""Decide by the text before a call whether it is only mentioned: in a program, log or patch, or as an example.
 
     assert parse('<tool_call>...')              a string literal, or an argument
     2026-11-01 12:00:00 INFO call: <tool_call>  a log

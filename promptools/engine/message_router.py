@@ -10,7 +10,7 @@ From the first header on, the dialect's splitter takes all text and yields segme
     another role        dropped; once the assistant has spoken, so is everything after it
 
 The header of a call is emitted with its first text. Text before the first header is ambiguous until a header shows
-whether it was reasoning; `decided` is true once nothing can change it.
+whether the text was reasoning; `decided` is true once no later header can change this.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from promptools.parsing.emitter import Emitter
 
 COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
-"""Finish reasons of a complete reply: servers leave out the token that ended its last message."""
+"""Finish reasons of a complete reply, even if its last message has no end token: servers leave out the token."""
 
 
 class MessageRouter:
@@ -82,7 +82,7 @@ class MessageRouter:
         self._has_reasoning = False
         """The assistant's reasoning has a header, so text without a header is not reasoning."""
         self._outside_space: list[str] = []
-        """White space outside messages, held: it is text only if words without a header follow it after a call."""
+        """White space outside of messages, held: it is text only between a call and words without a header."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
         """Another role speaks: all that follows is made up, and left out."""

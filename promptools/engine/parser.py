@@ -1,4 +1,4 @@
-"""The public parser: text in, events out, as a whole or in chunks; and an explanation of each character.
+"""The public parser: it turns a reply, whole or in chunks, into events, and explains how each part was read.
 
 `Engine` runs a state machine over the model's text (`state.py` and `machine.py` explain it). Once a header of a format
 with channels (Harmony, Muse) is found, `MessageRouter` takes over for the rest of the reply. `explain` returns how each
@@ -102,7 +102,7 @@ class StreamParser:
         self._router: MessageRouter | None = None
         """The parser of the rest of the reply; None until a message with a header is found."""
         self._held_events: list[Event] | None = None
-        """Events held until the first header shows whether the text before was reasoning; None if none must be held."""
+        """Events held until the first header shows whether the text before was reasoning; None: they are not held."""
         if self._begins_in_reasoning:
             self._engine.begin_in_reasoning()
         elif self._pinned is not None and get_dialect(self._pinned).channels is not None:
@@ -227,7 +227,7 @@ def _check_options(strictness: str, new_id: object) -> None:
 
 
 def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the accepted dialects, None for all. Raises UsageError for an unknown name."""
+    """Return the accepted dialects; None means all. Raises UsageError for an unknown name."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -240,7 +240,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
-    """Return the texts that a reply may quote; None if none are given. Raises UsageError unless they are iterable."""
+    """Return the texts that a reply may quote; None if none are given. Raises UsageError for anything but texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UsageError(f"sources is {clip(repr(texts))}; expected the texts that the reply may quote.")
     return None if texts == () else QuotableTexts(texts)

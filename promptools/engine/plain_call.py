@@ -6,11 +6,10 @@
     {"tool": "get_weather", "arguments": {"city": "Oslo"}}
     ```
 
-This is the most frequent reply with a call. The scanner finds its first marker, `json` decodes the arguments and the
-tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine. The
-engine reads a text of this form with the same result, in more than twice the time: the tests parse every text that is
-read here with the engine too.
-`explain` does not take this path, so that every attempt shows in its trace.
+This is the most frequent reply with a call. The scanner finds the text's first marker, `json` decodes the arguments and
+the tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine.
+The engine reads a text of this form with the same result, which the tests check, in more than twice the time. `explain`
+does not take this path, so that every attempt shows in its trace.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _Delimiters(NamedTuple):
 
     dialect: str
     group: str
-    """The scanner group of its head."""
+    """The scanner group of the head that begins such a call."""
     closer: re.Pattern[str]
     """What follows the arguments: the object's brace, the closing marker, and white space to the end of the text."""
 

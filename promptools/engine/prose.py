@@ -39,9 +39,9 @@ from promptools.types import Fix
 # the fence code (`fenced_code`). The opening backticks are kept in `fence_markup` until that is decided: they are
 # markup around a call, and text around code.
 #
-# Inline code ends with its line, since a lone backtick is common in prose. Only where it begins with the head of a
-# call is it searched to its end in the same paragraph: if it is a call and nothing else, it is quoted
-# (`_quoted_call_end`). If it is the whole reply, the call is meant.
+# Inline code ends with its line, since a lone backtick is common in prose. Only code that begins with the head of a
+# call is searched to its end in the same paragraph. If the code is a call and nothing else, the call is quoted
+# (`_quoted_call_end`); but if the code is the whole reply, the call is meant.
 #
 # A run of backticks at the end of the text is held back, because the next chunk may make it longer.
 
@@ -352,7 +352,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
             match = state.plan.literal_scanner.match(text, start)
         control = match is not None and match.lastgroup == "control"
         if not final and match is not None and (control or match.end() == len(text)):
-            cut = held.hold_from(text, begin)  # of a marker that contains this token, as `function call<|`
+            cut = held.hold_from(text, begin)  # where a longer marker may begin: `function call<|`
             if cut < start or (control and cut == start):
                 state.out.add_text(text[begin:cut])
                 return state.hold(cut)

@@ -140,7 +140,7 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 
 
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
-    """Return whether one of the heads at the match begins a call; the text from `begin` up to it is not written yet.
+    """Return whether a head at the match begins a call. The text from `begin` to the match is not written yet.
 
     Once a call is mentioned, the rest of the zone counts as text about it, so no later head begins a call.
     """
@@ -202,7 +202,7 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
 def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
     """Return where the zone's closer ends, if it begins in the overlap or in `text[at:]`; -1 if there is none.
 
-    A zone that the template opened may be closed by any closer, which then becomes `closer` of the zone. `size`: the
+    A zone that the template opened may be closed by any closer, which then becomes the zone's closer. `size`: the
     maximum length of a closer.
     """
     zone, seam = state.reasoning, state.reasoning.closer_overlap + text[at : at + size]

@@ -51,13 +51,13 @@ MOST_LETTERS: Final = 3
 MAX_HELD_NAME: Final = 128
 """How many characters of an unfinished name are held back at most."""
 WORTH_A_PATTERN: Final = 4096
-"""How many lines are looked up in vain before a pattern is compiled: by then they have cost as much as compiling."""
+"""How many lines are looked up in vain before a pattern is compiled: by then that has cost as much as compiling."""
 _INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
 _UNFINISHED_LINE = lazy_pattern(_INDENT + _FRAGMENT)
 _MAX_UNFINISHED: Final = MAX_HELD_NAME + 11
-"""Characters of an unfinished line: its break, its indent, the sign of a tag, and the name."""
+"""The most characters of an unfinished line: the line break, the indent, the sign of a tag, and the name."""
 _SEPARATORS = str.maketrans("", "", "-_.")
 """The characters that models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
@@ -98,7 +98,7 @@ class FirstWords:
         self._own_line: re.Pattern[str] | None = self._line if self._any else None
         """A pattern that finds only lines that may begin a call; None as long as lines are looked up."""
         self._lookups = 0
-        """Lines that were looked up in vain."""
+        """How many lines were looked up in vain."""
         self._names = sorted({fold(name[:MAX_HELD_NAME]) for name in names})
         held = (*names, *self._names, *patterns.labels, *[""] * bool(names))
         self._held_letters = frozenset(word[:1].casefold() for word in held)
@@ -165,7 +165,7 @@ def in_any_case(words: Set[str]) -> str:
 
 
 def first_characters(words: Iterable[str]) -> str:
-    """Return the first characters of words in any case, for use in a character class."""
+    """Return the first characters of words, in lower and upper case, for use in a character class."""
     cases = (f"{word[0]}{word[0].upper()}{_OTHER_CASES.get(word[0], '')}" for word in words)
     return "".join(map(re.escape, dict.fromkeys("".join(cases))))
 
@@ -449,7 +449,7 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Separate the literals that begin with a letter. They are searched for together: a gate would stop too often."""
+    """Separate the literals that begin with a letter. They are searched for together: a gate stops too often."""
     signs: list[Marker] = []
     words: list[Marker] = []
     for marker in markers:

@@ -104,7 +104,7 @@ class ReasoningState:
         self.rescue_tail: list[str] = []
         """The closer and the white space that follow the calls while these are being rescued."""
         self.mentioned_tags: dict[str, int] = {}
-        """For each closing tag, how many opening tags were words of the answer: so many closing tags are words, too."""
+        """For each closing tag, how many opening tags are words of the answer: as many closing tags are words, too."""
         self.standalone_parses = 0
         self.verdicts: dict[int, bool] = {}
         """`StandaloneResult.verdicts` of the last held text that was parsed as a separate reply."""
@@ -180,7 +180,7 @@ class SearchState:
         """The searches through `swept_text`, one for each scanner."""
 
     def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
-        """Return the scanner's search through this text, which is kept: all searches together are O(n)."""
+        """Return the scanner's search through this text. It is kept, so that all searches together are O(n)."""
         if text is not self.swept_text:
             self.swept_text = text
             self.sweeps.clear()

@@ -216,7 +216,7 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
     # A reply that was `</tool_call>` and nothing else: llama.cpp#20761.
     elif marker.startswith("</"):
         state.out.add_text(marker)
-    else:  # perhaps doubled: the next one may open a call
+    else:  # perhaps doubled: the next opener may begin a call
         state.out.add_parts([Part("markup", marker)], definite=False)
 
 

@@ -134,7 +134,7 @@ class CallBuilder:
         self.arguments[key] = value
 
     def resolve_in(self, evidence: Evidence) -> Call | Malformed:
-        """Build the call. Raises `NotACall` unless it calls an offered tool."""
+        """Return the call, or a malformed call. Raises `NotACall` if it is not a call."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
         return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)

@@ -214,7 +214,7 @@ def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNo
         if source[element.end : stop].strip():
             if not doubled:
                 raise NotACall("an element of the list is followed by something else")
-            half_doubled += 1  # one brace closes two, so that counting them goes too far
+            half_doubled += 1  # one brace closes two, so counting braces goes too far
             stop = element.end
         yield element, fixes
         at = stop
@@ -261,7 +261,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Return a call that was found under `function`, adding arguments next to that key (Groq's Llama fine-tunes)."""
+    """Return a call found under `function`, with arguments that are next to that key (Groq's Llama fine-tunes)."""
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:

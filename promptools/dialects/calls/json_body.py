@@ -108,7 +108,7 @@ class JsonBody:
         )
 
     def extend(self, text: str) -> None:
-        """Add text without looking for the end, to a body that goes on after its brackets."""
+        """Add text without looking for the end, to a body whose end is not a bracket."""
         self._pieces.append(text)
         self.node = None
 
@@ -130,8 +130,8 @@ def read_calls(
     If the value cannot be read, the one part is all of `raw`. `close`: the text ended inside the value, so closing
     brackets may be missing. `stopped`: the finish reason says that the model was done. `name`: the tool that the markup
     around the value names. `strict=False`: the value is known not to be strict JSON. `keys`: the family's keys for the
-    name and the arguments; if the name's is empty, the tool's name is the only key, and the arguments are its value.
-    Raises `NotACall` if the value contains anything but calls.
+    name and the arguments; if the key for the name is empty, the tool's name is the only key, and the arguments are its
+    value. Raises `NotACall` if the value contains anything but calls.
     """
     try:
         if node is None or (node.closers_supplied and not close):

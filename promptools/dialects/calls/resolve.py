@@ -64,7 +64,7 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments, after their node if it contains nothing else; add the fixes to `fixes`."""
+    """Return the node that contains just the arguments, or None, and the arguments; add the fixes to `fixes`."""
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
@@ -190,7 +190,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the parameter that takes free text, or else the only parameter if it is any string; None without it."""
+    """Return the parameter for free text, or the only parameter if it may be any string; None for other tools."""
     if tool is not None and tool.free_text is not None:
         return tool.free_text
     properties = tool.parameters.get("properties") if tool else None
@@ -310,7 +310,7 @@ def validate_call(
     options: ParseOptions,
     evidence: Evidence,
 ) -> Call | Malformed:
-    """Check `arguments` against the schema; `node`: where they were read, if it contains nothing else."""
+    """Check `arguments` against the schema; `node`: the value that they were read from, unless it contains more."""
     assert options.tools is not None
     if options.restore is not None:
         arguments, undone = options.restore(arguments)
@@ -348,7 +348,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Return a call if the offered tools are unknown. The name must be plausible, and the arguments have a key."""
+    """Return a call if the offered tools are unknown. It needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")

@@ -107,7 +107,7 @@ def _header_begins(text: str, at: int, options: ParseOptions, *, first: bool, fi
 def _make_splitter(options: ParseOptions, inside: bool) -> MessageSplitter:
     from promptools.dialects.families.harmony_messages import HarmonySplitter
 
-    del inside  # the parser is lenient: it also reads a header without its beginning
+    del inside  # the parser is lenient, so this makes no difference to it
     return HarmonySplitter(offered_recipients(options), options)
 
 

@@ -1,4 +1,4 @@
-"""Calls in the notation in which a harness printed earlier turns: a model copies it from its history.
+"""Calls in the notation in which a harness printed earlier turns: models copy the notation from their history.
 
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}

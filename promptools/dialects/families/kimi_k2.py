@@ -35,7 +35,7 @@ SECTION_ENDS = (SECTION_END, "<|tool_call_section_end|>")
 
 _GAP = r"\s{0,16}"
 _SECTION_TEXT = r"[^<{]{0,200}+"
-"""Text between the section and its first call, which is not meant to be seen."""
+"""Text between the beginning of the section and the first call; users are not meant to see it."""
 _HEADER = r"[^<{]{1,200}+"
 _OPENER = any_of(literal_text(CALL), sequence(any_literal_text(SECTIONS), _SECTION_TEXT, literal_text(CALL)))
 _OPENERS = lazy_pattern(rf"(?s:.*{re.escape(CALL)})|{'|'.join(map(re.escape, SECTIONS))}")

@@ -163,7 +163,7 @@ class KimiK3(Textual):
     control_tokens = (CLOSE, SEP, END_ARGUMENT, END_JSON)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text from the first tag on, which is that of the block or of a call."""
+        """Return a candidate for the text from the first tag on: the tag of the block or of a call."""
         del head
         return MarkupReader(GRAMMAR, options, evidence, definite=definite)
 
