@@ -180,7 +180,7 @@ def one_of(*words: str) -> TableKey:
 
 
 def texts(*sizes: int) -> TableKey:
-    """Return a key whose value is a list of texts, with one of these lengths."""
+    """Return a key whose value is a list of texts; the number of texts is one of `sizes`."""
     numbers = {1: "one text", 2: "two texts", 3: "three texts"}
 
     def are_texts(value: Any) -> bool:
@@ -190,7 +190,7 @@ def texts(*sizes: int) -> TableKey:
 
 
 def template(*keys: str) -> TableKey:
-    """Return a key whose value is a template that contains at least one of these keys."""
+    """Return a key whose value is a template that contains at least one of these placeholders."""
 
     def is_template(value: Any) -> bool:
         return isinstance(value, str) and any(f"{{{key}}}" in value for key in keys)
@@ -199,7 +199,7 @@ def template(*keys: str) -> TableKey:
 
 
 def text_table(*keys: str) -> TableKey:
-    """Return a key whose value is a table of texts, with some of these keys."""
+    """Return a key whose value is a table of texts; the keys of that table are among `keys`."""
 
     def is_table(value: Any) -> bool:
         return is_object(value) and all(key in keys and isinstance(text, str) for key, text in value.items())

@@ -2,8 +2,8 @@
 
 This package searches a reply for calls and decides where they begin and end. `parser` runs the `machine`, whose states
 are functions over `ParserState` (`state`), in modules by subject: `prose`, `reasoning`, `tags` and `candidates`.
-`plain_call` alone reads a whole reply that is one plain call. `promptools.dialects` knows the form of calls,
-`promptools.parsing` the parts of a reply.
+A whole reply that ends in one plain call is read by `plain_call` instead. `promptools.dialects` knows the forms of
+calls, and `promptools.parsing` has the parts of a reply.
 """
 
 from promptools.engine.parser import StreamParser, parse

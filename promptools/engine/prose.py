@@ -449,7 +449,7 @@ def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str
 def _find_head(
     state: ParserState, match: re.Match[str], scanner: MarkerScanner, text: str, final: bool, *, first: bool
 ) -> _Beginning | None:
-    """Return what begins at the match, if anything does."""
+    """Return the candidate or message that begins at the match; None if there is none."""
     start = head_at = match.start()
     heads: Iterator[tuple[str, int]]
     if text[start] == "\n":  # the line break and indent before a head

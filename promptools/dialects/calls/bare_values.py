@@ -1,4 +1,4 @@
-"""Arguments written as bare text: the schema or a tag gives each value its type, and a call is built from them."""
+"""Arguments written as bare text: the schema or a tag gives each value its type, and `CallBuilder` builds the call."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class MemberStreamer(CallStreamer):
         """Text that may be sent; the sender clears it."""
 
     def start(self) -> None:
-        """Send the name, once."""
+        """Send the name, unless it was sent already."""
         if not (self._stopped or self.started):
             self.pending += self._start(self._name)
 

@@ -44,8 +44,8 @@ UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
 class JsonBody:
     """Finds the end of a value that starts with `{` or `[`.
 
-    An object is first parsed as strict JSON, which is fast. If it does not end in the first piece, its end is found by
-    counting brackets; the end of a list always is.
+    An object that is complete in the first piece is parsed as strict JSON at once, which is fast. The end of a list, or
+    of any other object, is found by counting brackets.
     """
 
     def __init__(self) -> None:

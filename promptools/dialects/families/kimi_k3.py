@@ -55,7 +55,7 @@ _PARTIAL_TAG: Final = lazy_pattern(
     + r"\Z"
 )
 _BROKEN_TAG = lazy_pattern(r"[\s<|]{0,8}open\b")
-"""A broken opening tag, as may come after the closing tag of an argument."""
+"""A broken opening tag, which may come after the closing tag of an argument."""
 _BROKEN_OPENER = lazy_pattern(rf"{re.escape(END_ARGUMENT)}(?P<tag>{_BROKEN_TAG.pattern})")
 _ATTRIBUTE = lazy_pattern(r'\s(\w+)\s*=\s*"([^"]*)"')
 _ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&amp;": "&"}
