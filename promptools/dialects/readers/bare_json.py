@@ -122,7 +122,7 @@ class JsonCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._decide(close=not self._ended, finish_reason=finish_reason)
 
     def _decide(self, *, close: bool, finish_reason: str | None) -> None:

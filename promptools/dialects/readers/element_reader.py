@@ -118,7 +118,7 @@ class ElementReader(SingleCallReader):
         return super().transitions(text) if self._open_call() else iter(())
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._open_call()
         super().close(finish_reason)
 

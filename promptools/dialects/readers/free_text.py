@@ -52,7 +52,7 @@ class ByFirstCharacter(CandidateBase):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         inner = self._chosen("{")
         inner.close(finish_reason)
         self._copy_state(inner)
@@ -112,7 +112,7 @@ class LabelledCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         if self._line and self._add_line():
             self._decide("stop")
         else:
@@ -276,7 +276,7 @@ class CodeCandidate(CandidateBase):
         return len(piece)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._decide(0, finish_reason)
 
     def _decide(self, unread: int, finish_reason: str | None) -> None:

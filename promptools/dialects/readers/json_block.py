@@ -1,25 +1,27 @@
 """Marker, JSON, marker: the reader of most dialects, which handles everything that models get wrong in that shape.
 
-The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any of it
-may be damaged: the closer is missing, incomplete or another dialect's; the next opener replaces it; a list of calls is
-left open; quotes inside a string are not escaped, so that the brackets do not show where the JSON ends.
+The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any part
+may be damaged: the closer may be missing, incomplete, another dialect's, or replaced by the next opener; a list of
+calls may be left open; and quotes inside a string may not be escaped, so that the brackets do not show where the JSON
+ends.
 
 The reader is in one of two states:
 
 - In a body (`_in_body`): `JsonBody` follows the brackets, while `MarkerSearch` searches for markers inside what looks
-  like a string. At each of the first `MARKER_ATTEMPTS` markers the text before it is read as if it ended there, and the
-  first that is readable wins. If none is, the body ends at its last bracket, at the end of the text, or at the first
-  marker that follows balanced brackets (`_fallback_end`). A closer before which brackets are missing wins only if
-  nothing closes them later (`_open_end`): otherwise it is inside a string whose quotes are not escaped.
-- After a body (`_after_body`): a closer finishes the block; a bracket, or a further name, starts the next body.
-  Anything else is foreign text: whether the block is accepted without its closer then depends on how sure its markers
+  like a string. At each of the first `MARKER_ATTEMPTS` markers, the text before the marker is read as if the body ended
+  there, and the body ends at the first marker where that succeeds. If it never does, the body ends at its last bracket,
+  at the end of the text, or at the first marker that follows balanced brackets (`_fallback_end`). If brackets are open
+  before a closer, the body ends there (`_open_end`) only if nothing closes them later; otherwise the closer is inside a
+  string whose quotes are not escaped.
+- After a body (`_after_body`): a closer finishes the block; a bracket, or another name, starts the next body.
+  Anything else is foreign text. Whether the block is then accepted without its closer depends on how sure its markers
   are, and on the request.
 
-Bodies that were read are in `_finished_parts`; the text after the last of them is in `_gap`. At the end everything
-becomes parts that tile the text exactly (`_finish`), or everything becomes text again (`_give_up`), except for calls
-whose name has already been emitted: these are reported as malformed, never taken back.
+`_finished_parts` holds the bodies that were read, and `_gap` the text after the last of them. At the end, `_finish`
+makes parts that tile the text exactly, or `_give_up` turns everything into text again. A call whose name has already
+been emitted is never taken back: it is reported as malformed.
 
-Total work is O(n): characters are looked at once, plus at most `MARKER_ATTEMPTS` attempts.
+Total work is O(n): each character is looked at once, and once more in each of at most `MARKER_ATTEMPTS` attempts.
 """
 
 from __future__ import annotations
@@ -43,15 +45,15 @@ from promptools.parsing.parts import CandidateBase, Part, TriedStrategy, add_fix
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix, MalformedReason
 
-# Find the whole blocks at the end of a text that a broken block of the same family has swallowed.
+# Find whole blocks that a broken block of the same family has swallowed at the end of a text.
 #
-# A string without its closing quote runs over everything that follows it. The text is read again from an opening
-# marker on if a block there holds strict JSON that is a call, and if nothing but such blocks follows up to the end of
-# the text. A block that a document quotes inside its string is thus left alone: the rest of the string follows it.
+# A string without its closing quote swallows everything after it. The text is read again from an opening marker on if
+# only whole blocks follow up to the end of the text, each with strict JSON that is a call. A block that is quoted
+# inside a string is thus left alone, because the rest of the string follows it.
 
 
 MAX_OPENERS: Final = 8
-"""Openers that are tried, the last ones of the text: each attempt is O(n) in its characters."""
+"""How many openers are tried, the last ones of the text. Each attempt is O(n) in characters."""
 
 _NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
@@ -60,7 +62,7 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Return where in the text `raw` of a broken block only whole blocks follow; -1 if nowhere."""
+    """Return the offset in a broken block's text `raw` from which on it is only whole blocks; -1 if there is none."""
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -68,7 +70,7 @@ def find_trailing_blocks(
 
 
 def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]:
-    """Return the offsets of openers; if prose may contain the tag, only those at the beginning of a line."""
+    """Return the offsets of openers. If prose may contain the openers, only those that begin a line are returned."""
     pattern = _opener_pattern(closers.openers) if evidence.sentinel else _line_opener_pattern(closers.openers)
     return [match.start("opener") for match in pattern.finditer(raw)]
 
@@ -76,7 +78,7 @@ def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]
 def _only_whole_blocks(
     raw: str, at: int, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> bool:
-    """Return whether `raw[at:]` consists of blocks, each with a call of an offered tool."""
+    """Return whether `raw[at:]` consists of whole blocks, each with a call of an offered tool."""
     opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
     while at < len(raw):
         opened = opener.match(raw, at)
@@ -130,21 +132,21 @@ def _any_literal(texts: Iterable[str]) -> str:
 
 
 MARKER_ATTEMPTS = 4
-"""Markers inside what looks like a string that are tried as its end: enough for odd quotes, and still linear."""
+"""How many markers inside a seeming string are tried as the end of the body: enough for odd quotes, and still O(n)."""
 EMPTY_ARGUMENTS = "{}"
-"""The body that a call without arguments is read as."""
+"""The body that is read for a call without arguments."""
 
 LOOKAHEAD_LIMIT = 64
-"""Characters after a value that are looked at together to find the closer."""
+"""How many characters after a value are looked at together to find the closer."""
 
 MAX_LOOKAHEAD_SPACE = 1024
-"""White space before the next call that is looked at together."""
+"""How many characters of white space before the next call are looked at together."""
 
 _SPACE = lazy_pattern(r"\s*+")
 _STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
-"""The end of a last string and of the brackets around it."""
+"""Matches the closing quote of a last string and the brackets after it, at the end of the text."""
 _NEXT_BODY = lazy_pattern(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
-"""The beginning of another body of calls. A list needs a bracket inside: `[1]` is a footnote."""
+"""Matches the beginning of another body of calls. A list must begin with a bracket: `[1]` is a footnote."""
 
 
 class JsonBlockReader(CandidateBase):
@@ -162,11 +164,12 @@ class JsonBlockReader(CandidateBase):
         fixes: Sequence[Fix] = (),
         envelope_keys: tuple[str, str] | None = None,
     ) -> None:
-        """Start after `head`.
+        """Start after `head`, the opening marker.
 
-        `name`: the tool that the marker names, so that the body is its arguments; empty if the marker should name one,
-        but does not. `fixes`: what was repaired to read the marker. `envelope_keys`: the family's keys for the name and
-        the arguments, if no other family uses them.
+        `name`: the name of the tool if the marker gives it, so that the body is only the arguments; empty if the marker
+        should give a name but does not; None: attributes of the marker are searched for a name. `fixes`: the repairs
+        that were needed to read the marker. `envelope_keys`: the family's keys for the name and the arguments, if no
+        other family uses them.
         """
         super().__init__(definite=definite, head=head)
         self._name = name if name is not None else name_in_marker(head)
@@ -179,24 +182,24 @@ class JsonBlockReader(CandidateBase):
         self._list_opener: list[str] = []
         """The bracket of a list and the space after it, until the next character shows what the list holds."""
         self._open_lists = 0
-        """Lists of calls that are open."""
+        """The number of lists of calls that are open."""
         self._list_closed = False
-        """A list of calls has been closed."""
+        """Whether a list of calls has been closed."""
         self._finished_parts: list[Part] = []
         self._surplus_brackets = ""
-        """Surplus brackets after the last value, so far."""
+        """The surplus brackets that have come after the last value."""
         self._in_fence = "`" in head
-        """A code fence inside the block is open."""
+        """Whether a code fence inside the block is open."""
         self._attempts_left = MARKER_ATTEMPTS
         self._decided = False
-        self._final_count = 0  # parts of earlier bodies that are final: a call among them may have been emitted
+        self._final_count = 0  # how many parts are final: they are of earlier bodies, whose calls may have been emitted
         self._start_body()
 
     def _start_body(self) -> None:
         """Start a body, and forget the state of the previous one."""
         self._body = JsonBody()
         self._value_ended = False
-        """The value has ended: its closer, or the next value, is looked for."""
+        """Whether the value has ended, so that the closer or the next value is looked for."""
         self._gap: list[str] = []
         self._lookahead = ""
         self._first_marker = self._first_closer = -1
@@ -205,11 +208,11 @@ class JsonBlockReader(CandidateBase):
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None
         self._fallback_end: tuple[int, str] | None = None
-        """Where the body ends if it cannot be read any further, and the marker there."""
+        """The offset at which the body ends if its brackets show no readable end, and the marker at that offset."""
         self._open_end: tuple[int, str] | None = None
-        """Where the body ends if its brackets are not closed later, and the closer there."""
+        """The offset at which the body ends if its open brackets are not closed later, and the closer there."""
         self._after_open_end = ""
-        """The beginning of the text after that closer and white space, as far as it may be an opener."""
+        """The text after that closer without leading white space, as far as it is needed to find an opener there."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
@@ -223,7 +226,7 @@ class JsonBlockReader(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         if not self._value_ended:
             self._end_bracket()
             self._decide_open_body(finish_reason)
@@ -260,7 +263,7 @@ class JsonBlockReader(CandidateBase):
         return stop
 
     def _in_bracket(self, piece: str, at: int) -> int:
-        """Consume the bracket of a list. Calls in it are read one by one; any other list is read as a whole."""
+        """Consume the opening bracket of a list. Objects in it are read one by one; any other list, as a whole."""
         match = _SPACE.match(piece, at if self._list_opener else at + 1)
         assert match is not None
         end = match.end()
@@ -274,13 +277,13 @@ class JsonBlockReader(CandidateBase):
         return end
 
     def _end_bracket(self) -> None:
-        """Treat the bracket of a list as the beginning of a body."""
+        """Add the pending bracket of a list, if there is one, to the body."""
         opener, self._list_opener = "".join(self._list_opener), []
         if opener:
             self._body.feed(opener, 0, len(opener))
 
     def _try_marker(self, marker: str) -> None:
-        """Treat a marker inside a seeming string as the end, if the text before it can be read as a call."""
+        """End the body at a marker inside a seeming string if the text before the marker can be read as a call."""
         raw = self._body.raw
         inside = raw[: -len(marker)]
         self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
@@ -304,14 +307,14 @@ class JsonBlockReader(CandidateBase):
             self._finish(marker, None)
 
     def _call_follows(self, text: str) -> bool:
-        """Return whether an opener follows a closer before which brackets are missing; `text` is what comes next."""
+        """Return whether an opener follows the closer at `_open_end`; `text` is the text that comes next."""
         look = self._after_open_end
         if not look or any(opener.startswith(look) for opener in self._closers.openers):
             look = self._after_open_end = (look + text).lstrip()[:LOOKAHEAD_LIMIT]
         return look.startswith(self._closers.openers)
 
     def _stays_open(self, raw: str, finish_reason: str | None) -> bool:
-        """Return whether the body ends at a closer that lacks brackets before it, and other text follows."""
+        """Return whether the brackets before the closer at `_open_end` stay open, so that the body ends there."""
         if finish_reason == "length":
             return not self._after_open_end
         assert self._open_end is not None
@@ -321,7 +324,7 @@ class JsonBlockReader(CandidateBase):
         return _STRING_END.search(rest, max(0, len(rest) - LOOKAHEAD_LIMIT)) is None
 
     def _end_at_open_brackets(self, at: int, closer: str) -> None:
-        """End the body before a closer, adding its missing brackets."""
+        """End the body at offset `at`, before a closer, and supply the missing brackets."""
         raw = self._body.raw
         parts = self._read(raw[:at], close=True, stopped=True)
         if parts is None or not self._accept_before_gap(parts, raw[:at]):
@@ -331,7 +334,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Return whether the parts cover all of `inside`, except for what may precede a closer; if so, add them."""
+        """Add the parts if they cover all of `inside`, except for what may precede a closer; return whether they do."""
         after = inside[total_length(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False
@@ -358,7 +361,7 @@ class JsonBlockReader(CandidateBase):
             self._give_up("the JSON ends before its brackets do")
 
     def _decide_open_body(self, finish_reason: str | None) -> None:
-        """Decide on a body that did not end."""
+        """Decide on a body that was still open when the text ended."""
         raw = self._body.raw
         if not raw:  # the opener alone
             if self._may_lack_body(finish_reason):
@@ -389,9 +392,10 @@ class JsonBlockReader(CandidateBase):
             self._give_up("text follows the JSON inside the block")
 
     def _end_before_end_of_turn(self, raw: str) -> bool:
-        """End a body before the tokens that end the turn, which show that nothing was cut off; return whether it did.
+        """End a body before the tokens that end the turn; return whether that was possible.
 
-        A doubled brace that is closed only once leaves the body open: `{{"name": ...}<|im_end|>`.
+        These tokens show that nothing was cut off. A doubled brace that is closed only once leaves the body open:
+        `{{"name": ...}<|im_end|>`.
         """
         end = reply_markers().end_of_turn(raw)
         parts = self._read(raw[:end], close=True, stopped=True) if end < len(raw) else None
@@ -402,7 +406,10 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_body_at(self, at: int, marker: str) -> bool:
-        """End a broken body before a marker in it. Since the marker arrived, the text before it was not cut off."""
+        """End a broken body at offset `at`, before a marker in it; return whether that was possible.
+
+        Since the marker has arrived, the text before it was not cut off.
+        """
         raw = self._body.raw
         parts = self._read(raw[:at])
         if parts is None or not self._accept_before_gap(parts, raw[:at]):
@@ -414,7 +421,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_before_blocks(self, raw: str) -> bool:
-        """End a broken body before the whole blocks that follow it; return whether there are any."""
+        """End a broken body before the whole blocks that it has swallowed; return whether there are any."""
         at = (
             find_trailing_blocks(raw, self._closers, self._options, self._evidence, self._envelope_keys)
             if self._first_marker >= 0
@@ -478,7 +485,7 @@ class JsonBlockReader(CandidateBase):
         return end
 
     def _match_next_name(self, lookahead: str) -> re.Match[str] | None:
-        """Match what precedes another body, or its beginning if no more has arrived."""
+        """Match the text that precedes another body, or the part of that text that has arrived."""
         match = self._closers.next_name.match(lookahead) if self._closers.next_name is not None else None
         return (
             match if match is not None and (match.end() == len(lookahead) or lookahead[match.end()] in "{[") else None
@@ -488,11 +495,11 @@ class JsonBlockReader(CandidateBase):
         return (*self._closers.markers, "```") if self._in_fence else self._closers.markers
 
     def _is_beginning(self, look: str) -> bool:
-        """Return whether more text may turn `look` into an expected marker, or into a result's."""
+        """Return whether more text may turn `look` into an expected marker, or into the tag of a result."""
         return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
 
     def _next_body(self, name_match: re.Match[str] | None = None) -> None:
-        """Start another body in the same block, after the name of its tool if there is one."""
+        """Start another body in the same block. `name_match`: the name of its tool, if that precedes the body."""
         self._record_surplus()
         if self._name_emitted:
             self._final_count = len(self._finished_parts)
@@ -503,7 +510,7 @@ class JsonBlockReader(CandidateBase):
         self._start_body()
 
     def _on_foreign_text(self, lookahead: str) -> None:
-        """Decide on prose, or another dialect's marker, where the closer belongs."""
+        """Accept the block, or give it up, when prose or another dialect's marker is in the place of the closer."""
         gap = "".join(self._gap)
         loose = lookahead.startswith(("<|", "</", "<｜", *reply_markers().result_tags)) or (
             not self._lacks_body
@@ -564,23 +571,29 @@ class JsonBlockReader(CandidateBase):
             return None
 
     def _swallows_marker(self, parts: list[Part]) -> bool:
-        """Return whether the end of a string is a guess, and one of the family's markers comes before it."""
+        """Return whether the parts have a string whose end was guessed, and a marker comes before their end."""
         marked = 0 <= self._first_marker < total_length(parts)
         calls = [part.call for part in parts if part.call is not None] if marked else []
         return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Read a body that is not JSON or not a call; None if it is a usual one. Raises `NotACall` to reject it."""
+        """Read a body of a form that only one family writes; return None for any other body. A hook for subclasses.
+
+        Raises `NotACall` to reject the body.
+        """
         del raw
         return None
 
     @property
     def _lacks_body(self) -> bool:
-        """Whether the tool is named and nothing of a body has arrived."""
+        """Whether the name of the tool is known, and nothing of a body has arrived."""
         return self._name is not None and not self._body.has_text and not self._finished_parts
 
     def _may_lack_body(self, finish_reason: str | None) -> bool:
-        """Return whether a name at the end of the text may be a call without arguments; a cut name is none."""
+        """Return whether a name at the end of the text may be a call without arguments.
+
+        If the tools are known, it must be the name of one of them: any other may have been cut off.
+        """
         tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
         return self._lacks_body and offered and finish_reason in COMPLETE_FINISH_REASONS
@@ -605,7 +618,7 @@ class JsonBlockReader(CandidateBase):
             self._record_fix(Fix("closer", f"{self._surplus_brackets!r} too many"))
             self._surplus_brackets = ""
 
-    # --- calls that go out while they come --------------------------------------------------------------------------
+    # --- calls that are emitted while they arrive -------------------------------------------------------------------
 
     def _new_streamer(self) -> ArgumentStreamer | None:
         """Return a streamer for the next body's call, or None if the call may not be streamed."""
@@ -621,7 +634,7 @@ class JsonBlockReader(CandidateBase):
         return self._streamer is not None and self._streamer.started
 
     def _stream(self, text: str, *, last: bool) -> None:
-        """Emit what is certain of the current body's call, and, together with its name, the calls before it."""
+        """Emit what is certain of the current body's call; when its name is emitted, the calls before it go first."""
         assert self._streamer is not None
         before = self._name_emitted
         early = self._streamer.feed(text, last=last)
@@ -651,7 +664,10 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Return everything as text; its last `-keep` characters will be read again."""
+        """Turn everything into text; the last `-keep` characters will be read again.
+
+        Parts that are final stay, and a call whose name has been emitted becomes malformed.
+        """
         body = "" if self._value_ended else self._body.raw
         if self._final_count:
             self.unread = "".join(

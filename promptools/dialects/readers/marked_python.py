@@ -179,7 +179,7 @@ class CallsOrJson(CandidateBase):
         return start + end - len(held)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         if self._inner is None:
             self._inner = self._calls()
             self._inner.feed(self._held_text, 0)

@@ -1,9 +1,12 @@
 """Calls as markup, `call(name) / parameter(key) value / end`, read incrementally.
 
-The format has no escaping, so a value may hold any tag. What ends a value is judged by what follows: a closing tag
-counts only before another tag of the call, or the end; a parameter's opening tag counts only if the tool has such a
-parameter and it is still missing; a call inside a value takes its own closing tags. A value that nothing closes is
-never an argument.
+The format has no escaping, so a value may contain any tag. Rules decide which tag ends a value:
+
+- A closing tag ends the value only before another tag of the call, or before the end.
+- A parameter's opening tag ends the value only if the tool has this parameter and the call has not given it yet.
+- A call inside the value takes its own closing tags.
+
+A value that nothing closes is never an argument.
 
 The states, one method each:
 
@@ -12,15 +15,16 @@ The states, one method each:
     _in_call            between parameters
     _in_nameless_param  after a parameter's opening tag without a name
     _in_value           in a value, which `OpenValue` reads
-    _between            after a call; its last value may be reopened if its closing tag comes here
-    _skipping           in what is not a call, up to its end
+    _between            after a call; a closing tag here may reopen the call's last value
+    _skipping           in text that is not a call, up to a closing tag
 
-A call that has ended is a `CallSegment`, a range of tokens; the tokens between segments are markup. A body in JSON is
-left to another reader (`_json_reader`) until that has decided. The block ends in `_finish`, which resolves the segments
-and tiles the text with parts, or in `_finish_as_text`, which returns it as text. The tokens after its end become
-`unread`, and are read again. What is not a call ends it (`_give_up`), or is malformed where a call is intended.
+A call that has ended becomes a `CallSegment`, a range of tokens; the tokens between segments are markup. A JSON body is
+left to another reader, `_json_reader`, until that reader has decided. The block ends in `_finish`, which resolves the
+segments and makes parts that tile the text, or in `_finish_as_text`, which returns the block as text. The tokens after
+the block become `unread`, and are read again. `_give_up` handles what is not a call: it becomes a malformed call where
+a call is intended, and ends the block elsewhere.
 
-Where a call is intended it is emitted while it is being written (`MemberStreamer`). Emitted parts are never taken back.
+Where a call is intended, `MemberStreamer` emits it while it is being written. Emitted parts are never taken back.
 """
 
 from __future__ import annotations
@@ -55,14 +59,14 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 class CallSegment(NamedTuple):
-    """Tokens of the block that are one call, or what a reader of JSON made of one."""
+    """A range of the block's tokens: one call, or a body that a reader of JSON has turned into parts."""
 
     start: int
     end: int
     call: MarkupCall | Malformed | None
     parts: list[Part]
     streamer: MemberStreamer | None = None
-    """What streamed it, if it was emitted early."""
+    """The streamer of the call, if the call was emitted early."""
 
 
 class BlockParts:
@@ -77,9 +81,9 @@ class BlockParts:
         self.tries = tries
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
-        """Resolve the calls before index `end` that were not emitted.
+        """Resolve the calls before index `end`; return parts that tile the tokens that were not emitted.
 
-        Return no parts if none of them is a call, unless one `has_emitted`.
+        Return no parts if none of the segments is a call, unless a call `has_emitted` before.
         """
         evidence = self._evidence._replace(wrapper_first=False)
         settled = [self._resolve_segment(segment, evidence) for segment in self.segments]
@@ -152,11 +156,11 @@ def was_repaired(parts: list[Part]) -> bool:
 
 
 MAX_OPEN_BODIES = 8
-"""Open bodies at the end of the text that are closed, each within what the one before returned."""
+"""How many open JSON bodies are closed at the end of the text: what one leaves unread may open the next."""
 
 TALKED_ABOUT = "a thought ends after the tag, so that a call was only talked about"
 MAX_STRAY_TEXT = 1000
-"""Characters of text between calls, inside their wrapper, before the block is given up."""
+"""How many characters of text may come before or between the calls of a block; more text ends the block."""
 
 
 class MarkupReader(TagReader):
@@ -172,29 +176,29 @@ class MarkupReader(TagReader):
         self._block = BlockParts(self._buffer, evidence, self.tries)
         self._segments = self._block.segments
         self._pending_fixes: list[Fix] = []
-        """Fixes made before the current call."""
+        """Fixes made outside of a call, which are recorded on the next call."""
         self._call_start = 0
         """The index at which the current call begins."""
         self._json_reader: Candidate | None = None
         self._streamer: MemberStreamer | None = None
         """Streams the current call."""
         self._has_emitted = False
-        """A call, or its name, has been emitted."""
+        """Whether a call, or at least its name, has been emitted."""
         self._in_wrapper = False
         self._wrapper_name: str | None = None
         self._outside_text: list[str] = []
-        """The text between the tags outside of values."""
+        """Pieces of the text outside of values, since the last tag that matters."""
         self._call: MarkupCall | None = None
         self._value: OpenValue | None = None
-        """The value that is read, or was read last."""
+        """The value that is being read, or was read last."""
         self._reopenable: OpenValue | None = None
         """The last value, while text after its call may still be part of it."""
         self._emits_calls = self._may_stream = definite and evidence.implies_call
-        """A call of the block may be emitted before the next one begins, or even while it comes."""
+        """Whether a call may be emitted when the next one begins (`_emits_calls`), or while it is being written."""
         self._drops_line_break = False
-        """The value that begins next follows a line break that does not belong to it."""
+        """Whether to drop a line break at the beginning of the value: it stands for the missing bracket of a tag."""
         self._cut_tag = ""
-        """What the text ended in that may have become a tag."""
+        """The unfinished tag in which the text ended; empty if there is none."""
         self._skip_reason = ""
 
     def _make_tokenizer(self, grammar: MarkupGrammar, options: ParseOptions) -> TagTokenizer:
@@ -227,7 +231,7 @@ class MarkupReader(TagReader):
         return decided
 
     def _start_json(self, name: str | None) -> None:
-        """Leave the text that follows to a reader of JSON: the arguments of `name`, or whole calls."""
+        """Leave the following text to a reader of JSON: it is the arguments of the tool `name`, or else whole calls."""
         wrappers = (self._grammar.wrapper, *self._grammar.other_wrappers)
         ends_call = tuple(filter(None, (self._grammar.closers[0], self._grammar.json_closer)))
         right = ends_call if name is not None else tuple(closer for _, closer in wrappers)
@@ -242,7 +246,7 @@ class MarkupReader(TagReader):
         )
 
     def _on_json_decided(self) -> None:
-        """Add the parts that the reader of JSON made of a body."""
+        """Add the parts that the reader of JSON made from a body; give up if all of them are text."""
         inner, self._json_reader = self._json_reader, None
         assert inner is not None
         self.tries += inner.tries
@@ -260,7 +264,10 @@ class MarkupReader(TagReader):
             self._finish(self._index + 1)
 
     def _emit(self, live: list[EarlyOutput], before: int) -> None:
-        """Emit what is certain of a call after the parts before it; `before`: the index at which the call begins."""
+        """Emit and clear `live`, the early output of a call, after all parts before the call.
+
+        `before`: the index at which the call begins.
+        """
         if live and not self._decided:
             self._has_emitted = True
             self._emit_before(before)
@@ -268,7 +275,7 @@ class MarkupReader(TagReader):
         live.clear()
 
     def _emit_before(self, index: int) -> None:
-        """Emit the parts before `index`."""
+        """Emit the parts before `index` that have not been emitted."""
         if index > self._block.emitted_to:
             parts = self._block.tile(index, has_emitted=self._has_emitted)
             self._has_emitted = self._has_emitted or bool(parts)
@@ -277,7 +284,7 @@ class MarkupReader(TagReader):
     # --- around calls -----------------------------------------------------------------------------------------------
 
     def _before_calls(self, token: Tag | str) -> None:
-        """In the wrapper, before its first call."""
+        """Handle a token before the first call of the block."""
         if isinstance(token, str):
             self._text_before_calls(token)
             return
@@ -322,7 +329,10 @@ class MarkupReader(TagReader):
             self._finish_as_text(self._index + 1, "no call follows the opener")
 
     def _name_in_text(self, tag: Tag) -> str | None:
-        """Return the tool that the text before a parameter names, or None; an element must be the tool's very own."""
+        """Return the name of a tool that is the text before `tag`, or None.
+
+        If `tag` is not a parameter's tag, only the exact name of an offered tool counts.
+        """
         name = "".join(self._outside_text).strip()
         if tag.kind == "param":
             name = name.removesuffix(">")
@@ -331,7 +341,7 @@ class MarkupReader(TagReader):
         return name if known else None
 
     def _between(self, token: Tag | str) -> NeedMore | None:
-        """In the wrapper, after a call."""
+        """Handle a token after a call in the wrapper."""
         if isinstance(token, str):
             self._outside_text.append(token)
             if not is_blank(token) and sum(map(len, self._outside_text)) > MAX_STRAY_TEXT:
@@ -343,7 +353,7 @@ class MarkupReader(TagReader):
             case "wrap" if token.close:
                 self._finish(self._index + 1, self._grammar.spelling_fix(token))
             case "call" if token.close and self._segments[-1].call is None and not self._has_outside_text():
-                pass  # the reader of its JSON ended at the JSON's own tag
+                pass  # the JSON in the call had a closing tag of its own, which the JSON reader consumed
             case "call" if not token.close:
                 self._pending_fixes += (
                     [Fix("marker", "there was text between the calls")] if self._has_outside_text() else []
@@ -366,7 +376,10 @@ class MarkupReader(TagReader):
         return any(not is_blank(text) for text in self._outside_text)
 
     def _close_late(self, token: Tag) -> NeedMore | None:
-        """After a call, at a parameter's closing tag: it closes the last value, or a call whose beginning is broken."""
+        """Handle a parameter's closing tag after a call.
+
+        It closes the call's last value, or belongs to another call whose first tag is broken.
+        """
         if not self._names.begins_broken_tag("".join(self._outside_text)) and not self._parameter_began():
             return self._reopen_value(token)
         self._call, self._call_start = None, self._segments[-1].end
@@ -379,7 +392,7 @@ class MarkupReader(TagReader):
         return any(isinstance(token, Tag) and token.kind == "param" and not token.close for token in tokens)
 
     def _reopen_value(self, token: Tag) -> NeedMore | None:
-        """Make the text after the call the rest of its last value, which is closed only here."""
+        """Reopen the last value of the call: add the text after the call to it, and read `token` as its closing tag."""
         value, call = self._reopenable, self._segments.pop().call
         assert value is not None
         assert isinstance(call, MarkupCall)
@@ -410,7 +423,7 @@ class MarkupReader(TagReader):
         self._state = self._in_call
 
     def _in_nameless_call(self, token: Tag | str) -> None:
-        """After a call's opening tag without a name: the name is the text that follows."""
+        """Handle a token after a call's opening tag without a name: the text after the tag is the name."""
         if isinstance(token, str):
             self._outside_text.append(token)
             return
@@ -447,7 +460,7 @@ class MarkupReader(TagReader):
     # --- in a call --------------------------------------------------------------------------------------------------
 
     def _in_call(self, token: Tag | str) -> NeedMore | None:
-        """In a call, outside of values."""
+        """Handle a token in a call, outside of values."""
         call = self._call
         assert call is not None
         if isinstance(token, str):
@@ -462,7 +475,7 @@ class MarkupReader(TagReader):
                     call.error = "a value holds the opener of a parameter, whose closer may be this one"
             case "element" if token.name != call.name:
                 pass
-            # DeepSeek V4 Flash writes a parameter so.
+            # DeepSeek V4 Flash writes a parameter this way.
             case "call" if not token.close and token.empty and token.name and inline_value(token) is not None:
                 call.record_fix(Fix("marker", f"the parameter {token.name!r} was written as a call"))
                 self._stream_param(token.name, verbatim=False)
@@ -476,7 +489,10 @@ class MarkupReader(TagReader):
         return None
 
     def _on_call_end(self, tag: Tag, call: MarkupCall) -> None:
-        """Consume a tag that ends the call: its own closing tag, or one that shows that it is missing."""
+        """Handle a tag that ends the call: its closing tag, or a tag that shows that the closing tag is missing.
+
+        Give up at any other tag.
+        """
         if tag.close and tag.kind in ("call", "element"):
             self._record_spelling(tag)
             self._end_call(self._index + 1)
@@ -535,7 +551,10 @@ class MarkupReader(TagReader):
                 self._value.add(rest)
 
     def _in_nameless_param(self, token: Tag | str) -> None:
-        """After a parameter's opening tag without a name: the text that follows is the name, if it is declared."""
+        """Handle a token after a parameter's opening tag without a name.
+
+        The text after the tag is the name, if the tool declares such a parameter.
+        """
         if isinstance(token, str):
             self._outside_text.append(token)
             return
@@ -564,7 +583,7 @@ class MarkupReader(TagReader):
             self._streamer.begin_parameter(key, self._call.values, verbatim=verbatim)
 
     def _in_value(self, token: Tag | str) -> NeedMore | None:
-        """In a value."""
+        """Handle a token in a value."""
         value = self._value
         assert value is not None
         if self._drops_line_break and isinstance(token, str):
@@ -580,7 +599,7 @@ class MarkupReader(TagReader):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _skipping(self, token: Tag | str) -> None:
-        """In what is not a call, up to its end, or to that of the thought that it is in."""
+        """Skip a token of what is not a call, up to a closing tag, or up to the end of the thought around it."""
         if isinstance(token, str):
             return
         if self._ends_talk(token):
@@ -600,7 +619,7 @@ class MarkupReader(TagReader):
             self._finish(end)
 
     def _ends_talk(self, tag: Tag) -> bool:
-        """Return whether a thought ends here, and only words have followed the first call's opening tag."""
+        """Return whether a thought ends at `tag`, and only words have come since the first call's opening tag."""
         if tag.kind != "end" or self._segments or self._has_emitted or tag.raw not in reply_markers().lone_closers:
             return False
         since = self._tokens[self._call_start : self._index]
@@ -609,7 +628,10 @@ class MarkupReader(TagReader):
         )
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text: first the bodies that are open, each within what the one before returned."""
+        """Decide what the text is, now that it has ended: first close the open JSON bodies, then end the block.
+
+        What one body leaves unread may open another one.
+        """
         attempts = MAX_OPEN_BODIES
         while self._json_reader is not None and not self._decided:
             attempts -= 1
@@ -624,7 +646,7 @@ class MarkupReader(TagReader):
             self._end_block(finish_reason)
 
     def _end_block(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the block is when the text has ended and no JSON body is open."""
         length = finish_reason == "length"
         value = self._value
         if self._state == self._in_call:
@@ -669,7 +691,7 @@ class MarkupReader(TagReader):
     # --- what is missing, or odd ------------------------------------------------------------------------------------
 
     def _record_spelling(self, tag: Tag) -> None:
-        """Record a tag that is not as the family is trained to write it."""
+        """Record a fix for a tag that is not spelled as the family is trained to write it."""
         fix = self._grammar.spelling_fix(tag)
         if fix is not None:
             self._record_fix(fix)
@@ -685,7 +707,7 @@ class MarkupReader(TagReader):
 
     @property
     def _may_be_quoted(self) -> bool:
-        """Whether nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
+        """Whether this may merely quote a call: it has no wrapper, and its position does not imply a call."""
         return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:
@@ -708,7 +730,11 @@ class MarkupReader(TagReader):
         self._finish_parts(parts, end)
 
     def _give_up(self, why: str, token: Tag | str | None) -> None:
-        """Skip what is not a call: where a call is intended it is a malformed one, else it is text."""
+        """End the block at something that is not a call.
+
+        Where a call is intended, it is skipped and reported as a malformed call. Elsewhere the calls before it are
+        kept; if there are none, the block becomes text.
+        """
         named = self._call is not None and self._call.tool is not None
         if self._evidence.sentinel or self._has_emitted or (self._evidence.expected and named):
             self._skip_reason = why
@@ -718,7 +744,7 @@ class MarkupReader(TagReader):
         elif self._segments:
             self._finish(self._segments[-1].end, self._missing_wrapper_fix())
         else:
-            if isinstance(token, str):  # from its first visible character on it is read again, however the text was cut
+            if isinstance(token, str):  # read it again from its first visible character, however the text was cut
                 self._buffer.put_back(len(strip_blank(token)))
             self._finish_as_text(self._index + (not isinstance(token, Tag)), why)
 
@@ -728,7 +754,7 @@ class MarkupReader(TagReader):
         return malformed_call(reason, why, self._evidence.dialect, name)
 
     def _truncate(self, why: str) -> None:
-        """Report that the current call was cut off; or return the block as text, if no call is certain."""
+        """Report that the current call was cut off; if it is not certain to be a call, finish without it."""
         call = self._call
         known = self._options.tools is None or (call is not None and call.tool is not None)
         certain = (

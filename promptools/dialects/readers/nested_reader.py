@@ -79,7 +79,7 @@ class _JsonArguments(CandidateBase):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._decide(finish_reason, close=finish_reason != "length")
 
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:

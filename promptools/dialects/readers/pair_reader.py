@@ -234,7 +234,7 @@ class PairReader(SingleCallReader):
         """Length of `_text_pieces` when the closing tag of the possible ending came."""
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         ending = self._possible_end if self._tag_state == self._in_value else None
         done = finish_reason in COMPLETE_FINISH_REASONS
         whole = self._tag_state == self._in_call and not self._text_between()

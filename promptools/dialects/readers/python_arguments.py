@@ -3,10 +3,10 @@
 Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be evaluated is
 rejected: a name, an operator, a call, an f-string.
 
-The reader works on the tokens of `LiteralLexer`, with a `_PythonBracket` on its stack for each open bracket, which
-writes its finished values as JSON. The closing bracket of the call empties the stack. `members` and `positional` hold
-the arguments with and without a key. `LiteralError` says where the unreadable text begins, and whether it is code, has
-bad quotes, or is too large.
+The reader works on the tokens of `LiteralLexer`. Its stack has a `_PythonBracket` for each open bracket, with the
+finished values in it as JSON. The closing bracket of the call empties the stack. `members` and `positional` hold the
+arguments with and without a key. `LiteralError` says where the unreadable text begins, and whether that text is code,
+has bad quotes, or is too large.
 """
 
 from __future__ import annotations
@@ -25,37 +25,43 @@ from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import unescape_name
 
-# Patterns of names in Python calls as models write them: `book\_seat` where a model escapes Markdown's characters.
+# Patterns of names in Python calls as models write them, such as `book\_seat` with Markdown's escapes.
 
 
 PROGRAM_LABELS: Final = ("python", "py", "python3")
-"""Labels of a fence around a program, which is calls only if it is the whole reply and holds nothing else."""
+"""Labels of a code fence around a program.
+
+The program counts as calls only if the fence is the whole reply and contains nothing but calls.
+"""
 ESCAPE_PATTERN: Final = r"\\(?:[_.-]|\Z)"
-"""An escaped character of a name, or the beginning of one at the end of the text."""
+"""The pattern of an escaped character in a name, or of its backslash alone at the end of the text."""
 CONTINUED_LINE: Final = r"\\\r?\n"
-"""A backslash at the end of a line: the next line continues it."""
+"""The pattern of a backslash at the end of a line, by which the line continues on the next line."""
 SPACE: Final = lazy_pattern(rf"(?:[\s\ufeff\u200b]|{CONTINUED_LINE})*+")
-"""White space between the parts of a call."""
+"""Matches white space between the parts of a call."""
 _MAX_ESCAPES = "{0,16}+"
 
 
 def may_continue_line(text: str, at: int) -> bool:
-    """Whether the text ends at `at` in the beginning of a continued line. O(1): this is asked before each part."""
+    """Return whether `text[at:]` is `CONTINUED_LINE` cut short by the end of the text.
+
+    O(1), because this is asked before each part of a call.
+    """
     return len(text) - at <= 2 and text[at:] in ("\\", "\\\r")
 
 
 def name_pattern(first: str, rest: str, most: int) -> str:
-    """Return the pattern of a name: `first`, then up to `most` of `rest`, some of them escaped."""
+    """Return the pattern of a name: a character `first`, then up to `most` characters `rest`, and escaped ones."""
     more = f"{rest}{{0,{most}}}+"
     return rf"{first}{more}(?:{ESCAPE_PATTERN}{rest}{{0,32}}+){_MAX_ESCAPES}"
 
 
-# Tokens of the literals that models write as arguments of Python calls, as their text comes in pieces.
+# Tokens of the literals that models write as arguments of Python calls, read from text that comes in pieces.
 #
-# A quote ends a string only if its argument or its list may go on after it. A quote that looks like an apostrophe or
-# like the beginning of a quotation (`'sed -n '1,9p' f'`) is part of the string, which is then doubtful: the reader of
-# the tokens decides whether another end is possible. Every token ends at the same place however its text is cut, and
-# no character of a string is looked at twice, except for the few after a quote.
+# A quote ends a string only if the argument, or the list, may go on after the quote. A quote that looks like an
+# apostrophe or like the beginning of a quotation (`'sed -n '1,9p' f'`) is part of the string, which is then doubtful:
+# the reader of the tokens decides whether another end is possible. Every token ends at the same place however the text
+# is cut into pieces. No character of a string is looked at twice, except for the few after a quote.
 
 
 LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
@@ -77,7 +83,7 @@ _GAP = r"\s{0,256}+"
 _NEXT_KEY = rf",{_GAP}(?:\Z|\)|\*(?:\Z|\*)|{_KEYWORD}\s{{0,64}}+(?:\Z|:|=(?:\Z|(?!=))))"
 _MORE = r"\#|[rRuU]?(?:\Z|['\"“‘])"
 _AFTER: Final[dict[tuple[bool, bool], re.Pattern[str]]] = {
-    # after a key's value that is certain; that is doubtful; then the same for any other string
+    # the keys: whether the string is the value of a key, and whether it is doubtful
     (True, False): lazy_pattern(rf"{_GAP}(?:\Z|\)|{_NEXT_KEY}|{_MORE})"),
     (True, True): lazy_pattern(rf"{_GAP}(?:\Z|\)[ \t]{{0,64}}+(?:\Z|[,\]);<`\r\n])|{_NEXT_KEY})"),
     (False, False): lazy_pattern(rf"{_GAP}(?:\Z|[,\])}}:]|{_MORE})"),
@@ -87,7 +93,10 @@ _BRACKET = lazy_pattern(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[
 _QUOTATION = lazy_pattern(
     r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./|<(?:[|｜/<]|[A-Za-z_]{3})|\[(?:/?[A-Z_]{4}|unused)|\]<\]"
 )
-"""What follows the opening quote of a quotation, but never the end of a string: no operator, no keyword, a marker."""
+"""Matches what may follow the quote that opens a quotation, but never the quote that ends a string.
+
+That is a word other than Python's operators and keywords, the beginning of a path or an option, or a marker.
+"""
 _ESCAPE = lazy_pattern(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
     r"|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{1,3})|(?P<one>.))",
@@ -102,25 +111,26 @@ _NO_ESCAPE = lazy_pattern(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
 
 
 class LiteralToken(NamedTuple):
-    """A token. The text of a string is the text between its quotes; that of a key or a name is the name itself."""
+    """A token. `text`: for a string, the text between its quotes; for a key or a name, the name itself."""
 
     kind: LiteralKind
     text: str
     start: int = 0
-    """Where it begins in the current text, unless it is a string."""
+    """The offset in the current text at which the token begins; for a string, the offset of its closing quote."""
     quote: str = ""
-    """What opened a string, or the sign after a key."""
+    """The quote that opened a string, or the sign after a key."""
     uncertain: bool = False
-    """Quotes inside the string are not escaped."""
+    """Whether quotes inside the string are not escaped, so that its end is doubtful."""
     raw: bool = False
     adjacent: bool = False
-    """Nothing is between a string and the one before it."""
+    """Whether nothing separates a string from the string before it."""
 
 
 class StringOverrun(Exception):
-    """Raised if a string without its closing quote runs into the next call, `overrun` characters earlier.
+    """Raised if a string without its closing quote runs into the next call.
 
-    `overrun` is -1 if the string contains the beginning of that call, and its seeming end is the end of both.
+    `overrun`: how many characters of the string come after the bracket that closes the broken call. -1 if the string
+    would end inside a call that begins in it.
     """
 
     def __init__(self, overrun: int) -> None:
@@ -129,28 +139,28 @@ class StringOverrun(Exception):
 
 
 class LiteralLexer:
-    """Splits text into tokens. O(n) in characters. `is_tool`: whether a name before a bracket is a tool's."""
+    """Splits text into tokens, in O(n). `is_tool` returns whether a name before a bracket is the name of a tool."""
 
     def __init__(self, is_tool: Callable[[str], bool]) -> None:
         self._is_tool = is_tool
         self.at = 0
-        """How far the current text has been taken."""
+        """The offset up to which the current text has been consumed."""
         self._comment = False
         self._quote = ""
         self._raw = False
         self._uncertain = False
         self._string_ended = False
-        """A string ended, and nothing has come since."""
+        """Whether a string has ended, and nothing has come since."""
         self._is_adjacent = False
         self._body: list[str] = []
         self._searched_pieces = 0
-        """Pieces of the body that were searched for the next call."""
+        """How many pieces of the body were searched for the next call."""
         self._searched_size = 0
-        """Characters in them."""
+        """How many characters these pieces have."""
         self._opened: list[str] = []
-        """Brackets that are open at their end, each with the name before it; without one, the empty string."""
+        """The brackets that are open after these pieces: a name and its bracket, or "" for one without a name."""
         self._first_unmatched = -1
-        """Offset of the first closing bracket that closes one before the string."""
+        """The offset of the first closing bracket that no bracket in the string opened; -1 if there is none."""
 
     @property
     def in_string(self) -> bool:
@@ -267,10 +277,10 @@ class LiteralLexer:
             at = self.at = end + 1
 
     def _look_for_call(self) -> None:
-        """Raise `StringOverrun` if the next call begins before the quote that did not end the string.
+        """Raise `StringOverrun` if the next call begins in the string, before the quote that did not end the string.
 
-        It begins at a tool's name with a bracket, if more brackets were closed than opened before it: quoted code
-        closes the brackets that it opens.
+        A call begins at a tool's name and a bracket, but only after a closing bracket that was not opened in the
+        string: quoted code closes no brackets but those that it opens.
         """
         text = "".join(self._body[self._searched_pieces :])
         for match in _BRACKET.finditer(text):
@@ -288,8 +298,8 @@ class LiteralLexer:
     def _check_end(self, text: str, end: int) -> None:
         """Raise `StringOverrun` if the string would end inside a call that it opened: `[f(a="x, [f(a="y")]`.
 
-        The bracket after it closes that call. For code in general, the string would contain only half of it:
-        `f(a="g("x")`.
+        The bracket after the string then closes the inner call. If such a bracket follows, the inner call need not be
+        a tool's: in `f(a="g("x")` the string would contain only half of the code.
         """
         self._look_for_call()
         closes = _CLOSING.match(text, end + 1) is not None
@@ -305,7 +315,7 @@ class LiteralLexer:
 
     def _closes_string(self, text: str, end: int, final: bool, keyed: bool) -> bool | NeedMore:
         """Return whether the quote at `end` ends the string."""
-        # LFM2 puts quotes of the same kind into a string; vLLM 0.32's parser repairs it.
+        # LFM2 puts quotes of the same kind into a string; vLLM 0.32's parser repairs such a string.
         after = _AFTER[keyed, self._uncertain].match(text, end + 1)
         if after is not None:
             return True if after.end() < len(text) or final else NEED_MORE
@@ -357,7 +367,7 @@ MAX_NUMBER_LENGTH: Final = 512
 UNCERTAIN_END: Final = "quotes inside a string are not escaped, and its end is not certain"
 MARKDOWN_DETAIL: Final = "Markdown's escapes dropped"
 _ALL_ESCAPED = lazy_pattern(r"(?:[^_\\]|\\.)*+", re.DOTALL)
-"""Text in which every underscore has a backslash."""
+"""Matches text in which every underscore has a backslash."""
 _RUNS_INTO_CALL: Final = "a string without its closing quote runs into the next call"
 _NEXT_CALL = lazy_pattern(r"\)[\s,;]{0,64}+([^\W\d][\w.-]{0,127}+)[ \t]{0,8}+\(")
 _LITERALS: Final = {
@@ -375,16 +385,20 @@ LiteralErrorKind = Literal["code", "quotes", "limit"]
 
 
 class LiteralError(Exception):
-    """Raised if the text cannot be arguments; `kind`: code to evaluate, quotes that are not escaped, or a limit."""
+    """Raised if the text cannot be read as arguments.
+
+    `kind` is "code" for text that would have to be evaluated, "quotes" for quotes that are not escaped, and "limit" for
+    text that exceeds a limit.
+    """
 
     def __init__(self, reason: str, kind: LiteralErrorKind = "code", start: int = -1, overrun: int = -1) -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind: LiteralErrorKind = kind
         self.start = start
-        """Where the unreadable text begins; -1 for the end of what was taken."""
+        """The offset at which the unreadable text begins; -1: the end of the consumed text."""
         self.overrun = overrun
-        """Characters at the end of what was taken that belong to the next call; -1 for none."""
+        """How many characters at the end of the consumed text belong to the next call; -1 if none do."""
 
 
 @dataclass(slots=True)
@@ -395,14 +409,14 @@ class _PythonBracket:
     items: list[str] = field(default_factory=list[str])
     """Finished content as JSON: members of an object, or values."""
     key: str | None = None
-    """A key whose value comes next; `**` for an object whose members are merged."""
+    """The key whose value comes next; `**` before a dictionary whose members are merged."""
     value: str | None = None
-    """JSON of the value that was read last, until a comma."""
+    """The value since the last comma, as JSON; None if there is none, or if it is a string."""
     string_pieces: list[str] | None = None
-    """The pieces of that value, if it is a string."""
+    """The pieces of the value since the last comma, if it is a string."""
     commas: int = 0
     has_keys: bool | None = None
-    """Braces: whether they hold keys; None if unknown yet."""
+    """Whether braces contain keys; None as long as that is unknown."""
 
     @property
     def has_value(self) -> bool:
@@ -410,7 +424,7 @@ class _PythonBracket:
         return self.value is not None or self.string_pieces is not None
 
     def take_value(self) -> str:
-        """Return and clear that value, as JSON."""
+        """Return the value since the last comma as JSON, and clear it."""
         value = dump("".join(self.string_pieces)) if self.string_pieces is not None else self.value
         assert value is not None
         self.value = self.string_pieces = None
@@ -418,7 +432,7 @@ class _PythonBracket:
 
 
 class PythonArguments:
-    """Reads from after a call's opening bracket to its closing one. O(n) in characters for each level of brackets."""
+    """Reads the arguments of a call, up to its closing bracket. O(n) in characters for each level of brackets."""
 
     def __init__(
         self,
@@ -432,7 +446,7 @@ class PythonArguments:
         self._string_parameters = string_parameters
         self._is_tool = is_tool
         self._markdown_escaped = markdown_escaped
-        """Its name or a key has Markdown's escapes, so its strings may have them too."""
+        """Whether the call's name or a key has Markdown's escapes, so that its strings may have them too."""
         self._lexer = LiteralLexer(is_tool)
         self._stack = [_PythonBracket("call")]
         self._uncertain_quote = ""
@@ -448,7 +462,7 @@ class PythonArguments:
         self.at = 0
 
     def feed(self, text: str, at: int, *, final: bool = False) -> bool:
-        """Consume `text[at:]` up to `self.at`; return whether the call is closed. Raise `LiteralError`."""
+        """Consume `text[at:]` up to `self.at`; return whether the call is closed. Raises `LiteralError`."""
         self.at = at
         while self._stack:
             try:
@@ -475,7 +489,7 @@ class PythonArguments:
 
     @property
     def expects_value(self) -> bool:
-        """Whether a value, or more of one, comes next, for a key with `=`."""
+        """Whether the value of a key with `=` must come next, or may go on."""
         return bool(self._stack) and self._stack[0].key is not None and self._key_sign == "="
 
     @property
@@ -593,7 +607,10 @@ class PythonArguments:
         return False
 
     def _number_json(self, text: str, frame: _PythonBracket) -> str:
-        """Return a number as JSON; as a string if its parameter only takes strings and JSON writes it differently."""
+        """Return a number as JSON.
+
+        If JSON writes the number differently and its parameter takes only strings, return it as a string.
+        """
         match = _NUMBER.fullmatch(text)
         digits = text.replace("_", "").lstrip("+")
         if match is None or not re.search(r"\d", text):
@@ -620,7 +637,7 @@ class PythonArguments:
         self._stack.append(_PythonBracket(kind))
 
     def _store(self, frame: _PythonBracket) -> None:
-        """Add the value that was read to the content of the bracket."""
+        """Add the value since the last comma to the content of the bracket."""
         value, key, frame.key = frame.take_value(), frame.key, None
         if key == "**":
             self._merge(frame, value)
@@ -651,7 +668,7 @@ class PythonArguments:
         self.members.append(f"{dump(key)}: {value}")
 
     def _merge(self, frame: _PythonBracket, value: str) -> None:
-        """Add the members of a dictionary to the arguments."""
+        """Add the members of a dictionary after `**` to the arguments, or to the dictionary around it."""
         if value[0] != "{":
             raise LiteralError("'**' precedes something that is not a dictionary")
         members = value[1:-1].strip()

@@ -8,9 +8,10 @@ more text is needed from there on. `CallLayout` defines what a dialect allows.
     _in_arguments   the arguments (`PythonCall`)            _after_closer     the calls repeated, with another closer
     _in_print       the closing bracket of `print(`         _skip_to_closer   unreadable text, up to the closer
 
-After calls that nothing closes: `_after_row_call`, `_after_guess`, `_after_uncertain` and `_skip_unreadable`. Text
-consumed since the last part is `_pending_text`. At the end all calls become parts that tile the text (`_finish`), or
-all become text (`_give_up`), unless the name of one was already emitted.
+Four more states follow calls that nothing closes: `_after_row_call`, `_after_guess`, `_after_uncertain` and
+`_skip_unreadable`. `_pending_text` holds the text consumed since the last part. At the end, `_finish` makes parts that
+tile the text, or `_give_up` turns all of it into text. If the name of a call was already emitted, that call becomes
+malformed instead.
 """
 
 from __future__ import annotations
@@ -53,48 +54,54 @@ FENCE: Final = "```"
 
 @dataclass(frozen=True, slots=True)
 class CallLayout:
-    """How a dialect lays out its calls: in brackets or not, one a line or not, and what closes them."""
+    """How a dialect lays out its calls: whether they are in brackets, what separates them, and what closes them."""
 
     closers: tuple[str, ...] = ()
-    """What closes them; if empty, the last bracket does."""
+    """The markers that may close the calls; if there are none, the last bracket does."""
     brackets: bool | None = None
-    """They are in square brackets; None: they may be."""
+    """Whether the calls are in square brackets; None: they may be."""
     one_per_line: bool = False
-    """Several may come without brackets, one a line."""
+    """Several calls may come without square brackets, each on its own line or after a comma or a semicolon."""
     in_row: bool = False
-    """Several may come without brackets, a comma or a semicolon between two."""
+    """Several calls may come without square brackets, separated by commas or semicolons."""
     spaced_names: bool = False
-    """Names may hold spaces."""
+    """In square brackets, the names of tools may contain spaces."""
     statements: bool = False
-    """A statement may print or assign the call's result."""
+    """A call may be part of a statement that prints or assigns the result."""
     whole_reply: bool = False
     """Nothing but calls and control tokens may come between the opener and the end of the reply."""
     closer_is_final: bool = False
-    """The closer cannot be prose: anything may follow it."""
+    """The closer never occurs in prose, so the calls count whatever follows it."""
     may_repeat: bool = False
-    """The calls may be repeated after their closer, with another closer."""
+    """The same calls may be written again after their closer, followed by another closer."""
     fenced: bool = False
-    """A code fence is around them, which ends before their closer."""
+    """The calls are in a code fence, which ends before their closer."""
 
 
 def _has_guessed_end(part: Part) -> bool:
-    """Return whether a call holds a string whose end was guessed."""
+    """Return whether a part is a call with a string whose end was guessed."""
     return part.call is not None and any(fix.detail.startswith(UNESCAPED_QUOTES) for fix in part.call.fixes)
 
 
 TextState: TypeAlias = Callable[[str, int, bool], int]
-"""Takes `(text, at, final)`; `final`: no more text comes. Returns the next index, or `~index` to wait there."""
+"""A state: it takes `(text, at, final)`, where `final` means that no more text comes.
+
+It returns the index to go on from, or `~index` to wait there for more text.
+"""
 
 CALLEE_PATTERN: Final = name_pattern(r"\w", r"[\w.:/-]", 127)
 _ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
 _NEXT_IN_ROW = lazy_pattern(
     rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
 )
-"""A separator and the next call of a row, as far as they have arrived: a line that ends in a backslash continues."""
+"""Matches a separator and the beginning of the next call in a row, as far as they have arrived.
+
+A line that ends in a backslash continues on the next line.
+"""
 _BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
 _ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
 _LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
-"""The end of a list of calls at the end of a line, or what there is of it."""
+"""Matches the end of a list of calls at the end of a line, or the part of it that has arrived."""
 _CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
 _SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
 # smolagents' CodeAgent assigns what a call returns.
@@ -107,10 +114,10 @@ STATEMENT_LIMIT = 320
 
 
 class PythonCallReader(CandidateBase):
-    """Reads calls, as a `promptools.parsing.parts.Candidate`."""
+    """Reads Python calls, as a `promptools.parsing.parts.Candidate`."""
 
     opening_bracket = "("
-    """What opens the arguments."""
+    """The bracket that opens the arguments of a call."""
 
     def __init__(
         self, head: str, layout: CallLayout, options: ParseOptions, evidence: Evidence, *, definite: bool
@@ -120,43 +127,43 @@ class PythonCallReader(CandidateBase):
         self._options = options
         self._evidence = evidence
         self._pending_text: list[str] = []
-        """Text that was taken since the last part."""
+        """The text consumed since the last part."""
         self._finished_parts: list[Part] = []
         self._call: PythonCall | None = None
         self._bracketed = False
         self._list_closed = False
-        """The bracket around the calls was closed."""
+        """Whether the bracket around the calls has been closed."""
         self._quote_follows = False
-        """A quote follows the last call, whose last string may end there."""
+        """Whether a quote follows the last call, so that the call's last string may end there instead."""
         self._error = ""
         self._unreadable = ""
-        """Why a call of an offered tool cannot be read: with it, text shows how calls look."""
+        """Why a call of an offered tool cannot be read; reported with the text that the call becomes."""
         self.lacks_value = False
-        """A value of a call of an offered tool cannot be read, so a list with it was meant all the same."""
+        """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as calls."""
         self._skipped: int = 0
-        """Characters of the pending text, at its end, that come after what cannot be read."""
+        """How many characters at the end of the pending text were skipped after a call that cannot be read."""
         self._has_emitted = False
-        """The name of a call has been emitted."""
+        """Whether the name of a call has been emitted."""
         self._decided = False
         self._state: TextState = self._begin
         self._carried_text = ""
         self._comment = False
         self._open_prints = 0
-        """Brackets of `print(` that are open around the call."""
+        """The number of `print(` brackets that are open around the call."""
         self._reread_text = ""
-        """Text that was taken and is read again."""
+        """Consumed text that must be read again."""
         self._streams = definite and evidence.implies_call
         self._repeated_text = ""
         self._in_fence = layout.fenced
 
     @property
     def comments_follow(self) -> bool:
-        """Whether a comment may follow on the same line: after a list, since others are part of a program."""
+        """Whether a comment may follow on the same line: only after a list, since other comments are in programs."""
         return self._bracketed
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
-        # without a carry the piece is read in place: copying it for each call would be quadratic
+        # without carried text the piece is read in place: copying it for each call would be quadratic
         text, at = (self._carried_text + piece[start:], 0) if self._carried_text else (piece, start)
         text, at = self._run(text, at, final=False)
         if not self._decided:
@@ -168,9 +175,9 @@ class PythonCallReader(CandidateBase):
         return len(piece) - min(unread, own)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         text = self._carried_text
-        # a name that was cut off inside arguments is not an error in them
+        # in arguments that were cut off by the length limit, an unfinished name is not an error
         text, at = self._run(text, 0, final=finish_reason != "length" or self._state != self._in_arguments)
         if not self._decided:
             self._consume(text, at, len(text))
@@ -179,7 +186,10 @@ class PythonCallReader(CandidateBase):
             self.unread += text[at:]
 
     def _run(self, text: str, at: int, *, final: bool) -> tuple[str, int]:
-        """Consume the text as far as it is decided; return it, and the index up to which it was consumed."""
+        """Consume the text as far as possible; return the text, and the index up to which it was consumed.
+
+        The returned text differs from `text` if consumed text had to be read again.
+        """
         while at < len(text) and not self._decided:
             moved = self._state(text, at, final)
             if moved < 0:
@@ -192,7 +202,7 @@ class PythonCallReader(CandidateBase):
     # --- the states -------------------------------------------------------------------------------------------------
 
     def _skip_space(self, text: str, at: int) -> int:
-        """Skip white space, and comments where statements are allowed."""
+        """Skip white space, and comments if statements are allowed or the calls are in brackets."""
         while at < len(text):
             if self._comment:
                 end = text.find("\n", at)
@@ -212,7 +222,7 @@ class PythonCallReader(CandidateBase):
         at = self._skip_space(text, at)
         if at == len(text):
             return at
-        # LFM2 leaves out the brackets around a single call; Ollama's parser takes it.
+        # LFM2 leaves out the brackets around a single call; Ollama's parser accepts such a call.
         self._bracketed = text[at] == "[" and self._layout.brackets is not False
         self._state = self._in_callee
         if self._bracketed:
@@ -245,7 +255,7 @@ class PythonCallReader(CandidateBase):
                 self._finish()
                 return at
             if not self._finished_parts and not self._bracketed:
-                if not self.head and not self._pending_text:  # or it would begin here again
+                if not self.head and not self._pending_text:  # else a candidate would begin here again
                     at = self._consume(text, at, at + 1)
                 self._give_up("no call")
                 return at
@@ -304,7 +314,7 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _end_at_overrun(self, refused: LiteralError) -> None:
-        """End a broken call where its string runs into the next one, which is read again."""
+        """End a broken call where its unclosed string runs into the next call; the next call is read again."""
         raw = "".join(self._pending_text)
         cut = len(raw) - refused.overrun
         self._pending_text = [raw[:cut]]
@@ -332,7 +342,7 @@ class PythonCallReader(CandidateBase):
         return self._consume(text, at, at + 1)
 
     def _after_call(self, text: str, at: int, final: bool) -> int:
-        """Consume a separator after a call, or go on to the end."""
+        """Handle what follows a call: a separator, or the end of the calls."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -370,7 +380,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_calls(self, text: str, at: int, final: bool) -> int:
-        """Consume the closer after the calls, or decide on other text."""
+        """Consume the closer after the calls, or decide what other text in its place means."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -400,7 +410,7 @@ class PythonCallReader(CandidateBase):
         return self._on_foreign_text(text, at)
 
     def _on_foreign_text(self, text: str, at: int) -> int:
-        """Decide on prose, or another marker, in place of the closer."""
+        """Accept or reject the calls when prose or another marker is in the place of their closer."""
         self._notice_quote(text, at)
         if self._is_uncertain and text[at] != "<":
             return self._reject(UNCERTAIN_END, at, broken=True)
@@ -412,10 +422,10 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_closer(self, text: str, at: int, final: bool) -> int:
-        """Consume the calls once more, if they are repeated before another closer."""
+        """Consume a repetition of the calls that ends in another closer; without one, finish."""
         bare = SPACE.match(text, at)
         assert bare is not None
-        # LFM2 repeats its calls before a second end token; vLLM 0.32's parser drops that too.
+        # LFM2 repeats its calls before a second end token; vLLM 0.32's parser drops the repetition too.
         for echo in {self._repeated_text, self._repeated_text.removeprefix("[")}:
             for closer in self._layout.closers:
                 whole = echo + closer
@@ -430,7 +440,10 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
-        """Return the closer at `text[at]`, or its beginning at the end; "" if there is none."""
+        """Return the closer at `text[at]`; "" if there is none.
+
+        If the text ends inside a closer, return the part that is there if the text is `final`, else `NEED_MORE`.
+        """
         for closer in (*self._layout.closers, FENCE) if self._in_fence else self._layout.closers:
             if text.startswith(closer, at):
                 return closer
@@ -439,7 +452,7 @@ class PythonCallReader(CandidateBase):
         return ""
 
     def _reject(self, why: str, at: int, *, broken: bool = False) -> int:
-        """If a call is intended, skip what cannot be read up to the closer; else give up."""
+        """Handle text that cannot be read: skip it up to the closer if a call is intended, else give up."""
         self.lacks_value = self._is_unreadable(broken)
         in_call = self._names_tool and self._state == self._in_arguments
         self._unreadable = why if self.lacks_value or in_call else ""
@@ -460,7 +473,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _skip_to_closer(self, text: str, at: int, final: bool) -> int:
-        """Consume everything up to the closer."""
+        """Consume everything up to the closer as a malformed call."""
         offsets = [(text.find(closer, at), closer) for closer in self._layout.closers]
         first = min((candidate for candidate in offsets if candidate[0] >= 0), default=None)
         if first is None:
@@ -477,7 +490,7 @@ class PythonCallReader(CandidateBase):
     # --- after calls that nothing closes ----------------------------------------------------------------------------
 
     def _after_row_call(self, text: str, at: int, final: bool) -> int:
-        """Consume a separator and the next call after a call without brackets around it, or end."""
+        """After a call without square brackets, consume the separator before another call, or end the calls."""
         match = _NEXT_IN_ROW.match(text, at)
         assert match is not None
         if match.end() == len(text) and text[-1] != self.opening_bracket and not final:
@@ -490,7 +503,7 @@ class PythonCallReader(CandidateBase):
         return self._consume(text, at, match.start(1))
 
     def _end_unclosed(self) -> None:
-        """End calls without a closer. If a string's end was guessed, the text after it is checked first."""
+        """End calls without a closer. If a string's end was guessed, the text after the calls is checked first."""
         if self.definite and self._is_uncertain:
             self._add_part("markup")
             self._state = self._after_guess
@@ -498,7 +511,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _after_guess(self, text: str, at: int, final: bool) -> int:
-        """Decide after a string whose end was guessed: the next call begins, or the guess is doubtful."""
+        """Decide about a guessed end of a string: if another call follows, the guess is right, else it is doubtful."""
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
@@ -509,7 +522,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """Decide on other text after such a string: a later quote may end it too, so the call is rejected."""
+        """Search for a quote after a doubtful end of a string: the string may end there too, so reject the call."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -519,12 +532,15 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _is_unreadable(self, broken: bool) -> bool:
-        """Return whether an intended call has an unreadable value. A signature has names too, but no values."""
+        """Return whether a value in a call of an offered tool cannot be read.
+
+        A function's signature has names as well, but no values after them.
+        """
         call = self._call
         return call is not None and call.tool is not None and (broken or call.expects_value)
 
     def _skip_unreadable(self, text: str, at: int, final: bool) -> int:
-        """Skip what cannot be read up to the end of the list: a line that ends like a list of calls."""
+        """Skip unreadable text up to the end of the list: the first line that ends like a list of calls, with `)]`."""
         match = _LIST_ENDS.search(text, at)
         if match is None or (match.end() == len(text) and not final):
             end = self._consume(text, at, match.start() if match is not None else len(text))
@@ -543,7 +559,7 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _add_part(self, kind: PartKind) -> None:
-        """Make a part from the text consumed since the last one; before the first call it is added to the head."""
+        """Make a part from the text consumed since the last part. Markup before the first part is added to the head."""
         raw, self._pending_text = "".join(self._pending_text), []
         if kind == "markup" and not self._finished_parts:
             self.head += raw
@@ -551,11 +567,11 @@ class PythonCallReader(CandidateBase):
             self._finished_parts.append(Part(kind, raw))
 
     def _return_pending(self) -> None:
-        """Return what was consumed since the last call, so that it is read again."""
+        """Make the text consumed since the last call unread, so that it is read again."""
         self.unread, self._pending_text = "".join(self._pending_text), []
 
     def _resolve_call(self, call: PythonCall, *fixes: Fix) -> bool:
-        """Resolve the call whose last bracket has arrived; if it is not a call, give the block up and return False."""
+        """Resolve the call whose last bracket has arrived; if it is not a call, give up and return False."""
         try:
             outcome = call.resolve(*fixes)
         except NotACall as no:
@@ -566,7 +582,7 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit what is certain of a call, which may have ended, and, together with its name, the calls before it."""
+        """Emit what is certain of a call, after the calls before it. `last`: the call has ended."""
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)
@@ -589,18 +605,18 @@ class PythonCallReader(CandidateBase):
 
     @property
     def _is_uncertain(self) -> bool:
-        """Whether the end of a string is a guess, valid only if nothing unexpected follows."""
+        """Whether the end of a string was guessed; the guess is valid only if nothing unexpected follows."""
         return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
 
     def _notice_quote(self, text: str, at: int) -> None:
-        """Remember a quote after the last call, since the call's last string may end there instead."""
+        """Remember whether a quote follows the last call, since the call's last string may end there instead."""
         quote = self._call.last_quote if self._call is not None else ""
         self._quote_follows = self._quote_follows or (quote != "" and text.startswith(quote, at))
 
     # --- the end of the text ----------------------------------------------------------------------------------------
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide on calls when the text ended too early."""
+        """Decide on the calls when the text has ended before they were complete."""
         if self._state == self._skip_to_closer:
             self._add_malformed()
         elif self._state == self._skip_unreadable:
@@ -623,7 +639,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _end_in_arguments(self, finish_reason: str | None) -> None:
-        """Decide on a call when the text ended inside its arguments."""
+        """Decide on a call when the text has ended inside its arguments."""
         call = self._call
         assert call is not None
         raw = "".join(self._pending_text)
@@ -656,7 +672,7 @@ class PythonCallReader(CandidateBase):
             self._give_up("the text ended inside its arguments")
 
     def _end_in_name(self) -> None:
-        """Decide on calls when the text ended inside another name."""
+        """Decide on the calls when the text has ended inside the name of another call."""
         raw = "".join(self._pending_text)
         name = raw.strip(" \t\r\n,;")
         tools = self._options.tools
@@ -728,7 +744,7 @@ class PythonCallReader(CandidateBase):
         self._pending_text = []
 
     def _reject_uncertain(self) -> None:
-        """Make calls with a guessed string, and the calls after them, malformed."""
+        """Make the first call with a guessed end of a string, and all calls after it, malformed."""
         last = next(
             (index for index in reversed(range(len(self._finished_parts))) if self._finished_parts[index].call), 0
         )
@@ -744,14 +760,17 @@ class PythonCallReader(CandidateBase):
                 part.kind, part.call, part.malformed = "malformed", None, malformed
 
 
-# Calls in Python's syntax where their dialect has another.
+# Calls in Python's syntax in a dialect whose calls have another syntax.
 
 
 PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 
 
 class PythonFallbackReader(PythonCallReader):
-    """Reads calls and records this fallback as a fix on each, so that no call is emitted before its end."""
+    """Reads Python calls in a dialect whose calls have another syntax, and records that as a fix on each call.
+
+    No call is emitted before its end, because the fix comes first.
+    """
 
     def __init__(
         self, head: str, layout: CallLayout, options: ParseOptions, evidence: Evidence, *, definite: bool
@@ -767,7 +786,7 @@ class PythonFallbackReader(PythonCallReader):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         super().close(finish_reason)
         self._record_fixes()
 

@@ -84,7 +84,7 @@ class TagReader(CandidateBase, ABC):
         return start
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._finish_reason = finish_reason
         self._buffer.final = True
         self._run()
@@ -280,7 +280,7 @@ class SingleCallReader(TagReader):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         super().close(finish_reason)
         self.early += self._call.take_early()
 

@@ -1,7 +1,7 @@
-"""Text that is read as tags and the text between them: what all readers of tags share.
+"""What all readers of tags share: text is split into tokens, which are tags and the text between them.
 
 `TagNames` reads one tag in any spelling of its format, `TagTokenizer` and `PatternTokenizer` split text into tokens,
-and `TokenBuffer` keeps them and looks ahead.
+and `TokenBuffer` keeps the tokens and looks ahead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 
-# The names of the tags of one format, and the reading of one tag in any spelling of them.
+# The names of the tags of one format; one tag is read in any spelling of these names.
 #
 # Most families write `function` or `invoke` around `parameter`, and models mix them: `<function=f>`, `<function
 # name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` and `</parameter`
@@ -24,22 +24,22 @@ from promptools.patterns import lazy_pattern
 
 
 TAG_LIMIT = 1600
-"""Longest tag in characters, with its attributes."""
+"""The most characters that a tag may have, including its attributes."""
 CLOSER_AND_TAG_LIMIT = 512
-"""More characters than a parameter's closing tag and a damaged tag after it have."""
+"""An upper bound for the characters of a parameter's closing tag and a damaged tag after it."""
 
 TagKind = Literal[
     "wrap", "call", "param", "key", "type", "value", "element", "cdata", "separator", "reasoning", "noise", "end", "cut"
 ]
 
 BARS = r"[|｜]{1,4}\s{0,4}"
-# Bars that are missing: vllm#30541, vllm#40806.
+# Replies with missing bars: vllm#30541, vllm#40806.
 DSML = rf"(?:{BARS}(?:DSML|GCML)\s{{0,4}}[|｜]{{0,4}}|(?:DSML|GCML)\s{{0,4}}[|｜]{{1,4}})\s{{0,4}}"
-"""What precedes the words of DeepSeek's tags, with bars lost, doubled, or in ASCII."""
+"""The pattern of what precedes the names of DeepSeek's tags; the bars may be lost, doubled, or in ASCII."""
 DSML_MARKS: Final = ("DSML", "GCML")  # GigaChat 3.5 writes GCML
 
 NAMING_ELEMENTS: Final = frozenset(("tool_name", "name", "parameters"))
-"""Elements of Anthropic's format of 2023, which names the tool and its parameters by elements."""
+"""Elements of Anthropic's format of 2023 that hold the name of the tool, or enclose its parameters."""
 
 # MiniCPM5's replies hold its tokenizer's letters for a space and a line break (vLLM 0.32).
 _BLANK = " \t\r\n\f\v\u00a0\u200b\ufeffĠĊ"
@@ -54,16 +54,16 @@ _MAY_BE_ATTRIBUTES = (
     rf"(?:{_ATTRIBUTE}){{0,5}}(?:{_KEY}(?:=\s{{0,8}}"
     r"(?:\"[^\"]{0,1000}|'[^'<>]{0,200}|[“”‘’][^“”‘’<>]{0,200}|[^\s<>\"'“”‘’=/]{1,128}+)?)?)?[\sĠĊ]{0,8}/?\Z"
 )
-"""Attributes up to the end of the text, where the last one may go on."""
+"""The pattern of attributes up to the end of the text, the last of which may be incomplete."""
 _NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
-"""A value on the next line, where a tag has lost its bracket."""
+"""The pattern of what comes after a tag that has lost its bracket, if the value begins on the next line."""
 _ATTRIBUTES = lazy_pattern(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
 _PLAIN = "[^<>=\\n\"'“”‘’]{1,200}"
 _PLAIN_ATTRIBUTE = (
     rf"[\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}=\s{{0,8}}(?:\"{_PLAIN}\"|'{_PLAIN}'|[“”‘’]{_PLAIN}[“”‘’])"
 )
-"""An attribute that has all of its quotes: it holds no sign of what follows it."""
-# `<parameter name="city"` and `<invoke name="f"` without their bracket: a tag follows, or the value does
+"""The pattern of an attribute in complete quotes, with nothing inside them that could belong to the text after it."""
+# `<parameter name="city"` and `<invoke name="f"` without their bracket, followed by a tag or by the value
 _LOST = lazy_pattern(
     rf"(?P<attributes>(?:{_PLAIN_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
     rf"|(?<=[\"'“”‘’])(?=[^\s<>/=\"'“”‘’ĠĊ]|/(?=[^>]))(?!{_MAY_BE_ATTRIBUTES})"
@@ -84,7 +84,7 @@ _SPACED = lazy_pattern(
     rf"[\sĠĊ]{{0,8}}=[\sĠĊ]{{0,8}}(?P<bare>{_NAME}{{1,128}}+(?:[ \t]{{1,4}}+{_NAME}{{1,128}}+){{1,16}}+)\s{{0,8}}>"
 )
 _CLOSING_REST = lazy_pattern(r"[^<>]{0,64}>|[ \t]{0,4}(?=\s{0,8}<)")
-"""What follows a closing tag's name; its bracket may be missing where another tag follows."""
+"""Matches what follows the name in a closing tag; the bracket may be missing if another tag follows."""
 _QUOTED = lazy_pattern(r'"[^"]*(?:"|\Z)')
 _UNFINISHED = lazy_pattern(
     r"<\s{0,8}/?\s{0,8}(?:[|｜]{1,4}\s{0,4}(?:D(?:S(?:M?)?)?|G(?:C(?:M?)?)?)?\Z"
@@ -104,14 +104,14 @@ class Tag(NamedTuple):
     kind: TagKind
     close: bool = False
     name: str | None = None
-    """The tool, the parameter, or the element's own name."""
+    """The name of the tool or the parameter that the tag gives; the name of an element."""
     empty: bool = False
-    """It closes itself."""
+    """Whether the tag closes itself."""
     attributes: dict[str, str] = {}  # noqa: RUF012  never changed
 
     @property
     def role(self) -> str:
-        """Its kind, with a slash after that of a closing tag."""
+        """The kind of the tag, followed by a slash if it is a closing tag."""
         return f"{self.kind}/" if self.close else self.kind
 
 
@@ -119,8 +119,9 @@ class Tag(NamedTuple):
 class TagNames:
     """The names of a format's tags.
 
-    `spaces`: what may precede a name; `marked_wrappers`: names that open a block only after one of these, as alone they
-    are too common; `name_attribute`, `key_attribute`: the attributes that name a tool and a parameter.
+    `spaces`: the namespaces that may precede a name. `marked_wrappers`: names of wrappers that count only after a
+    namespace or DeepSeek's bars, because they are too common alone. `name_attribute` and `key_attribute`: the
+    attributes that name a tool and a parameter.
     """
 
     wrappers: tuple[str, ...]
@@ -129,7 +130,7 @@ class TagNames:
     spaces: tuple[str, ...] = ()
     marked_wrappers: tuple[str, ...] = ()
     dsml: bool = False
-    """Names may follow DeepSeek's bars."""
+    """Whether DeepSeek's bars may precede a name."""
     name_attribute: str = "name"
     key_attribute: str = "name"
     naming_element: str = ""
@@ -137,19 +138,19 @@ class TagNames:
     naming_elements: frozenset[str] = NAMING_ELEMENTS
     """Elements in a call that are not parameters."""
     closer_start: str = "</"
-    """How the beginning of a closing tag that is cut short is recognized."""
+    """The text by which the beginning of an unfinished closing tag is recognized."""
     tag_limit: int = TAG_LIMIT
-    """Longest tag in characters."""
+    """The most characters that a tag may have."""
     tokens: Mapping[str, tuple[TagKind, bool]] = field(default_factory=dict[str, tuple[TagKind, bool]])
-    """Tokens without a name: the kind of each, and whether it closes."""
+    """The tokens without a name, each with its kind and whether it is a closing tag."""
     words: tuple[str, ...] = field(init=False)
     marks: tuple[str, ...] = field(init=False)
     lost_opening_tag: re.Pattern[str] = field(init=False)
-    """Matches a call's opening tag without its bracket."""
+    """Matches a call's opening tag that has lost its first bracket."""
     longest_token: int = field(init=False)
     _start: re.Pattern[str] = field(init=False)
     closer_and_tag: re.Pattern[str] = field(init=False)
-    """A parameter's closing tag, and a tag after it that may be damaged."""
+    """Matches a parameter's closing tag and the tag after it, which may be damaged."""
     _token: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -175,7 +176,10 @@ class TagNames:
         object.__setattr__(self, "closer_and_tag", lazy_pattern(closer_and_tag))
 
     def read_tag(self, text: str, at: int, spaced_keys: Collection[str] = ()) -> Tag | None:
-        """Read the tag of a block, a call or a parameter at `at`; `spaced_keys`: parameters with white space."""
+        """Read the tag of a wrapper, a call or a parameter at `at`; return None if there is none.
+
+        `spaced_keys`: the names of parameters that contain white space.
+        """
         lead = self._start.match(text, at)
         if lead is None or (lead["wrap"] in self.marked_wrappers and not lead["space"]):
             return None
@@ -196,12 +200,15 @@ class TagNames:
         return Tag(raw, kind, False, name.strip() if name else None, bool(groups.get("empty")), attributes)
 
     def read_token(self, text: str, at: int) -> Tag | None:
-        """Read a token without a name at `at`."""
+        """Read a token without a name at `at`; return None if there is none."""
         match = self._token.match(text, at)
         return Tag(match[0], *self.tokens[match[0]]) if match is not None else None
 
     def may_become_tag(self, tail: str, elements: Collection[str] | None) -> bool:
-        """Return whether more text may turn `tail` into a tag; `elements`: other names that count, None for all."""
+        """Return whether more text may turn `tail` into a tag.
+
+        `elements`: the names of other elements that count as tags; None: all do.
+        """
         begun = _UNFINISHED.match(tail)
         if begun is None:
             return False
@@ -220,9 +227,9 @@ class TagNames:
         return lead is not None and lead["wrap"] is None
 
     def find_damaged_tag(self, text: str) -> tuple[bool, int]:
-        """Return whether a text holds a parameter's closing tag and right after it a tag with a damaged opening.
+        """Search a text for a parameter's closing tag that is directly followed by a damaged opening tag.
 
-        Also returns where to go on if the text does.
+        Return whether there is one, and the offset from which to search again when more text has come.
         """
         at = 0
         for match in self.closer_and_tag.finditer(text):
@@ -233,7 +240,7 @@ class TagNames:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text is white space, including the spellings of tokenizers."""
+    """Return whether a text is only white space, in which letters that tokenizers write for white space count too."""
     return not text.strip(_BLANK)
 
 
@@ -261,7 +268,7 @@ def _match_rest(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[s
 
 
 def _in_open_quote(inside: str) -> bool:
-    """Return whether every bracket is inside the quotes of an attribute."""
+    """Return whether every bracket is inside the quotes of an attribute, the last of which may still be open."""
     bare = _QUOTED.sub("", inside)
     return "<" not in bare and ">" not in bare
 
@@ -299,14 +306,14 @@ SHARED_NAMES: Final = TagNames(
         "<｜tool_sep｜>": ("noise", False),
     },
 )
-"""What most families write; one vocabulary for all of them, since models mix them."""
+"""The names that most families write. They are one vocabulary, because models mix the families' names."""
 
 
 # A tokenizer whose tags are the matches of one pattern; everything between is text.
 
 
 _WINDOW = 2048
-"""Characters that are searched for a tag: what follows a short call in a long text is not copied."""
+"""How many characters are searched for a tag at once, so that a long text after a short call is not copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +321,11 @@ class PatternTokenizer:
     """Splits text at the matches of a pattern."""
 
     pattern: re.Pattern[str]
-    """Matches any tag, whole."""
+    """Matches any whole tag."""
     unfinished: re.Pattern[str]
-    r"""Matches what may become a tag, up to the end of the text (`\Z`)."""
+    r"""Matches an unfinished tag at the end of the text (`\Z`)."""
     longest: int
-    """The length of the longest tag, less than the window."""
+    """The length of the longest tag, which must be less than `_WINDOW`."""
     make_tag: Callable[[re.Match[str]], Tag]
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
@@ -336,8 +343,8 @@ class PatternTokenizer:
 
 # The tags of `call(name) / parameter(key) value / end` markup, found in text that comes in pieces.
 #
-# `TagNames` reads one tag; here the text is split at them. A tag has at most `TagNames.tag_limit` characters, so no
-# character is looked at more often than that.
+# `TagNames` reads one tag; here the text is split at the tags. A tag has at most `TagNames.tag_limit` characters, so no
+# character is looked at more than that many times.
 
 
 _OPENING, _CLOSING_DATA = "<![CDATA[", "]]>"
@@ -345,17 +352,17 @@ _ELEMENT = lazy_pattern(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
 
 
 class TagTokenizer:
-    """Splits text into tags and the text between them. O(n) in characters, `TagNames.tag_limit` times at worst."""
+    """Splits text into tags and the text between them. Looks at a character at most `TagNames.tag_limit` times."""
 
     def __init__(self, names: TagNames = SHARED_NAMES) -> None:
         self._names = names
         self._markers = reply_markers()
         self.elements: Collection[str] | None = ()
-        """Other elements that count as tags; None for all."""
+        """The names of other elements that count as tags; None: all do."""
         self.spaced_keys: Collection[str] = ()
-        """Names of parameters that hold white space."""
+        """The names of parameters that contain white space."""
         self.splits_cdata = False
-        """CDATA sections are tokenized."""
+        """Whether CDATA sections are split into tokens."""
         self._in_cdata = False
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
@@ -382,7 +389,7 @@ class TagTokenizer:
         return Tag(_OPENING, "cdata")
 
     def _cdata_content(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Return the rest of a CDATA section, or its end."""
+        """Return the next token in a CDATA section: a piece of the content, or the end of the section."""
         end = text.find(_CLOSING_DATA, at)
         if end == at:
             self._in_cdata = False
@@ -413,9 +420,9 @@ class TagTokenizer:
 
 # The text of a candidate as tokens: each is a tag, or text between two tags.
 #
-# The text arrives in pieces, and a token is read as soon as it is complete. All tokens are kept, and a position is an
-# index into them: what turns out not to be a call can be returned as text unchanged. Tokens after the current one are
-# read when a state looks ahead (`after`), each once, so that all of it is O(n).
+# The text arrives in pieces, and a token is read as soon as it is complete. All tokens are kept, so that what turns out
+# not to be a call can be returned as text unchanged, and a position is an index into the tokens. When a state looks
+# ahead (`after`), tokens after the current one are read. Each token is read only once, so that all of this is O(n).
 
 
 class Tokenizer(Protocol):
@@ -443,9 +450,9 @@ class TokenBuffer:
         self._at = 0
         """The offset in `_text` up to which it has been tokenized."""
         self.final = False
-        """The text is complete."""
+        """Whether the text is complete."""
         self._blank_to: dict[int, int] = {}
-        """Up to which index the tokens after an index are known to be white space."""
+        """For the index of a token, the index before which all tokens after it are known to be white space."""
 
     # --- text in and out -----------------------------------------------------------------------------------------
 
@@ -471,7 +478,7 @@ class TokenBuffer:
         return "".join(map(raw_text, self.tokens[start:end]))
 
     def put_back(self, count: int) -> None:
-        """Have the last `count` characters of the current token, and all after it, read again."""
+        """Put back the last `count` characters of the current token and all text after it, to be read again."""
         raw = raw_text(self.tokens[self.index])
         again = raw[len(raw) - count :] + self.text(self.index + 1)
         self.tokens[self.index :] = [raw[: len(raw) - count]]
@@ -482,11 +489,11 @@ class TokenBuffer:
             self.restore(again)
 
     def restore(self, text: str) -> None:
-        """Put text before what is not tokenized."""
+        """Put text before the text that is not tokenized."""
         self._text, self._at = text + self.rest, 0
 
     def feed_to(self, reader: Candidate) -> bool:
-        """Leave what is not tokenized to another reader; return whether that has decided."""
+        """Feed the text that is not tokenized to another reader; return whether that reader has decided."""
         if not self.rest_size:
             return False
         end = reader.feed(self._text, self._at)
@@ -502,7 +509,7 @@ class TokenBuffer:
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def read(self) -> bool:
-        """Read one more token; return whether there was one."""
+        """Read one more token; return whether there was a complete one."""
         if self._at >= len(self._text):
             return False
         token = self._tokenizer.next(self._text, self._at, final=self.final)
