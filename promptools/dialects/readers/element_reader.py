@@ -14,10 +14,10 @@ This is not XML: nothing is escaped, so a value may hold any tag, even those of 
   opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
   first.
 
-A file may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag the end is
-kept as `_possible_end`, and applied when the next call begins or the text ends.
+A file in a value may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag,
+the end is kept as `_possible_end`, and applied when the next call begins or the text ends.
 
-There are two states: between values (`_in_call`) and in one (`_in_value`). Instead of elements the body may be a
+There are two states: between values (`_in_call`) and in a value (`_in_value`). Instead of elements, the body may be a
 JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
 """
 
@@ -47,22 +47,22 @@ from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MCP_TOOL = "use_mcp_tool"
-"""Cline's way to call a tool of an MCP server: the tool's name and its arguments are elements."""
+"""The tool by which Cline calls a tool of an MCP server; elements contain that tool's name and its arguments."""
 ARGS_TAG = "args"
 """Roo Code's element around the arguments."""
 XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
-"""The dialects of a call: XML, or YAML where its body turns out to be lines of YAML."""
+"""The dialects of a call: the first for elements, the second if the body turns out to be lines of YAML."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
 _VISIBLE = lazy_pattern(r"\S")
 _KEY_WINDOW = 128
-"""Characters in which a key of YAML at the beginning must end."""
+"""How many characters at the beginning of the content may be a YAML key with its colon."""
 _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
-"""The key at the beginning of a line of YAML, or what there is of it at the end of the text."""
+"""Matches the key at the beginning of a line of YAML; at the end of the text, it may be incomplete."""
 
 
 class ElementReader(SingleCallReader):
-    """Reads one element, as a `promptools.parsing.parts.Candidate`; fed the text after its opening tag."""
+    """Reads one element, as a `promptools.parsing.parts.Candidate` that is fed the text after the opening tag."""
 
     def __init__(self, head: str, tag: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         match = _ROOT.match(tag)
@@ -70,7 +70,7 @@ class ElementReader(SingleCallReader):
         declared = options.tools.keys(root) if options.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
         self._is_ambiguous = tag in reply_markers().reserved_tags
-        """The tag has another meaning too: it is a call only once its whole content fits the tool, and never before."""
+        """Whether the tag has another meaning too, so that it is a call only if its whole content fits the tool."""
         buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
         super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
@@ -84,14 +84,14 @@ class ElementReader(SingleCallReader):
         self._arguments = ElementArguments(self._call, root)
         self._values = self._arguments.texts
         self._in_args = False
-        """An element around the arguments is open."""
+        """Whether an element around the arguments is open."""
         self._saw_call_closer = False
-        """The tool's closing tag has come inside a value."""
+        """Whether the tool's closing tag has come inside a value."""
         self._is_open = False
         self._has_text = False
-        """Text has come since the last tag that counted."""
+        """Whether text has come since the last tag that counted."""
         self._beginning: str | None = "" if self._is_ambiguous else None
-        """The beginning of the content, until it is seen to begin like arguments."""
+        """The beginning of the content, as long as it is not certain that arguments begin there; then None."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
@@ -133,7 +133,7 @@ class ElementReader(SingleCallReader):
             self._truncate()
 
     def _may_supply_closer(self, finish_reason: str | None) -> bool:
-        """Return whether the closing tag may be supplied: the model was done, and nothing but that tag was begun."""
+        """Return whether a call at the end of the text lacks only its closing tag, or a part of that tag."""
         begun = "".join(self._text_pieces).strip()
         whole = self._tag_state == self._in_call and (not begun or begun.startswith("</"))
         return whole and bool(self._values) and self._call.may_lack_only_its_closer(finish_reason)
@@ -196,7 +196,7 @@ class ElementReader(SingleCallReader):
             self._add_text(tag.raw)
 
     def _on_args_tag(self, tag: Tag) -> bool:
-        """Consume a tag of the element around the arguments; return whether it is one."""
+        """Consume `tag` if it belongs to an element around the arguments; return whether it does."""
         opens = not (tag.close or tag.empty or self._values or self._in_args)
         if ARGS_TAG in self._keys or self._has_text or not (opens or (tag.close and self._in_args)):
             return False
@@ -206,7 +206,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _on_call_closer(self) -> NeedMore | None:
-        """End the call at its closing tag, and at a second one after it."""
+        """End the call at its closing tag, which a second closing tag may follow."""
         end, surplus = self._index + 1, None
         if self._keys and not self._open_calls:
             after = self._buffer.after(self._index)
@@ -224,7 +224,7 @@ class ElementReader(SingleCallReader):
         return None
 
     def _closes(self, index: int, name: str) -> bool:
-        """Return whether the token at an index is the closing tag of an element."""
+        """Return whether the token at an index is the closing tag of the element `name`."""
         token = self._tokens[index]
         return isinstance(token, Tag) and token.kind == "element" and token.close and token.name == name
 
@@ -265,7 +265,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _add_yaml(self, lines: dict[str, Any]) -> None:
-        """Add the values of lines of YAML; strings among them are typed by the schema."""
+        """Add the values of lines of YAML; the schema gives strings their types."""
         evidence = self._call.evidence
         self._call.evidence = (
             evidence._replace(dialect=YAML_DIALECT) if evidence.dialect == XML_DIALECT and lines else evidence
@@ -324,23 +324,23 @@ class ElementReader(SingleCallReader):
         return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
 
     def _may_follow_value(self, key: str) -> bool:
-        """Return whether an element of this parameter may follow the value, rather than be part of its text."""
+        """Return whether an element of the parameter `key` may follow the value, rather than be part of its text."""
         if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
         types = self._arguments.types(self._key)
         return bool(types) and "string" not in types
 
     def _ends_at_doubled_closer(self, second: int) -> bool | NeedMore:
-        """Return whether the value ends at a closing tag doubled before the tool's."""
+        """Return whether the value ends at a closing tag that comes twice before the tool's closing tag."""
         at = self._buffer.after(second)
         if at is NEED_MORE:
             return NEED_MORE
         return at is not None and self._closes(at, self._root) and self._ends_with_call(at)
 
     def _ends_with_call(self, closer: int) -> bool | NeedMore:
-        """Return whether the tool's closing tag after a value's, at index `closer`, is the last one.
+        """Return whether the call ends at the tool's closing tag at index `closer`, which follows the value's.
 
-        Text after it may still be part of the value.
+        If prose follows, that may still be part of the value, so the end is only kept as `_possible_end`.
         """
         following = self._buffer.after(closer)
         if following is NEED_MORE:

@@ -1,13 +1,13 @@
-"""The objects of Gemma's calls, read incrementally: bare keys, strings between special tokens, bare values.
+"""The objects of Gemma's calls, read incrementally: keys without quotes, strings between special tokens, bare values.
 
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
-Servers strip the special tokens, so a bare value may be a string too. It ends before a comma that is followed by a key,
-or at the bracket that closes its object; the schema gives its type.
+Servers strip the special tokens, so a bare value, one without quotes, may be a string too. A bare value ends before a
+comma that a key follows, or at the bracket that closes its object; the schema gives its type.
 
-The reader is a stack with a `_GemmaBracket` for each open bracket. At any time it is in a string (`_delimiter` closes
-it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether it needs more, and
-leaves `at` where it stopped.
+The reader has a stack with a `_GemmaBracket` for each open bracket. At any time it is in a string (`_delimiter` closes
+it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether more text is needed,
+and sets `at` to where it stopped.
 
 If the block's closing token arrives, nothing was cut off, so missing brackets before it are added.
 """
@@ -29,7 +29,8 @@ from promptools.patterns import lazy_pattern
 
 # The tokens that close Gemma's blocks, and how they end a call that was not closed before them.
 #
-# Where such a token comes, nothing was cut off: a last string, and the brackets around it, end before it.
+# Where such a token comes, nothing was cut off: a string that is still open, and the brackets around the string, end
+# before the token.
 
 
 CLOSING_TOKENS: Final = ("<tool_call|>", "<end_function_call>")
@@ -46,13 +47,13 @@ class UnclosedString(NamedTuple):
 
     text: str
     after: str
-    """The token, and what follows it."""
+    """The closing token, and what follows it."""
     bracketed: bool
-    """The missing brackets were at the end of the string."""
+    """Whether the missing brackets were at the end of the string."""
 
 
 def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
-    """Return whether one of the tokens is at `text[at]`."""
+    """Return whether a closing token begins at `text[at]`."""
     if text.startswith(CLOSING_TOKENS, at):
         return True
     rest = text[at : at + max(map(len, CLOSING_TOKENS))]
@@ -60,17 +61,18 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset, inside a seeming string, of the closing token before the next block; -1 without one."""
+    """Return the offset in a seeming string of a closing token that the next block follows; -1 if there is none."""
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
 
 def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
-    """Return the text of a string that lacks its end; `missing`: the brackets that are open around it. O(n).
+    """Return the text of a string that lacks its closing delimiter; None if the end of the string is uncertain. O(n).
 
-    The brackets belong to the object if the text is balanced without them, and to the text if it is balanced with them.
-    None if no token ends it, followed by another block or the end, or if its end is uncertain because part of a damaged
-    delimiter remains.
+    A closing token ends the string if another block, or nothing, follows the token. `missing`: the brackets that are
+    open around the string. If the text ends in these brackets, and is balanced without them, they are not part of the
+    string. The end is uncertain if no token ends the string, if the text before the token contains a part of a damaged
+    delimiter, or if that text is not balanced.
     """
     end = _BLOCK_ENDS.search(body)
     if end is None or _BARS.search(body, 0, end.start()):
@@ -83,7 +85,7 @@ def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
 
 
 def _is_balanced(text: str) -> bool:
-    """Return whether brackets of every kind are opened and closed equally often."""
+    """Return whether a text has as many opening as closing brackets of each kind."""
     return text.count("{") == text.count("}") and text.count("[") == text.count("]")
 
 
@@ -93,13 +95,16 @@ def _is_balanced(text: str) -> bool:
 STRING_DELIMITERS: Final = ('<|"|>', "<escape>")
 """Tokens around a string: Gemma 4's and FunctionGemma's."""
 CROSSED = lazy_pattern(r"<\||\|>|<(?:start|end)_function_call>|\}\s{0,16}+call:")
-"""What a string with a guessed end must not hold: tokens, or the next call."""
+"""Matches what a string with a guessed end must not contain: tokens, or the beginning of the next call."""
 _NUMBER = lazy_pattern(r"-?(?:0|[1-9]\d{0,300}+)(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
 _SINGLE = lazy_pattern(r"'[^'\\]*+'")
 
 
 def read_bare_value(text: str, types: frozenset[str], fix_log: FixLog, at: int) -> str:
-    """Return a bare value that ends at offset `at` as JSON; `types`: the types in its schema. Raises `LiteralError`."""
+    """Return a bare value as JSON. Raises `LiteralError`.
+
+    `types`: the types in the value's schema. `at`: the offset at which the value ends, for the error.
+    """
     for delimiter in STRING_DELIMITERS:
         if text.endswith(delimiter):
             text = text.removesuffix(delimiter)
@@ -134,12 +139,12 @@ _LONGEST = max(map(len, STRING_DELIMITERS))
 _SPACE = lazy_pattern(r"[\s\ufeff\u200b]*+")
 _DELIMITER = lazy_pattern(any_literal_text(STRING_DELIMITERS))
 _KEY = lazy_pattern(r"([^\W\d][\w.-]{0,127}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+)\s{0,16}+(?:\Z|:)")
-"""A key, which may be several words: no quotes are around it."""
+"""Matches a key, which may be several words although it has no quotes."""
 _NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
 _WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
 _NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
-"""Pieces of a bare value, one a chunk and one a comma, that may still be a number."""
+"""The most pieces of a bare value that may still be a number. Each chunk of text and each comma adds a piece."""
 _INSIDE = {quote: lazy_pattern(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _AFTER_MEMBER = lazy_pattern(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
@@ -167,32 +172,32 @@ class _GemmaBracket:
     items: list[str] = field(default_factory=list[str])
     key: str | None = None
     value: str | None = None
-    """JSON of the value, or the key, that was read last."""
+    """The value or the key that was read last, as JSON."""
     string: str | None = None
-    """That value, if it is a string that may be a key."""
+    """The text of `value`, if that is a string in quotes and may thus be a key."""
 
 
 class GemmaObject:
-    """Reads an object from after its first brace to its last, with the interface of `PythonArguments`. O(n)."""
+    """Reads an object, from after its first brace up to its last brace. O(n). Same interface as `PythonArguments`."""
 
     def __init__(
         self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, token_closes: bool = False
     ) -> None:
-        """Start after the first brace; `token_closes`: a token closes the block that contains the call."""
+        """Start after the first brace; `token_closes`: a closing token ends the block that contains the call."""
         self._declared = keys
         self._token_closes = token_closes
         self._spaced = sorted((key for key in keys if len(key.split()) > 1), key=len, reverse=True)
         self._types = types
         self._stack = [_GemmaBracket("{")]
         self._delimiter = ""
-        """What closes the string that is open."""
+        """The delimiter that closes the open string; empty if no string is open."""
         self._in_bare = False
         self._bare_depth = 0
-        """Brackets open inside a bare value."""
+        """The number of brackets that are open inside a bare value."""
         self._pieces: list[str] = []
         self._uncertain = False
         self._is_complete = False
-        """What was read last cannot grow any more."""
+        """Whether what was read last is complete, so that more text cannot extend it."""
         self.fix_log = FixLog()
         self.members: list[str] = []
         self.keys: list[str] = []
@@ -216,15 +221,15 @@ class GemmaObject:
         """Close an object that lacks only its last brace; return whether that was possible."""
         if len(self._stack) != 1 or self._delimiter or self._in_bare or not self._is_complete:
             return False
-        if self._stack[-1].value is None or self._stack[-1].key is None:  # a comma or a key begins a member
+        if self._stack[-1].value is None or self._stack[-1].key is None:  # after a comma or a key, a member is missing
             return False
         self._close(self._stack[-1])
         return True
 
     def end_string(self) -> str | None:
-        """Close the last string, and the brackets around it, before the closing token; return the text in between.
+        """Close the open string, and the brackets around it, before the closing token; return the text from there on.
 
-        The brackets may be at the end of the string. None if there is no such string, or its end is uncertain.
+        The brackets may be at the end of the string. Return None if no string is open, or its end is uncertain.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)
@@ -251,11 +256,11 @@ class GemmaObject:
             self._close(self._stack[-1])
 
     def _at_closing_token(self, text: str, final: bool) -> bool | NeedMore:
-        """Return whether the block is closed here."""
+        """Return whether a closing token begins at `self.at`, and ends the block."""
         return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
 
     def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | NeedMore:
-        """Close all brackets at the end of the block, unless a key lacks its value."""
+        """Close all brackets if the block ends here, unless a key lacks its value; return whether it ends."""
         if frame.kind == "{" and (frame.key is None) != (frame.value is None):
             return False
         token = self._at_closing_token(text, final)
@@ -386,7 +391,10 @@ class GemmaObject:
         return False
 
     def _more_quoted(self, text: str, final: bool) -> bool:
-        """Consume more of a string in plain quotes, up to a quote after which its object may continue."""
+        """Consume more of a string in plain quotes, up to a quote after which the object may continue.
+
+        Return whether more text is needed.
+        """
         quote = self._delimiter
         inside = _INSIDE[quote].match(text, self.at)
         assert inside is not None
@@ -427,14 +435,14 @@ class GemmaObject:
         return self._end_quoted(body, quote)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether `text[at]` begins something that may follow a string."""
+        """Return whether something that may follow a string begins at `text[at]`."""
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
         if after is not None and after.end() == len(text) and not final:
             return NEED_MORE
         return after is not None
 
     def _end_quoted(self, body: str, quote: str) -> bool:
-        """End a string in plain quotes; no more text is needed."""
+        """End a string in plain quotes; return False, since no more text is needed."""
         self._delimiter = ""
         if quote == "'":
             self.fix_log.add("single quotes")

@@ -14,11 +14,11 @@ from promptools.parsing.parts import NEED_MORE, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call, Fix, Malformed
 
-# The call: its parameters so far, and what is made of them.
+# The call: its parameters so far, and the call that is built from them.
 
 
 STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
-"""The type of a value by the attribute that says whether it is a string, as DeepSeek writes it."""
+"""The type of a value by DeepSeek's attribute `string`, which says whether the value is a string."""
 _CDATA = lazy_pattern(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = lazy_pattern(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
@@ -27,7 +27,7 @@ class MarkupGrammar(NamedTuple):
     """The tags that one family writes, and the variations that it allows."""
 
     canonical: re.Pattern[str]
-    """Every tag as the family is trained to write it."""
+    """Matches every tag that is spelled as the family is trained to write it."""
     wrapper: tuple[str, str]
     """The tags around calls."""
     closers: tuple[str, str]
@@ -42,18 +42,18 @@ class MarkupGrammar(NamedTuple):
     namespaced: bool = False
     """Names may have any namespace before them."""
     json_closer: str = ""
-    """The closing tag of a call's arguments if they are one JSON object with its own tags."""
+    """The closing tag of a call's arguments, if these are a JSON object in tags of its own."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
-    """Further tags around calls that it writes."""
+    """Other tags that the family writes around calls."""
     unclosed_value: Literal["closer", "marker"] = "closer"
-    """What a fix of a value without its closing tag counts as."""
+    """The kind of fix that is recorded for a value without its closing tag."""
     elements: bool = False
-    """Parameters are elements of their keys."""
+    """Each parameter is an element that is named after its key."""
     names: TagNames = SHARED_NAMES
-    """The names of its tags."""
+    """The names of the format's tags."""
 
     def spelling_fix(self, tag: Tag) -> Fix | None:
-        """Return the fix for a tag that is not as the family is trained to write it."""
+        """Return the fix for a tag that is not spelled as the family is trained to write it; None if it is."""
         if self.canonical.fullmatch(tag.raw):
             return None
         return Fix("marker", f"the tag was written {clip(tag.raw, 60)!r}")
@@ -86,23 +86,23 @@ class MarkupCall(CallBuilder):
         self.name = name
         self.tool = resolved[0] if resolved is not None else None
         self._last: tuple[str, list[str], str] | None = None
-        """The last parameter, not read yet: text after the call may still be part of it."""
+        """The last parameter, whose value is not read yet: text after the call may still be part of the value."""
         self.unclosed = False
-        """The text ended before its closing tag."""
+        """Whether the text ended before the closing tag of the call."""
         self.holds_opener = False
-        """A value holds the opening tag of a parameter without its closing tag."""
+        """Whether a value contains the opening tag of a parameter, but not the closing tag."""
         self._grammar = grammar
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values of its parameters by name."""
+        """The values of the call's parameters by name. Reading them makes the last parameter irrevocable."""
         if self._last is not None:
             (key, pieces, type_name), self._last = self._last, None
             self.add(key, "".join(pieces), type_name)
         return self.arguments
 
     def split_key(self, text: str) -> tuple[str, str]:
-        """Split a key from the value glued to it, where the tag lost its bracket: `path/etc/hosts`."""
+        """Split a key from the value that directly follows it where the tag lost its bracket: `path/etc/hosts`."""
         tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):
@@ -111,7 +111,7 @@ class MarkupCall(CallBuilder):
         return text, ""
 
     def add_revocable(self, key: str, pieces: list[str], type_name: str) -> None:
-        """Add a parameter that may be taken back."""
+        """Add a parameter that `revoke_last` may take back."""
         assert self.values is self.arguments
         self._last = key, pieces, type_name
 
@@ -125,7 +125,7 @@ class MarkupCall(CallBuilder):
 
     def _strip_layout(self, text: str) -> str:
         """Return a value's text without the layout around it."""
-        # MiniCPM5's template writes values so.
+        # MiniCPM5's template writes values in CDATA sections.
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
             outside = _CDATA.sub("", text)
@@ -142,7 +142,7 @@ class MarkupCall(CallBuilder):
         return strip_matching_newlines(text)
 
     def resolve(self, evidence: Evidence) -> Call | Malformed:
-        """Build the call. Raise `NotACall` if it calls no offered tool."""
+        """Build the call. Raises `NotACall` if it calls no offered tool."""
         assert self.values is self.arguments
         return self.resolve_in(evidence)
 
@@ -155,27 +155,27 @@ def strip_matching_newlines(text: str) -> str:
     return text
 
 
-# A value of markup while it is read: every tag is part of it, except for those that end it.
+# A value of markup while it is read: every tag is part of the value, except for a tag that ends it.
 #
-# Nothing in a value is escaped. Whether a closing tag of the parameter, the call or the wrapper is its end is decided
-# by the token that follows:
+# Nothing in a value is escaped. A closing tag of the parameter, the call or the wrapper may end the value. The token
+# that follows decides:
 #
-# - If another tag of the call follows, or the end, the value ends.
-# - If text follows, or a tag that cannot, the closing tag is part of the value.
+# - If another tag of the call follows, or the end of the call, the value ends.
+# - If text follows, or a tag that cannot come there, the closing tag is part of the value.
 # - A call inside the value takes its own closing tags (`_open_calls`), and so do parameters inside it (`_open_params`).
 #
-# Where closing tags remain that fit no opening tag, the value may be that of two calls. Such a call is refused as
-# malformed: a guess would run a tool with wrong arguments.
+# If a closing tag in the value fits no opening tag there, the value may be parts of two calls. Such a call is refused
+# as malformed: a guess would run a tool with wrong arguments.
 
 
 ValueStyle: TypeAlias = Literal["tag", "nameless", "element"]
 """How a parameter's opening tag gives its name."""
 ValueEnd: TypeAlias = Literal["at", "before"]
-"""Where a value ended: at a tag, which is its closing tag, or before it."""
+"""Where a value ended: at a tag, which is its closing tag, or before a tag, which is still to be handled."""
 
 
 class OpenValue:
-    """One value: fed tokens until it has ended."""
+    """A value that is being read: it is fed tokens until it has ended."""
 
     def __init__(
         self,
@@ -195,30 +195,30 @@ class OpenValue:
         self._streamer = streamer
         self._type_name = type_name
         self._may_be_quoted = may_be_quoted
-        """Nothing but its tags makes this a call: it has no wrapper, and the request asked for none."""
+        """Whether this may merely quote a call: it has no wrapper, and its position does not imply a call."""
         self._pieces: list[str] = []
         self._open_calls = 0
-        """Calls that are open inside the value."""
+        """The number of calls that are open inside the value."""
         self._contains_call = False
         self._open_params = 0
-        """Parameters inside the value that were opened, and not closed."""
+        """The number of parameters that are open inside the value."""
         self._closed_inner_param = False
-        """One of them was closed."""
+        """Whether a parameter inside the value was closed."""
         self.unmatched_closer = False
-        """A closing tag has come inside it that closes nothing."""
+        """Whether the value contains a closing tag that closes nothing."""
         self._call_just_opened = False
-        """A call's opening tag has just come inside the value; the next tag decides whether it is a call."""
+        """Whether a call's opening tag has just come inside the value; the next tag decides whether a call begins."""
         self._skipped_to = 0
-        """The index up to which the tokens after a closing tag are known to decide nothing."""
+        """The index up to which the tokens after a closing tag are known to show nothing about the end of the value."""
         self._rejected_to = 0
         """The index up to which closing tags are known to be part of the value."""
         self._searched_pieces = 0
-        """The pieces that were searched for damaged tags, when the value ended for the first time or once more."""
+        """How many pieces were searched for damaged tags when the value ended; it may be reopened and end again."""
         self._not_searched = ""
-        """Their end, in which such a tag may have begun."""
+        """The end of the searched pieces, in which a damaged tag may have begun."""
         self._holds_cdata = False
         self.end = 0
-        """The index of the tag at which it ended, if text after its call may still be part of it; else 0."""
+        """The index of the tag at which the value ended, if text after its call may still be part of it; else 0."""
 
     def feed(self, token: Tag | str, buffer: TokenBuffer, finish_reason: str | None) -> ValueEnd | NeedMore | None:
         """Read the current token; return where the value ended, or None if it continues."""
@@ -232,7 +232,7 @@ class OpenValue:
         self._call_just_opened = token.kind == "call" and not token.close
         if token.kind == "cdata":
             self.add(token.raw)
-        # Of Qwen3-Coder and Step 3: the parsers of SGLang 0.5.23 repair it too.
+        # Qwen3-Coder and Step 3 repeat the tag; the parsers of SGLang 0.5.23 repair that too.
         elif self._repeats_opener(token):
             self._call.record_fix(Fix("marker", f"{clip(token.raw, 60)!r} came twice"))
         elif self._open_calls:
@@ -255,7 +255,10 @@ class OpenValue:
             self._streamer.add_text(text)
 
     def _confirms_call(self, tag: Tag) -> bool:
-        """Return whether a tag makes a call of the opening tag before it: a parameter, its closing tag, or a name."""
+        """Return whether a tag shows that a call began at the opening tag before it.
+
+        The call's closing tag, a parameter or an element with a name does.
+        """
         if tag.kind == "call":
             return tag.close
         names = tag.kind == "element" and (self._grammar.elements or tag.name in self._grammar.names.naming_elements)
@@ -272,7 +275,7 @@ class OpenValue:
         return tag.kind == "param" and tag.close
 
     def _opens_next_param(self, tag: Tag) -> bool:
-        """Return whether the next parameter begins, so that this one's closing tag is missing."""
+        """Return whether a tag opens the next parameter, so that the closing tag of this value is missing."""
         if tag.kind != "param" or tag.close or self._contains_call or self._style == "element":
             return False
         if self._style == "nameless" or tag.name is None:
@@ -291,7 +294,7 @@ class OpenValue:
     def _on_closer(self, tag: Tag, buffer: TokenBuffer, *, length: bool) -> ValueEnd | NeedMore | None:
         """Read a tag that looks like the end of the value; what follows decides whether it is."""
         own = self._closes_value(tag)
-        if buffer.index <= self._rejected_to:  # one of several in a row, the first of which was no end
+        if buffer.index <= self._rejected_to:  # one of several in a row, the first of which did not end the value
             self.add(tag.raw)
             return None
         following = self._token_after(buffer, own)
@@ -311,9 +314,9 @@ class OpenValue:
         return None
 
     def _token_after(self, buffer: TokenBuffer, own: bool) -> Tag | str | NeedMore | None:
-        """Return the first token after the current one that decides; None at the end of the text.
+        """Return the first token after the current one that shows whether the value ends; None at the end of the text.
 
-        White space, a tag that was cut short, and the `own` closing tag once more decide nothing.
+        White space and an unfinished tag show nothing, nor does the value's `own` closing tag if it is repeated.
         """
         at = buffer.after(max(buffer.index, self._skipped_to))
         while not (at is NEED_MORE or at is None):
@@ -326,7 +329,7 @@ class OpenValue:
         return at
 
     def _closes_inner_param(self, following: Tag) -> bool:
-        """Return whether its closing tag closes a parameter inside it, judged by the tag that follows."""
+        """Return whether the current tag closes a parameter inside the value, judged by the tag that follows."""
         if not self._open_params or following.kind != "param":
             return False
         return following.close or not self._opens_missing_param(following)
@@ -381,7 +384,7 @@ class OpenValue:
         call.add_revocable(self.key, self._pieces, self._type_name)
 
     def _holds_damaged_tag(self) -> bool:
-        """Return whether the text since the last end of the value, if there was one, holds a damaged tag."""
+        """Return whether the text that has not been searched yet contains a damaged tag."""
         text = self._not_searched + "".join(self._pieces[self._searched_pieces :])
         self._searched_pieces = len(self._pieces)
         self._holds_cdata = self._holds_cdata or (self._grammar.cdata and "<![CDATA[" in text)
@@ -390,12 +393,12 @@ class OpenValue:
         return is_damaged and not self._holds_cdata
 
     def _reject_call(self) -> None:
-        """Refuse the call: its value may be that of two calls."""
+        """Refuse the call, because the value may be parts of two calls."""
         self._call.error = f"the closers in {self.key!r} belong to no tags of its own: it may be of two calls"
 
 
 def inline_value(tag: Tag) -> str | None:
-    """Return the value that a parameter's tag itself holds, or None."""
+    """Return the value that a parameter's tag itself contains as an attribute, or None."""
     for key in ("string", "value"):
         if key in tag.attributes and tag.attributes[key] not in ("true", "false"):
             return tag.attributes[key]

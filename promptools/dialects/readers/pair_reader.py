@@ -5,21 +5,21 @@
     <arg_value>Oslo</arg_value>
     </tool_call>
 
-Nothing in a value is escaped, so a value may hold any of these tags. Of the calls of a server under load 5 to 17 % have
-tags that are missing, doubled or of another kind (GLM 4.5).
+Nothing in a value is escaped, so a value may contain any of these tags. From a server under load, 5 to 17 % of GLM
+4.5's calls have tags that are missing, doubled or of another kind.
 
-One method per state takes each tag: `_in_name`, `_in_call` (between arguments), `_in_key`, `_after_key` (after a key),
-`_in_type` and `_in_value`. Outside of values a wrong tag is repaired and recorded as a fix, or makes the call
-malformed. Inside a value these rules hold:
+Each state is a method that takes a tag: `_in_name`, `_in_call` (between arguments), `_in_key`, `_after_key`, `_in_type`
+and `_in_value`. Outside of values, a wrong tag is repaired and recorded as a fix, or makes the call malformed. Inside a
+value these rules hold:
 
 - A closing tag ends the value only where structure follows: another tag, a key with its closing tag, or the end.
 - A whole call quoted in the value (`_open_calls`), and a value opened in it (`_open_values`), take their own closing
   tags.
-- A key's opening tag, or the call's closing tag, ends a value without its closing tag only where the schema and what
-  follows allow it. A possible end that is not certain yet is kept as `_possible_end` and applied if nothing better
-  comes.
+- If the value's closing tag is missing, a key's opening tag or the call's closing tag ends the value, but only where
+  the schema and what follows allow that. A possible end that is not certain yet is kept as `_possible_end` and applied
+  if nothing better comes.
 
-A call that was repaired is malformed if a value still holds a tag: then where the value ends is uncertain.
+A call that was repaired is malformed if a value still contains a tag, because the end of the value is then uncertain.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ STOP_TOKENS: Final = (
     "<|im_end|>",
     "<|endoftext|>",
 )
-"""What follows a call without its closing tag, and is not part of it."""
+"""Tokens that end a call without its closing tag, and are not part of the call."""
 
 FOREIGN_TAGS: Final[dict[str, TagKind]] = {"</tool_calls>": "wrap", "<tool_sep>": "separator", "</think>": "reasoning"}
-"""Tags of other formats, which models write in this one too."""
+"""Tags of other formats that models write in this format too."""
 
 _GAP = r"\s{0,64}+"
 
 KEY_LENGTH: Final = 128
-"""Longest key in characters that is recognized before its closing tag."""
+"""The length of the longest key that is recognized by the tag after it."""
 
 
 class TagPair(NamedTuple):
@@ -72,8 +72,8 @@ _NONE = TagPair("", "")
 class PairTags:
     """The tags of one format, or of one spelling of it.
 
-    `separator`: the tag between a name and the arguments. A key may have no closing tag: then the next opening tag ends
-    it.
+    `separator`: the tag between a name and the arguments. A key may have no closing tag; then the next opening tag ends
+    the key.
     """
 
     call: TagPair
@@ -83,7 +83,7 @@ class PairTags:
     wrapper: TagPair = _NONE
     separator: str = ""
     suffixed: bool = False
-    """A checkpoint's own suffix is in each tag."""
+    """Whether each tag has a suffix, by which a checkpoint marks its own tags."""
 
     @cached_property
     def _own_tags(self) -> dict[str, Tag]:
@@ -97,7 +97,7 @@ class PairTags:
 
     @cached_property
     def tags(self) -> dict[str, Tag]:
-        """All tags that count, by their text."""
+        """All tags that count, the format's own and those of other formats, by their text."""
         foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
         return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 
@@ -108,7 +108,7 @@ class PairTags:
 
     @cached_property
     def tokenizer(self) -> PatternTokenizer:
-        """Splits text at these tags."""
+        """The tokenizer that splits text at `tags`."""
         unfinished = re.compile(rf"{_prefixes_pattern(self.tags)}|\\\Z")  # a backslash may begin `\n`, a blank
         return PatternTokenizer(self.pattern, unfinished, max(map(len, self.tags)), lambda match: self.tags[match[0]])
 
@@ -118,7 +118,7 @@ class PairTags:
         return re.compile(rf"[^{_set_of_firsts(self._own_tags)}]{{1,{KEY_LENGTH}}}")
 
     def only_beginning(self, text: str) -> str:
-        """Return the only tag of the format that a text begins; empty if several do, or none."""
+        """Return the only tag of the format that begins with `text`; empty if several tags do, or none."""
         begun = [tag for tag in self._own_tags if tag.startswith(text)]
         return begun[0] if len(begun) == 1 else ""
 
@@ -129,7 +129,10 @@ class PairTags:
 
     @cached_property
     def own_tags(self) -> tuple[str, ...]:
-        """The tags that may follow a name, the key's also without its bracket, and the call's closer cut short."""
+        """The tags that may follow a name.
+
+        They include a key's opening tag without its last bracket, and the call's closing tag cut short.
+        """
         pairs = (self.key, self.type, self.value, self.call)
         cut = self.call.closer[:-4] if len(self.call.closer) > 7 else ""
         tags = (*(tag for pair in pairs for tag in pair), self.key.opener[:-1], cut, self.separator, *FOREIGN_TAGS)
@@ -137,7 +140,7 @@ class PairTags:
 
     @cached_property
     def name_pattern(self) -> re.Pattern[str]:
-        """Matches a name and the tag after it, or what there is of them at the end of the text."""
+        """Matches a name before a tag; at the end of the text, either may be incomplete."""
         return re.compile(self.opening_pattern(""))
 
     def begins_call(self, text: str) -> bool | NeedMore:
@@ -151,9 +154,10 @@ class PairTags:
         return NEED_MORE if match.end() == len(text) else not text.startswith(self.value.closer, match.end())
 
     def opening_pattern(self, opener: str, after: Sequence[str] = ()) -> str:
-        """Return the pattern of a call's opening tag (itself a pattern) and its name, up to the tag after that.
+        """Return the pattern of a call's opening tag and its name, up to the tag after the name.
 
-        `after`: the tags that may come there; any of the format's if empty.
+        `opener`: the pattern of the opening tag. `after`: the tags that may come after the name; if empty, any tag of
+        the format.
         """
         firsts = _set_of_firsts(self.own_tags)
         name = rf"""\w[^{firsts}<>{{}}\n"'`]{{0,159}}+"""
@@ -167,21 +171,21 @@ class PairTags:
 
 
 def is_blank(text: str) -> bool:
-    r"""Return whether a text is white space; the characters `\n` too, for servers that escape the reply."""
+    r"""Return whether a text is only white space; an escaped `\n` counts too, since some servers escape the reply."""
     # SGLang 0.5.23's parser glm45 takes escaped line breaks for layout too.
     return not text.replace("\\n", "").strip()
 
 
 @lru_cache(maxsize=64)
 def with_suffix(tags: PairTags, suffix: str) -> PairTags:
-    """Return the tags with a suffix before the last character of each, cached."""
+    """Return the tags with a suffix before the last character of each; the result is cached."""
     pairs = (tags.call, tags.key, tags.value, tags.type, tags.wrapper)
     call, key, value, kind, wrapper = (TagPair(*(_suffixed(tag, suffix) for tag in pair)) for pair in pairs)
     return PairTags(call, key, value, kind, wrapper, _suffixed(tags.separator, suffix), suffixed=True)
 
 
 def json_opening_pattern(opener: str) -> str:
-    """Return the pattern of a call's opening tag (itself a pattern) before JSON."""
+    """Return the pattern of a call's opening tag before JSON; `opener`: the pattern of the tag."""
     return rf"{opener}{_GAP}"
 
 
@@ -192,7 +196,7 @@ def _prefixes_pattern(literals: Iterable[str]) -> str:
 
 
 def _set_of_firsts(tags: Iterable[str]) -> str:
-    """Return the first characters of tags, as part of a set in a pattern."""
+    """Return the first characters of tags, escaped for a character set in a pattern."""
     return "".join(map(re.escape, sorted({tag[0] for tag in tags if tag})))
 
 
@@ -204,7 +208,7 @@ def _suffixed(tag: str, suffix: str) -> str:
 
 
 KEY_LIMIT = 256
-"""Longest key in characters."""
+"""The length of the longest key that is valid."""
 
 _CALL_ENDS = frozenset(("call/", "wrap/", "reasoning/", "end", "call"))
 _AFTER_VALUE = _CALL_ENDS | {"key", "value/", "key/"}
@@ -229,9 +233,9 @@ class PairReader(SingleCallReader):
         self._type_name = ""
         self._spaced = opened and head.endswith(f"{opener} {name}")
         self._is_word = False
-        """It names no offered tool, and is set apart by spaces: `between <tool_call> and </tool_call>`."""
+        """Whether the name is only a word between spaces, as in `between <tool_call> and </tool_call>`."""
         self._pieces_at_end = 0
-        """Length of `_text_pieces` when the closing tag of the possible ending came."""
+        """The length of `_text_pieces` just after the closing tag at which `_possible_end` is."""
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
         """Decide what the text is, now that it has ended."""
@@ -248,7 +252,7 @@ class PairReader(SingleCallReader):
             self._truncate()
 
     def _on_cut(self, tag: Tag) -> None:
-        """Read a closing tag that was cut short, or text."""
+        """Read an unfinished tag at the end of the text: as the closing tag of the call, or as text."""
         closer = self._tags.call.closer
         sure = len(tag.raw) > 2 and self._tags.only_beginning(tag.raw) == closer
         cut = sure and self._finish_reason != "length"
@@ -361,7 +365,10 @@ class PairReader(SingleCallReader):
         return None
 
     def _add_pair(self, key: str, equals: str, value: str) -> bool:
-        """Add an argument whose key and value are in one tag, `<arg_key>k=v</arg_value>` (GLM 5.3 Flash), if it is."""
+        """Add an argument whose key and value are in one tag; return whether they are.
+
+        GLM 5.3 Flash writes `<arg_key>k=v</arg_value>`.
+        """
         key = key.strip()
         if not (equals and self._tags.key_pattern.fullmatch(key) and self._call.lacks(key)):
             return False
@@ -430,7 +437,7 @@ class PairReader(SingleCallReader):
         return None
 
     def _on_value_closer(self) -> bool | NeedMore:
-        """Treat a value's closing tag as its end if structure follows and nothing inside is open."""
+        """End the value at a closing tag if structure follows and nothing is open inside; return whether it ended."""
         following = self._token_after(self._index)
         key = self._key_after() if isinstance(following, str) else ""
         if following is NEED_MORE or key is NEED_MORE:
@@ -447,7 +454,10 @@ class PairReader(SingleCallReader):
         return False
 
     def _on_call_opener(self) -> bool | NeedMore:
-        """Treat the next call as the end of one that was closed, or count a call that is quoted in the value."""
+        """Handle a call's opening tag inside the value; return whether the value ended before.
+
+        It did if the current call was closed before. Otherwise the new call is part of the value, and is counted.
+        """
         begins = self._begins_call_after()
         if not begins:
             return begins
@@ -458,14 +468,14 @@ class PairReader(SingleCallReader):
         return False
 
     def _begins_call_after(self) -> bool | NeedMore:
-        """Return whether a call's opening tag is followed by a name and a tag."""
+        """Return whether a name and another tag follow the current tag, which opens a call."""
         while (begins := self._tags.begins_call(self._buffer.text(self._index + 1))) is NEED_MORE:
             if not self._buffer.read():
                 return False if self._buffer.final else NEED_MORE
         return begins
 
     def _on_call_closer(self) -> bool | NeedMore:
-        """Treat the call's closing tag as the value's end if nothing but structure follows."""
+        """End the value and the call at the call's closing tag if structure follows; return whether they ended."""
         following = self._token_after(self._index)
         if following is NEED_MORE:
             return NEED_MORE
@@ -482,12 +492,15 @@ class PairReader(SingleCallReader):
         return False
 
     def _only_space_since(self, ending: PossibleEnd) -> bool:
-        """Return whether only white space has come since a closing tag in the value."""
+        """Return whether only white space has come since the closing tag at which a value may have ended."""
         near = self._text_size - ending.size < KEY_LIMIT
         return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
 
     def _on_next_key(self) -> bool | NeedMore:
-        """Treat the next key as the end of a value without its closing tag, if the tool has it and the call has not."""
+        """End a value without its closing tag at the next key; return whether it ended.
+
+        The tool must have this key, and the call must not have given it yet.
+        """
         key = self._key_after()
         if key is NEED_MORE:
             return NEED_MORE
@@ -499,11 +512,11 @@ class PairReader(SingleCallReader):
         return True
 
     def _may_be_next_key(self, key: str) -> bool:
-        """Return whether this is a parameter of the tool that may come next, only without its opening tag."""
+        """Return whether `key` is a parameter that the call has not given yet, and that may thus come next."""
         return self._call.tool is not None and key not in (self._key, "") and self._call.lacks(key)
 
     def _key_after(self) -> str | NeedMore:
-        """Return the key that comes next, with what ends it; empty if none does."""
+        """Return the key that comes next, if the tag that ends a key follows it; else an empty string."""
         at, size = self._index + 1, 0
         while size <= KEY_LENGTH:
             if at == len(self._tokens) and not self._buffer.read():
@@ -517,7 +530,7 @@ class PairReader(SingleCallReader):
         return ""
 
     def _size_without_layout(self) -> int:
-        """Return the size of a value without its closing tag: a line break before the next tag is layout."""
+        """Return the size of a value that lacks its closing tag, without a line break before the next tag."""
         last = "".join(self._text_pieces[-2:])
         return self._text_size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 
@@ -527,7 +540,10 @@ class PairReader(SingleCallReader):
         self._key = self._type_name = ""
 
     def _end_value(self, size: int | None = None) -> None:
-        """End the value, after `size` characters of its text: it may end in its closing tag without the bracket."""
+        """End the value, after `size` characters of its text or after all of it.
+
+        With `size`, a closing tag that lacks its last bracket is removed from the end of the text.
+        """
         if size is not None:
             text = self._take_text()[:size]
             bare = text.rstrip().removesuffix(_cut(self._tags.value.closer))
@@ -535,7 +551,7 @@ class PairReader(SingleCallReader):
         super()._end_value()
 
     def _end_value_at(self, ending: PossibleEnd) -> None:
-        """End the value, and the call, where both may have ended."""
+        """End the value and the call at a place where both may have ended."""
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.value.closer!r} before the end"))
 

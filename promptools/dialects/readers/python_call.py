@@ -23,7 +23,7 @@ from promptools.types import Call, Fix, Malformed
 class PythonCall:
     """A call whose name and opening bracket were read.
 
-    `streams`: what is certain may be emitted early. `gemma`: its arguments are one of Gemma's objects.
+    `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PythonCall:
 
     @property
     def at(self) -> int:
-        """How far the current text has been consumed."""
+        """The offset up to which the current text has been consumed."""
         return self._arguments.at
 
     @property
@@ -82,7 +82,7 @@ class PythonCall:
 
     @property
     def expects_value(self) -> bool:
-        """Whether a value, or more of one, comes next, for a key with `=`."""
+        """Whether the value of a key with `=` must come next, or may go on."""
         return isinstance(self._arguments, PythonArguments) and self._arguments.expects_value
 
     def feed(self, text: str, at: int, *, final: bool) -> bool:
@@ -90,7 +90,7 @@ class PythonCall:
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Return what has become certain since the last time. `last`: the call has ended."""
+        """Return what has become certain of the call since the last time. `last`: the call has ended."""
         arguments = self._arguments
         text = ", ".join(arguments.members[self._streamed_count :])
         if self._streamer is None or arguments.positional or not text:
@@ -104,11 +104,14 @@ class PythonCall:
         return self._arguments.has_arguments and self._arguments.close_missing_bracket()
 
     def end_string(self) -> str | None:
-        """Close the last string before the block's closing token; return the text in between, or None if uncertain."""
+        """Close the open string before the block's closing token; return the text from that token on.
+
+        Return None if no string is open, or its end is uncertain.
+        """
         return self._arguments.end_string() if isinstance(self._arguments, GemmaObject) else None
 
     def resolve(self, *more: Fix) -> Call | Malformed:
-        """Resolve the call, with `more` fixes. Raises `NotACall` if it is not a call."""
+        """Resolve the call, and add the fixes `more` to it. Raises `NotACall` if it is not a call."""
         arguments = self._arguments
         text, given = self._as_object()
         value = json.loads(text)
@@ -132,7 +135,11 @@ class PythonCall:
             raise NotACall("its arguments are none of the tool's")
 
     def _as_object(self) -> tuple[str, tuple[Fix, ...]]:
-        """Return the arguments as a JSON object, and the fixes; arguments without a key are in declared order."""
+        """Return the arguments as a JSON object, and the fixes.
+
+        Arguments without a key get the tool's parameters as keys, in declared order. Raises `NotACall` if that is
+        impossible.
+        """
         given, members = self._arguments.positional, self._arguments.members
         if not given:
             return f"{{{', '.join(members)}}}", ()

@@ -1,4 +1,4 @@
-"""The bases of the readers of tags: of all of them, and of those that read one call of fields."""
+"""The base classes of readers of tags: `TagReader` of all, and `SingleCallReader` of those that read a single call."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from promptools.types import Call, Fix, Malformed
 
 # The base of all readers of tags: tokens in, and in the end the parts that tile the text.
 #
-# Each token of the text goes to `_state`, a method of the reader. Where only what follows decides what a token means,
-# the state looks ahead in the buffer and returns `NEED_MORE` as long as that is missing: it gets the same token again
-# with the next piece. The tokens after the end become `unread`, and are read again by the next reader.
+# Each token of the text goes to `_state`, a method of the reader. Where the meaning of a token depends on what follows,
+# the state looks ahead in the buffer. As long as the following text is missing, the state returns `NEED_MORE`, and gets
+# the same token again with the next piece. The tokens after the end become `unread`, and the next reader reads them.
 
 
 TokenState: TypeAlias = "Callable[[Tag | str], NeedMore | None]"
-"""What a token means in a state."""
+"""A state: it handles a token, or returns `NEED_MORE` if only more text shows what the token means."""
 
 
 class Transition(NamedTuple):
@@ -60,7 +60,7 @@ class TagReader(CandidateBase, ABC):
 
     @property
     def state(self) -> str:
-        """The name of its state, for people."""
+        """The name of the reader's state, for people."""
         return ENDED if self._decided else self._state_name.lstrip("_").replace("_", " ")
 
     @property
@@ -108,7 +108,7 @@ class TagReader(CandidateBase, ABC):
             pass
 
     def _step(self) -> bool:
-        """Read the current token; return whether it was there, and complete."""
+        """Handle the current token; return False if it has not arrived yet, or if only more text shows its meaning."""
         buffer = self._buffer
         if buffer.index == len(buffer.tokens) and not buffer.read():
             return False
@@ -120,7 +120,7 @@ class TagReader(CandidateBase, ABC):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish_parts(self, parts: Sequence[Part], end: int) -> None:
-        """Decide: `parts` tile the tokens before index `end` that were not emitted."""
+        """Decide on these parts, which tile the tokens before index `end` that were not emitted."""
         self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
         self.unread = self._buffer.text(end)
         all_parts = [*self._emitted, *self.parts]
@@ -128,7 +128,7 @@ class TagReader(CandidateBase, ABC):
         self._decided = True
 
     def _finish_as_text(self, end: int, why: str) -> None:
-        """Return the head and the tokens before index `end` as text."""
+        """Decide that the head and the tokens before index `end` are text."""
         end = end if self.head else max(end, 1)
         raw = self.head + self._buffer.text(0, end)
         self.parts = [Part("text", raw)]
@@ -141,7 +141,7 @@ class TagReader(CandidateBase, ABC):
 
 
 _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
-"""The name of a tool that is not listed: text with spaces between two tags is not a name."""
+"""Matches what may be the name of a tool that is not offered: text with spaces is not a name."""
 
 
 class FieldCall(CallBuilder):
@@ -159,7 +159,7 @@ class FieldCall(CallBuilder):
         return self.evidence.implies_call
 
     def set_name(self, name: str) -> bool:
-        """Set the name, the longest declared one first; return whether this may be a call."""
+        """Set the name, and the tool if one is offered by this name; return whether this may be a call."""
         tools = self.options.tools
         resolved = tools.find(name) if tools is not None and "<" not in name else None
         if resolved is None:
@@ -175,20 +175,23 @@ class FieldCall(CallBuilder):
         return True
 
     def take_early(self) -> list[EarlyOutput]:
-        """Return what may be emitted, once."""
+        """Return what may be emitted early, and clear it."""
         early: list[EarlyOutput] = []
         if self._streamer is not None:
             early, self._streamer.pending = self._streamer.pending, early
         return early
 
     def may_be_tool_name(self, prefix: str) -> bool:
-        """Return whether a name that was cut off may become that of a tool."""
+        """Return whether a name that was cut off may become the name of a tool."""
         if self.options.tools is None:
             return _NAME.match(prefix) is not None
         return any(name.startswith(prefix) or prefix.startswith(name) for name in self.options.tools.all_names)
 
     def split_glued_key(self, text: str) -> tuple[str, str] | None:
-        """Split a name from a key glued to it: the longest offered name whose rest is one of its keys, or None."""
+        """Split the name of a tool from a key that follows it without a tag; return None if that is impossible.
+
+        Of the offered names that fit, the longest is taken.
+        """
         tools = self.options.tools
         for name in sorted(tools.all_names if tools is not None else (), key=len, reverse=True):
             if text.startswith(name) and tools is not None and text[len(name) :].strip() in tools.keys(name):
@@ -202,7 +205,7 @@ class FieldCall(CallBuilder):
             self._streamer.add(key, value)
 
     def resolve(self) -> Call | Malformed:
-        """Build the call or its failure. Raise `NotACall` if it is not a call."""
+        """Return the call, or a malformed call that says what is wrong. Raises `NotACall` if it is not a call."""
         evidence = self.evidence
         if self.options.strictness == "strict" and not self.meant and self._was_repaired():
             raise NotACall("strict allows no repair of the markup")
@@ -214,34 +217,36 @@ class FieldCall(CallBuilder):
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def as_truncated(self) -> Malformed:
-        """Return a failure: the text ended inside the call."""
+        """Return a malformed call: the text ended inside the call."""
         return malformed_call("truncated", "the text ended inside it", self.evidence.dialect, self.name or None)
 
     def as_malformed(self, why: str) -> Malformed:
-        """Return a failure: the call cannot be read."""
+        """Return a malformed call: the call cannot be read, for the reason `why`."""
         return malformed_call("invalid_json", why, self.evidence.dialect, self.name or None)
 
     def _was_repaired(self) -> bool:
         return bool(self.error) or any(fix.kind != "name" for fix in self.fixes)
 
 
-# One call whose arguments are fields between tags: the base of the readers of such calls.
+# The base class of the readers of one call whose arguments come between tags.
 #
 # Text goes to `_add_text`; each tag goes to `_tag_state`, the method of the current state.
 #
-# A value holds any tag, so its closing tag ends it only where structure follows. Where something else follows the
-# closing tag of the call itself, both may have ended there, which is kept as `_possible_end` and applied if nothing
-# better comes: a file in a value may end like a call, and a call under load may lack its last closing tags.
+# A value may contain any tag, so its closing tag ends the value only where structure follows. Where something else
+# follows the closing tag of the call itself, the value and the call may both have ended there: a file in a value may
+# end like a call, and a call from a server under load may lack its last closing tags. Such a place is kept as
+# `_possible_end`, and applied if nothing better comes.
 
 
 TagState: TypeAlias = "Callable[[Tag], NeedMore | None]"
-"""What a tag means in a state."""
+"""A state: it handles a tag, or returns `NEED_MORE` if only more text shows what the tag means."""
 
 
 class PossibleEnd(NamedTuple):
-    """Where a value may have ended, if nothing better comes: its size, and the index after the call's tokens.
+    """A place where a value and its call may have ended, if nothing better comes.
 
-    `sure`: the call ended there in any case; else only if the server reports that the model was done.
+    `size`: the size of the value's text. `at`: the index after the call's tokens. `sure`: False if this is the end only
+    when the server reports that the model was done.
     """
 
     size: int
@@ -250,7 +255,7 @@ class PossibleEnd(NamedTuple):
 
 
 class SingleCallReader(TagReader):
-    """Reads one call of keys and values between tags; the states are in its subclasses. O(n)."""
+    """Reads one call of keys and values between tags. O(n). Subclasses define the states."""
 
     _tag_state: TagState
 
@@ -265,7 +270,7 @@ class SingleCallReader(TagReader):
         self._text_size = 0
         self._key = ""
         self._open_calls = self._open_values = 0
-        """Calls, and values, that are open inside the value."""
+        """The numbers of calls and of values that are open inside the value."""
         self._possible_end: PossibleEnd | None = None
 
     @abstractmethod
@@ -298,11 +303,14 @@ class SingleCallReader(TagReader):
         return None
 
     def _on_cut(self, tag: Tag) -> None:
-        """Read what may have become a tag, at the end of the text."""
+        """Read an unfinished tag at the end of the text."""
         self._add_text(tag.raw)
 
     def _token_after(self, index: int) -> Tag | str | NeedMore | None:
-        """Return the first token after `index` that is not white space; None at the end, or if only a cut tag comes."""
+        """Return the first token after `index` that is not white space.
+
+        Return None if the text ends before that, or in an unfinished tag.
+        """
         at = self._buffer.after(index)
         if at is NEED_MORE or at is None:
             return at
@@ -322,7 +330,7 @@ class SingleCallReader(TagReader):
         self._call.fixes.append(Fix("marker", detail))
 
     def _end_value(self, size: int | None = None) -> None:
-        """End the value, after `size` characters of its text."""
+        """End the value, after `size` characters of its text or after all of it."""
         text = self._take_text()
         self._add_argument(self._key, text if size is None else text[:size])
         self._open_values = self._open_calls = 0
@@ -332,7 +340,7 @@ class SingleCallReader(TagReader):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish(self, size: int, end: int, fix: Fix | None) -> None:
-        """Decide the call, which has `size` tokens, and whose closing tag ends before index `end`."""
+        """Decide on the call: it is the first `size` tokens, and the tokens from there to index `end` close it."""
         if fix is not None:
             self._call.fixes.append(fix)
         self._check_call()
@@ -355,7 +363,7 @@ class SingleCallReader(TagReader):
         """Check the call as a whole; a hook for subclasses."""
 
     def _is_too_little(self) -> bool:
-        """Return whether it has too little of a call to be reported where it does not fit its tool."""
+        """Return whether a malformed call contains too little of a call to be reported; a hook for subclasses."""
         return False
 
     def _malformed_part(self, outcome: Malformed, raw: str) -> Part:
