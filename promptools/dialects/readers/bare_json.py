@@ -35,7 +35,7 @@ from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MAX_SURPLUS_BRACKETS = 3
-"""Surplus closing brackets after a complete value that are discarded with it."""
+"""The most surplus closing brackets that are discarded after a complete value."""
 
 _KEY = (
     r'"[^"\\\n]{0,80}(?:"|\Z)'
@@ -60,14 +60,14 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _opens_call(key: str, options: ParseOptions) -> bool:
-    """Whether an object whose first key is `key` may be a call, anywhere in prose."""
+    """Return whether an object whose first key is `key` may be a call even if text comes before it."""
     if key in FIRST_KEYS:
         return True
     return options.tools is not None and (options.tools.get(key) is not None or options.strictness == "lenient")
 
 
 def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the empty list is complete; it counts in any place."""
+    """Return whether the empty list is closed; unlike other lists, it counts anywhere in the text."""
     del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
@@ -94,7 +94,10 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 
 
 class JsonCandidate(CandidateBase):
-    """One JSON value that may be calls, and surplus closing brackets; it is decided one character after these."""
+    """One JSON value that may be calls, and surplus closing brackets after it.
+
+    What it is gets decided at the first character after these brackets.
+    """
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -165,7 +168,10 @@ class JsonCandidate(CandidateBase):
 _INSIDE = lazy_pattern(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 _CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
-"""One character of the string as written: escaped, a surrogate pair, or plain; compiled only when needed."""
+"""The pattern of one character as it is written in the string; compiled only when needed.
+
+It is an escape, a surrogate pair of escapes, or a plain character.
+"""
 # Seen in OpenManus#989.
 _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
@@ -219,7 +225,7 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Set the raw text of each part as it is escaped in the string; the first begins at decoded character `at`."""
+        """Set the raw text of each part to the escaped text; the first part begins at decoded character `at`."""
         offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:

@@ -11,15 +11,18 @@ from typing import Final
 from promptools.patterns import lazy_pattern
 
 GAP_CHARACTERS: Final = ",;}]"
-"""What may come between a value and its closing marker besides white space; no closing marker begins with one."""
+"""The characters that, besides white space, may come between a value and its closing marker.
+
+No closing marker begins with any of them.
+"""
 _GAP = rf"[\s{re.escape(GAP_CHARACTERS)}]*"
 GAP_AFTER_FENCE = lazy_pattern(_GAP)
-"""What may come between a value and its closing marker once a code fence inside the block has been closed."""
+"""Matches what may come between a value and its closing marker once a code fence inside the block has been closed."""
 
 
 @dataclass(frozen=True)
 class Closers:
-    """What may stand in place of the closing marker: the right one, others that occur, or the next opener."""
+    """What may close a block: the right closing markers, wrong ones that models write, or the next block's opener."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -29,8 +32,8 @@ class Closers:
     line_end_closes: bool = False
     """The end of the body's last line may replace the right marker, no matter what follows."""
     next_name: re.Pattern[str] | None = None
-    r"""What precedes another body of the same block: a name, its only group, and what may follow that. By `\Z` the
-    pattern matches an unfinished one as well.
+    r"""Matches what precedes another body of the same block: a name, which is the only group, and what may follow the
+    name. At the end of the text (`\Z`), this may be incomplete.
     """
     next_call_markers: tuple[str, ...] = ()
     """What begins the next call of a format without openers; searched for only in a body that may be broken."""
@@ -74,12 +77,18 @@ class MarkerSearch:
         self._longest = closers.longest
         self._tail = ""
         self._searched, self._from = "", 0
-        """The piece that was searched last, and from where on."""
+        """The piece that was searched last, and the offset from which it was searched."""
         self._found: re.Match[str] | None = None
-        """The first match there: the bodies of a list have only the marker after the last one."""
+        """The first match from that offset on.
+
+        It is kept for the next searches: a list of many bodies has only one marker, after the last of them.
+        """
 
     def forget(self) -> None:
-        """Start over, because the following text was searched before, like the text after a body's last bracket."""
+        """Forget the end of the searched text, because the next search begins at text that was searched before.
+
+        The text after a body's last bracket is such text.
+        """
         self._tail = ""
 
     def find(self, piece: str, at: int) -> tuple[int, str]:
@@ -113,7 +122,7 @@ def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def name_in_marker(head: str) -> str | None:
-    """Return the name in the marker's attributes, or None."""
+    """Return the name that a marker gives in an attribute or on a line after its tag, or None."""
     if ">" not in head:  # a fence or a bracket has no attributes
         return None
     attribute, line = _name_patterns()

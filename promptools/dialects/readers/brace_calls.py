@@ -2,7 +2,7 @@
 
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
 
-Gemma's families and tables share the code that reads and writes such calls.
+The dialects of Gemma's families, and tables of this kind, share the code that reads and writes such calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BraceCallReader(PythonCallReader):
         return (callee[1], callee.end()) if callee is not None else ("", at)
 
     def _after_call(self, text: str, at: int, final: bool) -> int:
-        """Read what follows a call: another one, or the end."""
+        """Handle what follows a call: another call, or the end of the calls."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -85,7 +85,7 @@ def _sorted(value: Any) -> Any:
 class BraceCalls(DeclaredDialect):
     """`call:NAME{...}` between markers.
 
-    `quote`: the token around texts; `sorted_keys`: keys are written in order; `null`: how null is written.
+    `quote`: the token around texts; `sorted_keys`: keys are written in alphabetical order; `null`: how null is written.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class BraceCalls(DeclaredDialect):
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Read from the name on, or from the `call` before it."""
+        """Return a candidate that starts at the name, or at the `call` before it."""
         return BraceCallReader(head, self._layout, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:

@@ -1,4 +1,4 @@
-"""Elements: their tags, trees of them read by a schema, and what the content of one means."""
+"""Elements: their tags, trees of elements that are read by a schema, and the meaning of an element's content."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from promptools.patterns import lazy_pattern
 from promptools.schema.documents import type_name
 from promptools.types import Fix, Tool
 
-# The tags of a call that is an element named after its tool: the tool's own, and those of its parameters.
+# The tags of a call that is an element named after its tool: the tool's own tag, and the tags of its parameters.
 
 
 _LONGEST = 400
-"""Longest tag in characters, with its attributes."""
+"""The most characters that a tag may have, including its attributes."""
 _UNFINISHED_TAG = lazy_pattern(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
 ATTRIBUTE: Final = lazy_pattern(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
 
@@ -37,12 +37,12 @@ _HTML: Final = (
     "var video wbr"
 )
 HTML_ELEMENTS: Final = frozenset(re.findall(r"\w+", _HTML))
-"""Elements of HTML. Text in one of them is not a call, even if a tool has its name."""
+"""Elements of HTML. Text in such an element is not a call, even if a tool has the name of the element."""
 
 
 @lru_cache(maxsize=256)
 def element_tokenizer(root: str, keys: frozenset[str]) -> PatternTokenizer:
-    """Return what splits text at the tags of a tool and of its parameters, cached; all other tags are text."""
+    """Return the tokenizer for the tags of a tool and its parameters; all other tags are text. The result is cached."""
     names = "|".join(map(re.escape, sorted({root, *keys}, key=len, reverse=True)))
     pattern = rf"<\s{{0,2}}(?P<close>/?)\s{{0,2}}(?P<name>{names})(?:\s[^<>]{{0,300}}?)?\s{{0,2}}(?P<empty>/?)>"
     return PatternTokenizer(re.compile(pattern), _UNFINISHED_TAG, _LONGEST, _make_tag)
@@ -61,7 +61,7 @@ ITEM = "item"
 MAX_ELEMENT_DEPTH = 64
 """Deepest nesting of elements in the tree."""
 MAX_UNMARKED_DEPTH = 8
-"""Deepest nesting of elements without marks, where each level is searched again."""
+"""Deepest nesting of elements without marks, whose content is searched again at each level."""
 _OPENING_TAG = lazy_pattern(r"\s*<([A-Za-z_][\w.-]{0,63})>")
 
 
@@ -74,18 +74,18 @@ class Element:
     children: list[Element] = field(default_factory=list["Element"])
 
     def has_stray_text(self, mark: str) -> bool:
-        """Return whether there is text beside the elements in it, at any level; layout and lone marks do not count."""
+        """Return whether there is text beside child elements, at any level; white space and lone marks do not count."""
         beside = self.children and "".join(self.text).replace(mark, "").strip()
         return bool(beside) or any(child.has_stray_text(mark) for child in self.children)
 
 
 def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, list[Fix]]:
-    """Build the elements from the tags that begin with `tag_prefix`; all other tags are text. O(n)."""
+    """Return the root of a tree of elements, and the fixes. Tags that do not begin with `tag_prefix` are text. O(n)."""
     root = Element("")
     stack = [root]
     fixes: list[Fix] = []
     for token in tokens:
-        # MiniMax M3; SGLang 0.5.23 drops the second one too.
+        # MiniMax M3 repeats closing tags; SGLang 0.5.23 drops the second one too.
         if not isinstance(token, str) and token.close and _is_repeated_closer(token, stack):
             fixes.append(Fix("closer", f"{token.raw!r} too many"))
         elif isinstance(token, str) or token.kind != "element" or not token.raw.startswith(tag_prefix):
@@ -107,13 +107,13 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
-    """Return whether a closing tag, with its mark or without, repeats that of the element before, outside of values."""
+    """Return whether a closing tag outside of values, with or without its mark, closes the last element once more."""
     last = stack[-1].children[-1:]
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
 
 def read_members(element: Element, schema: Any, root: dict[str, Any], *, allow_any: bool = True) -> dict[str, Any]:
-    """Read an element's children as an object's members. `allow_any`: those undeclared may have any type."""
+    """Read an element's children as an object's members. `allow_any`: undeclared members may have any type."""
     groups: dict[str, list[Element]] = {}
     for child in element.children:
         groups.setdefault(child.name, []).append(child)
@@ -196,7 +196,7 @@ def item_types(tool: Tool | None, key: str) -> frozenset[str]:
 
 
 def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema that has the keyword `keyword`: itself, or the first such variant."""
+    """Return the schema, or its first variant that has the keyword `keyword` if the schema itself does not."""
     node = resolve_reference(schema, root)
     if keyword in node:
         return node
@@ -226,7 +226,7 @@ class ElementArguments:
         """The last text of each argument."""
         self._list_key = ""
         self._items: list[str] = []
-        """Items of the list that was named last: each further element of its name adds one."""
+        """The items of the list that was named last; each further element of that name adds an item."""
 
     def types(self, key: str) -> frozenset[str]:
         """Return the JSON types of a parameter."""
@@ -239,7 +239,7 @@ class ElementArguments:
         return "array" in types and "string" not in types
 
     def add(self, key: str, text: str, *, read: bool) -> None:
-        """Add an element; not `read`: its tool is known only at the end."""
+        """Add the text of an element. Not `read`: its value is not read, since the tool is known only at the end."""
         if self._items and key == self._list_key:
             self._items.append(text)
             return
@@ -253,7 +253,7 @@ class ElementArguments:
             self._call.put(key, *element_value(self._call.options, self._tool, key, text))
 
     def end_list(self) -> None:
-        """Add the list that is now complete."""
+        """Add the list that was named last, if there is one, as an argument: it is complete."""
         items, self._items = self._items, []
         options, key = self._call.options, self._list_key
         if len(items) > 1:
@@ -293,13 +293,13 @@ def _read_item(text: str, types: frozenset[str]) -> Any:
 
 
 def strip_outer_newlines(text: str) -> str:
-    """Strip one line break from each side."""
+    """Strip one line break from each side of a text."""
     text = text.removeprefix("\r").removeprefix("\n")
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def read_json_object(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
-    """Read a body that is one JSON object; None if it is not."""
+    """Read a body that is one JSON object; return None for any other body."""
     body = text.strip()
     try:
         value = read_value(body)
@@ -309,7 +309,10 @@ def read_json_object(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None
 
 
 def read_undeclared(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
-    """Read a body that is nothing but elements, each named once and none of HTML's, as undeclared arguments."""
+    """Read a body of elements as arguments that the schema does not declare.
+
+    Return None if there is anything else in the body, if a name comes twice, or if an element is one of HTML's.
+    """
     children = _split_elements(text)
     names = {name for name, _ in children or ()}
     if children is None or len(names) < len(children) or not names.isdisjoint(HTML_ELEMENTS):
@@ -344,7 +347,7 @@ def _read_content(text: str, depth: int) -> Any:
 
 
 def _are_index_named(children: list[tuple[str, Any]]) -> bool:
-    """Return whether elements are named by their list indexes, as MorphXML numbers them: from 0 on."""
+    """Return whether the names of elements are their indexes in a list, from 0 on, as in MorphXML."""
     return [name for name, _ in children] == [str(index) for index in range(len(children))]
 
 

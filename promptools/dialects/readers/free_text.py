@@ -31,7 +31,7 @@ _LABEL = lazy_pattern(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
 )
 _MEMBER = lazy_pattern(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
-"""The beginning of an object, with stray quotes or backslashes before it."""
+"""Matches the beginning of an object, and stray quotes or backslashes before it."""
 _NEXT_MEMBER = lazy_pattern(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
 _PAIR = lazy_pattern(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
 
@@ -85,7 +85,7 @@ class AnswerLabel(CandidateBase):
 
 
 class LabelledCandidate(CandidateBase):
-    """A tool's input after its label, up to the next label or an empty line; in brackets, to the end of the line."""
+    """A tool's input after a label, up to the next label or an empty line. Input in brackets ends with its line."""
 
     def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
@@ -176,7 +176,7 @@ class LabelledCandidate(CandidateBase):
 
 
 def _is_string(text: str) -> bool:
-    """Whether `text` is a complete JSON string, so that it cannot have been cut off."""
+    """Return whether `text` is a complete JSON string, so that it cannot have been cut off."""
     return text[:1] == '"' and isinstance(try_json(text), str)
 
 
@@ -199,7 +199,10 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
 
 
 def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str, Any] | None:
-    """Read lines of `key: value`; None unless every line is one, for different parameters of the tool."""
+    """Read lines of `key: value`; return None unless each line gives another parameter of the tool.
+
+    Raises `NotACall` if a line seems to be a member of a JSON object.
+    """
     assert options.tools is not None
     pairs: dict[str, Any] = {}
     for line in input_text.splitlines():
@@ -236,7 +239,7 @@ def main_parameter(tool: Tool) -> str | None:
 
 
 INTERPRETER_NAMES = ("python", "ipython", "code_interpreter")
-"""The names that model families, and apps after them, give their interpreter."""
+"""The names that model families, and the apps that follow them, give to an interpreter."""
 CODE_ALIAS = "code"
 """The alias of a head that code follows."""
 _ENDS = lazy_pattern(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
@@ -244,7 +247,7 @@ _LONGEST = len("<|eom_id|>")
 
 
 def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str] | None:
-    """Return the tool that takes code, and its parameter; if no name is given, never a dangerous tool."""
+    """Return the tool that takes code, and its parameter; without a `name`, a dangerous tool is never returned."""
     for candidate in INTERPRETER_NAMES if name is None else (name,):
         tool = tools.get(candidate) if tools is not None and candidate in INTERPRETER_NAMES else None
         if tool is not None and (name is not None or not tool.dangerous):
@@ -304,7 +307,7 @@ class CodeCandidate(CandidateBase):
 
 
 def is_code(text: str) -> bool:
-    """Whether `text` is a Python program, and more than a name or a literal. O(n)."""
+    """Return whether `text` is a Python program with more than names and literals. O(n)."""
     import ast  # seldom needed
 
     try:

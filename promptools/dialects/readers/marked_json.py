@@ -41,12 +41,12 @@ from promptools.types import Call, Fix, Result
 Shape = Literal["object", "list", "lines"]
 
 FENCE = optional_steps("`", "`", "`", r"[\w+-]{0,16}", r"\s{0,16}")
-"""A code fence between a marker and its JSON."""
+"""The pattern of an optional code fence between a marker and its JSON."""
 SPACE = r"\s{0,64}"
 
 
 class MarkedJson(DeclaredDialect):
-    """Marker, JSON, marker. The arguments are the keys of the kind, which `promptools.dialects.table` explains."""
+    """Marker, JSON, marker. The arguments are the keys of the kind, explained in `promptools.dialects.table`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class MarkedJson(DeclaredDialect):
         return self._closers[opener]
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Start reading after the opening marker, at the bracket."""
+        """Return a candidate that starts after the opening marker, at the first bracket."""
         keys = None if self._has_common_keys else self._envelope
         marked = head.removeprefix(self._wrapper_opener).lstrip() if self._wrapper_opener else head
         opener = next((mark for mark in self._marks if marked.startswith(mark)), None)
@@ -156,7 +156,7 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
     return Closers(
         right=right,
         wrong=tuple(mark for mark in (*closing, *WRONG_CLOSERS) if mark not in right),
-        # an opener that begins with its closer is read as the closer, as GigaChat's is, or that begins it
+        # an opener that begins with a closer, like GigaChat's, or is the beginning of a closer is read as the closer
         openers=tuple(
             mark for mark in openers if not mark.startswith(right) and not any(end.startswith(mark) for end in right)
         ),
@@ -167,10 +167,10 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
     """Return the head of JSON after a marker, which may follow the opening marker of a wrapper.
 
-    `beside_bare`: the dialect's tier is that of JSON without markers.
+    `beside_bare`: the dialect also reads JSON without markers, to which its tier applies.
     """
     again = optional_steps(any_literal_text(marks), SPACE)
-    alone = r"(?!)" if marks[-1][0].isalpha() else ""  # a marker that is a word is only a word at the end
+    alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end, a marker that is a word is just a word
     opened = any_literal_text(marks)
     if wrapper:
         opened = sequence(optional_steps(literal_text(wrapper), _GAP), opened)
@@ -185,7 +185,7 @@ def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_req
 
 
 def _stripped_head(label: str) -> Head:
-    """Return the head for a line that remains of an opening marker."""
+    """Return the head of JSON after a label that begins a line, which is what remains of an opening marker."""
     return Head(
         (label,),
         sequence(literal_text(label), r"\s{0,16}"),
@@ -200,7 +200,7 @@ def _stripped_head(label: str) -> Head:
 #
 #     get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
 #
-# A server strips the token that it knows, or its parser splits the text at it, and the rest of the call stays.
+# A server strips a token that it knows, or its parser splits the text at the token, and the rest of the call remains.
 
 
 LOST_OPENER: Final = "the token before its name is missing"
@@ -211,7 +211,10 @@ _NUMBER = r"(?::\d{1,4})?"
 
 
 def unopened_head(*steps: str) -> Head:
-    """Return the head of an offered tool's name followed by `steps`: patterns of the tokens before the arguments."""
+    """Return the head of a call that begins with the name of an offered tool.
+
+    `steps`: the patterns of the tokens between the name and the arguments.
+    """
     return Head(
         (),
         sequence(_NAME, _NUMBER, r"\s{0,16}", *steps),
@@ -230,7 +233,7 @@ def unopened_name(head: str) -> str:
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the name is an offered tool's, and is followed by a token and the arguments."""
+    """Return whether the name is an offered tool's, and a token and the arguments follow it."""
     del fresh
     name = _FIRST_NAME.match(text, start, end)
     if name is None or options.tools is None:
@@ -246,9 +249,9 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 #
 #     <|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo"}<|tool_call:end|>
 #
-# A format is a template of one call, from which it is read and written: `...{id}...{name}...{arguments}...`. Of the
-# text around these keys, white space is optional between any two tokens and at each end, and so is a code fence
-# before the arguments.
+# A format is declared by the template of one call, by which calls are read and written:
+# `...{id}...{name}...{arguments}...`. In the text around these placeholders, white space is optional between any two
+# tokens and at both ends. A code fence before the arguments is optional too.
 
 
 ARGUMENTS: Final = "{arguments}"
@@ -259,20 +262,21 @@ _VALUES: Final = {
     "{index}": "[0-9]{{0,9}}",
     "{name}": r"(?<!\w)[^<>\n{{{others}]{{1,128}}",
 }
-"""The patterns of a template's placeholders, without what the text after them begins with, `others`.
+"""The patterns of a template's placeholders.
 
-A name is a whole word: `function_list` does not name `_list`.
+They do not match the character `others`, with which the text after a placeholder begins. A name is a whole word:
+`function_list` does not name `_list`.
 """
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Where one token ends and the next begins."""
 _LEAST_TOKEN = 4
-"""Characters of a token that shows a call after a tool's name; the end of a tag does not."""
+"""The fewest characters of a token that shows a call after a tool's name; the end of a tag alone shows none."""
 _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
-    """Markers around a name and JSON. The arguments are the keys of the kind, in `promptools.dialects.table`."""
+    """A name and JSON in markers. The arguments are the keys of the kind, explained in `promptools.dialects.table`."""
 
     def __init__(
         self,
@@ -311,7 +315,7 @@ class NamedMarkerJson(DeclaredDialect):
         self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Start reading at the bracket of the arguments."""
+        """Return a candidate that starts at the first bracket of the arguments."""
         header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else unopened_name(head)
         fixes = () if header or not name else (Fix("marker", LOST_OPENER),)
@@ -389,7 +393,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder, which ends at the following text if that begins with a bracket."""
+    """Return the pattern of a placeholder. If the text after it begins with a bracket, it ends at such a bracket."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 
@@ -409,5 +413,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Return only letters, digits and underscores: servers make ids with dashes, which the model has never seen."""
+    """Return the letters, digits and underscores of an id: servers add dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)

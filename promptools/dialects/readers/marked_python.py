@@ -35,14 +35,14 @@ BARE_LIST = CallLayout(brackets=True, spaced_names=True)
 _OTHER_STATEMENT = (
     r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
 )
-"""The beginning of a statement that does not begin with a tool's name."""
+"""The pattern of the beginning of a statement that does not begin with a tool's name."""
 _LIST_NAME = lazy_pattern(r"\[\s*([^(]*)\(")
 _CALLEE = lazy_pattern(rf"(?:\[\s{{0,16}}+)?({CALLEE})[ \t]{{0,8}}+\(")
 _FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return True if anything follows the marker, which alone is enough to begin calls."""
+    """Return True if anything follows the marker: the marker alone shows that calls begin."""
     del start, fresh, options
     return True if end < len(text) else NEED_MORE
 
@@ -72,7 +72,10 @@ def fence_heads(label: str) -> tuple[Head, ...]:
 
 
 def program_head(opener: str, dialect: str) -> Head:
-    """Return the head of a program after a marker, read only in lenient parsing, or if the request asked for it."""
+    """Return the head of a program after a marker.
+
+    The program is read only in lenient parsing, or if the request asked for `dialect`.
+    """
 
     def begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         if options.strictness != "lenient" and options.expect != dialect:
@@ -101,8 +104,8 @@ def marker_head(
 ) -> Head:
     """Return the head of calls after one of these markers; `json`: objects may follow them too.
 
-    After a sentinel a bracket is enough, so that a reply that breaks off there is not text. If the calls may be inside
-    a code fence with the label `fence_label`, the head includes its first line.
+    After special tokens (`tier` "S") a bracket is enough, so that a reply that breaks off there is not text. If the
+    calls may be inside a code fence with the label `fence_label`, the head includes the first line of the fence.
     """
     name = SPACED_CALLEE if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
@@ -124,7 +127,10 @@ def marker_head(
 
 
 def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a bracket begins a list of calls: of an offered tool, or of any tool if no text comes before."""
+    """Return whether a bracket begins a list of calls: the first call is of an offered tool.
+
+    If the tools are unknown, any plausible name counts, but only where no text comes before.
+    """
     named = _LIST_NAME.fullmatch(text, start, end)
     if named is None:
         return NEED_MORE
@@ -175,7 +181,7 @@ class CallsOrJson(CandidateBase):
         self._mirror(inner)
         if end is None:
             return None
-        assert end >= len(held)  # a bracket and white space do not decide it
+        assert end >= len(held)  # a bracket and white space decide nothing
         return start + end - len(held)
 
     def close(self, finish_reason: str | None) -> None:
@@ -228,7 +234,7 @@ def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
 
 
 class MarkedPythonCalls(DeclaredDialect):
-    """Calls in Python's syntax. The arguments are the keys of the kind, in `promptools.dialects.table`."""
+    """Calls in Python's syntax. The arguments are the keys of the kind, explained in `promptools.dialects.table`."""
 
     wording: ClassVar = Instructions(
         text="""{format}
@@ -298,7 +304,7 @@ The functions are:
         return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Start reading at the first call, or at the bracket before it."""
+        """Return a candidate that starts at the first call, or at the bracket before it."""
         closers = self._json_closers
         if self._fenced:  # the label is as much evidence as a tag
             run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE

@@ -1,7 +1,7 @@
-"""A block whose parameters are nested elements, each tag after a mark, as MiniMax M3 writes it.
+"""A block whose parameters are nested elements, with a mark before each tag, as MiniMax M3 writes it.
 
-Only tags after the mark count, so that a value may hold any other. Where the mark is missing on a call's closing tag,
-that counts only before another tag of the block.
+Only tags after the mark count, so that a value may contain any other tag. A call's closing tag without the mark counts
+only before another tag of the block, or at the end.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class NestedReader(MarkupReader):
         super().__init__(grammar, options, evidence, definite=definite)
         self._call_tokens: list[Tag | str] = []
         self._open_elements: list[str] = []
-        """Elements that are open, outermost first."""
+        """The names of the elements that are open, outermost first."""
         self._open_calls = 0
-        """Calls that are open inside the parameters."""
+        """The number of calls that are open inside the parameters."""
         self._may_stream = False  # a repeated name makes a scalar a list: nothing is certain before the end
         self._streamer: MemberStreamer | None = None
 
@@ -116,7 +116,7 @@ class NestedReader(MarkupReader):
         self._open_calls = 0
 
     def _in_call(self, token: Tag | str) -> NeedMore | None:
-        """In a call: every token up to its closing tag belongs to its parameters."""
+        """Handle a token in a call: every token up to the call's closing tag belongs to its parameters."""
         if isinstance(token, str):
             bare = token.lstrip()
             begun = any(not isinstance(item, str) or not is_blank(item) for item in self._call_tokens)
@@ -150,7 +150,7 @@ class NestedReader(MarkupReader):
         return None
 
     def _between(self, token: Tag | str) -> NeedMore | None:
-        """In the wrapper, after a call: if its body was JSON, its closing tag is still to come."""
+        """Handle a token after a call in the wrapper. If the call's body was JSON, its closing tag is still to come."""
         was_json = self._segments[-1].call is None
         if (
             was_json
@@ -173,7 +173,7 @@ class NestedReader(MarkupReader):
                 pass
 
     def _on_call_closer(self, tag: Tag, *, certain: bool) -> NeedMore | None:
-        """Read a call's closing tag: without its mark, or inside a value, the next token decides whether it is one."""
+        """Read a call's closing tag. If it is not `certain`, the next token decides whether the tag ends the call."""
         following = None if certain else self._buffer.after(self._index)
         if following is NEED_MORE:
             return NEED_MORE

@@ -62,7 +62,7 @@ Strings are written as they are, all other values as JSON.{when}""",
 
 
 class PairTemplates(NamedTuple):
-    """The templates of a format, and its tags."""
+    """The tags of a format, and the white space between its arguments, as its templates give them."""
 
     tags: PairTags
     gap: str
@@ -70,13 +70,13 @@ class PairTemplates(NamedTuple):
 
 
 class PairDialect(DeclaredDialect):
-    """Keys and values between tags.
+    """Calls as keys and values between tags.
 
     `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
-    template of the tags around all calls (`{calls}`). `suffix`: what begins a suffix that each tag of a reply may have,
-    such as ":" in `<tool_call:6124c78e>`. `json_after`: what comes between a name and arguments that are JSON, such as
-    ">" in `<tool_call>get_weather>{}`; nothing need close such a call. `stripped`: the opening tag is a special token,
-    which servers strip.
+    template of the tags around all calls (`{calls}`). `suffix`: the beginning of a suffix that all tags of a reply may
+    have, such as ":" in `<tool_call:6124c78e>`. `json_after`: the text between a name and arguments that are JSON, such
+    as ">" in `<tool_call>get_weather>{}`; such a call needs no closing tag. `stripped`: the opening tag is a special
+    token, which servers strip.
     """
 
     wording = WORDING
@@ -112,7 +112,7 @@ class PairDialect(DeclaredDialect):
         self.heads = tuple(self._heads(suffix, json_after))
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Start reading at the arguments after the name, or at the bracket of JSON."""
+        """Return a candidate that starts at the name, at the arguments after it, or at the first bracket of JSON."""
         suffix = self._suffixed.search(head)
         tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
         named = self._named_json.fullmatch(head)
@@ -142,7 +142,7 @@ class PairDialect(DeclaredDialect):
         return self._filled(name, pairs)
 
     def _filled(self, name: str, pairs: Sequence[str]) -> str:
-        """Return a call in the format."""
+        """Return a call in the format; `pairs`: its arguments in the format."""
         opener, closer = self._tags.call
         inner = "".join(f"{self._gap}{pair}" for pair in pairs)
         return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
@@ -164,7 +164,7 @@ class PairDialect(DeclaredDialect):
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
-        """Whether a call is written in the format, and not as JSON, without a tag in its values."""
+        """Return whether a call may be an example: it has no tags in its values, and is not written as JSON."""
         has_tag, is_plain = "<" in call.arguments_json, PLAIN_NAME.match(call.name) is not None
         return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
 
@@ -185,7 +185,7 @@ class PairDialect(DeclaredDialect):
         wrapped = rf"{literal_text(outer)}\s{{0,64}}+(?:\Z|{literal_text(opener)})" if outer else ""
         if outer:
             yield Head((outer,), tags.opening_pattern(wrapped), body_starts=firsts)
-        # without its wrapper, a call must have the separator that its wrapper's other users lack
+        # without its wrapper, a call must have its separator: other formats with the same tag have none
         after = (tags.separator,) if outer and tags.separator else ()
         yield Head((opener,), tags.opening_pattern(re.escape(opener), after), body_starts=firsts)
         if suffix:
@@ -200,9 +200,10 @@ class PairDialect(DeclaredDialect):
         yield Head((opener,), json_opening_pattern(re.escape(opener)))
 
     def _stripped_heads(self) -> Iterator[Head]:
-        """Yield the heads of a call without its opening tag: a whole key follows the name, or the call's closing tag.
+        """Yield the heads of a call without its opening tag: a whole key, or the call's closing tag, follows the name.
 
-        The latter is a call only if nothing but calls follows: prose may begin with a name and speak of the tag.
+        With the closing tag it is a call only if nothing but calls follows, because prose may begin with a name and
+        mention the tag.
         """
         tags = self._tags
         key = (tags.key.opener, tags.key_pattern, tags.key_end)
@@ -225,7 +226,7 @@ class PairDialect(DeclaredDialect):
     def _stripped_begins(
         self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
     ) -> bool | NeedMore:
-        """Whether an offered tool's name is at the beginning of a line, and a tag of a call follows it."""
+        """Return whether the head is an offered tool's name that a tag of a call follows."""
         del fresh
         if options.tools is None:
             return False
@@ -239,7 +240,7 @@ class PairDialect(DeclaredDialect):
         return NEED_MORE if near else False
 
     def _suffixed_head(self, suffix: str, firsts: str) -> Head:
-        """Return the head whose tags have a suffix."""
+        """Return the head of a call whose tags have a suffix."""
         tags = self._tags
         opener, outer = (tag[:-1] + suffix for tag in (tags.call.opener, tags.wrapper.opener) if tag)
         last = re.escape(tags.call.opener[-1])
@@ -249,7 +250,7 @@ class PairDialect(DeclaredDialect):
         return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
 
     def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
+        """Return whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
         del fresh, options
         if end == len(text):
             return NEED_MORE
@@ -302,7 +303,7 @@ def _tags_of(text: str) -> list[str]:
 
 
 def _before_suffix(tag: str) -> str:
-    """Return the pattern of a tag up to its last character."""
+    """Return the pattern of a tag without its last character; without a tag, a pattern that matches nothing."""
     return tag[:-1] if tag else "(?!)"
 
 
@@ -312,5 +313,5 @@ def _whole(step: str | re.Pattern[str]) -> str:
 
 
 def _cut(step: str | re.Pattern[str]) -> str:
-    """Return the same pattern for a tag that may be cut off by the end of the text."""
+    """Return the pattern of a tag that the end of the text may cut off, or of what is between two tags."""
     return literal_text(step) if isinstance(step, str) else step.pattern

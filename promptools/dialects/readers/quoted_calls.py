@@ -1,7 +1,7 @@
 """Python calls in quotes, as the whole reply: `["get_weather(city='Oslo')", "ping()"]`, or one string: `'ping()'`.
 
-Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a bracket followed by the end
-of the list or the next call, and the quotes at its ends are only markup if the text between them is a single call.
+Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a bracket that the end of the
+list or the next call follows. Quotes around a text are markup only if the text between them is a single call.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from promptools.types import Fix, Malformed
 STRING_CALLEE: Final = name_pattern("[A-Za-z_]", r"[\w.-]", 63)
 LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 STRING_HEAD: Final = rf"(?:\Z|(?:\[\s{{0,64}}+)?+(?:\Z|{STRING_CALLEE}(?:\Z|\()))"
-"""What follows the quote at the beginning of a reply that is in quotes."""
+"""The pattern of what follows the opening quote of a reply in quotes."""
 NO_PROGRAM: Final = r"(?<![\w=(,\[{{:\"']{})"
-"""What is before most quotes in a program, and never before the one that a reply begins with: it costs less so."""
+"""The pattern that excludes most quotes in a program at little cost, by the character before the quote.
+
+No such character precedes the quote with which a reply begins.
+"""
 LIST_ALIAS: Final = '"'
 STRING_ALIAS: Final = "'"
 MAX_ENDS: Final = 16
-"""Brackets at which one call may end that are tried."""
+"""How many brackets are tried as the end of one call."""
 _CALL = CallLayout(brackets=False)
 _CALLS = CallLayout(brackets=False, in_row=True)
 _END = lazy_pattern(rf"\)\s{{0,64}}+[\"']?+(\s{{0,64}}+(?:,\s{{0,64}}+(?:(?=[\"']?{STRING_CALLEE}\()|\Z)|\Z))")
@@ -39,12 +42,12 @@ _CLOSED = lazy_pattern(r"(\))\s{0,64}+\]")
 _STRING = lazy_pattern(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
 _NAMED = lazy_pattern(r"(?:\[\s*[\"']|[\"'](?:\[\s*)?)([^(]*)\(")
 _FIX = Fix("unwrap", "the call was in a string")
-# Small models lose it under BFCL's prompt.
+# Small models lose the quote under BFCL's prompt.
 _LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 
 
 def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the reply begins in a quote with a call of an offered tool."""
+    """Return whether the reply begins with a call of an offered tool in quotes."""
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
         return NEED_MORE if options.tools is not None and fresh else False
@@ -82,7 +85,7 @@ def string_heads() -> tuple[Head, ...]:
 
 
 class _Element(NamedTuple):
-    """A call in the list, with its quotes, and its start and end."""
+    """A call in the list, and the offsets at which it starts and ends, with its quotes."""
 
     call: Part
     start: int
@@ -105,7 +108,7 @@ class _QuotedReader(CandidateBase):
     def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
         """Turn the first `taken` characters into text; the rest is read again.
 
-        `shows`: what is wrong with the calls in it, which show a pattern.
+        `shows`: the malformed call in the text, if there is one, which is reported with the text.
         """
         self.parts = [Part("text", raw[:taken], malformed=shows)]
         self.unread = raw[taken:]
@@ -167,7 +170,7 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list from its bracket to its end: if all its strings are calls they are accepted, else it is text."""
+    """Reads a list up to its closing bracket. If all strings in it are calls, they are accepted; else it is text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
@@ -218,7 +221,7 @@ class QuotedCallsReader(_QuotedReader):
         return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1, faulty=faulty)
 
     def _find_fault(self, raw: str) -> Malformed | None:
-        """Return what is wrong with a complete list of calls in which a value cannot be read."""
+        """Return what is wrong with a complete list of calls if a value in one of them cannot be read, or None."""
         faults = (element.call.malformed for element in self._list(raw, faulty=True))
         return next((fault for fault in faults if fault is not None), None)
 
@@ -262,7 +265,7 @@ class QuotedReplyReader(_QuotedReader):
 
 
 def _unquote(string: str) -> str:
-    """Decode a string of the list as JSON, or by removing its quotes and unescaping them."""
+    """Decode a string as JSON. If it is not JSON, remove its quotes, and unescape such quotes inside it."""
     try:
         inner = json.loads(string, strict=False)
     except ValueError:

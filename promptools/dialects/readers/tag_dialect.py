@@ -1,10 +1,11 @@
-r"""The kind `tags`: calls as tags around tags, declared by the templates of what the family writes.
+r"""The kind `tags`: a call is a tag around other tags, declared by templates of what the family writes.
 
     wrapper = "<tool_call>\n{call}\n</tool_call>"
     call = "<function={name}>\n{parameters}</function>"
     parameter = "<parameter={key}>\n{value}\n</parameter>\n"
 
-The tags, the heads, the layout around values, the markers that may occur alone and what is written follow from these.
+These templates define the tags, the heads, the layout around values, the markers that may occur alone, and how calls
+are written.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 # The templates by which a format of tags is declared: `<invoke name="{name}">\n{parameters}</invoke>`.
 #
-# A template is what the family writes, and its tags are read by it. A tag has its name or key in an attribute,
-# after an equals sign, or in a separate element; a parameter may be an element of its key,
-# `<{key}>{value}</{key}>`.
+# A template shows what the family writes, and defines how its tags are read. The name of a tool or the key of a
+# parameter is in an attribute, after an equals sign, or in a separate element. A parameter may also be an element that
+# is named after its key: `<{key}>{value}</{key}>`.
 
 
 _WORD = r"(?:\{prefix\})?[A-Za-z_][\w.:-]*"
@@ -59,18 +60,18 @@ class TagTemplate(NamedTuple):
     """One tag of a template."""
 
     word: str
-    """Its name, perhaps after `{prefix}`; empty for an element of its key."""
+    """The name of the tag, perhaps after `{prefix}`; empty for an element that is named after its key."""
     opener: str
-    """The opening tag, with its keys."""
+    """The opening tag, with its placeholders."""
     attribute: str = ""
-    """The attribute that names the tool or the parameter; empty: an equals sign does, or nothing."""
+    """The attribute that names the tool or the parameter; empty if the name follows an equals sign, or is elsewhere."""
     has_equals: bool = False
     naming: str = ""
     """The element that names the tool."""
     noise: tuple[str, ...] = ()
-    """Tokens beside the tags of a call, which carry no meaning."""
+    """Tokens around a call that carry no meaning."""
     noise_texts: tuple[str, ...] = ()
-    """The text between these."""
+    """The texts between these tokens."""
 
 
 def read_call(template: str) -> TagTemplate | None:
@@ -134,7 +135,7 @@ class FormatTemplates(NamedTuple):
     prefixes: Sequence[str]
 
     def spelled(self, text: str) -> tuple[str, ...]:
-        """Return a text with each of the prefixes filled in."""
+        """Return a text once for each of the format's prefixes, with the prefix in the place of `{prefix}`."""
         return spelled(text, self.prefixes)
 
 
@@ -161,12 +162,12 @@ def word_of(opener: str) -> str:
 
 
 def spelled(text: str, prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return a text with each of the prefixes filled in."""
+    """Return a text once for each prefix, with the prefix in the place of `{prefix}`."""
     return tuple(dict.fromkeys(text.replace("{prefix}", prefix) for prefix in prefixes))
 
 
 def opener_pattern(tag: TagTemplate, prefixes: Sequence[str]) -> str:
-    """Return the pattern of a tag's opening tag as the family writes it."""
+    """Return the pattern of the opening tag in a template as the family writes it."""
     pieces = _PLACEHOLDER.split(tag.opener)
     keys = _PLACEHOLDER.findall(tag.opener)
     held = r"[^\"<>]+" if tag.attribute else r"[^\s<>\"'=]+"
@@ -178,7 +179,7 @@ def opener_pattern(tag: TagTemplate, prefixes: Sequence[str]) -> str:
 
 
 def closer_pattern(word: str, prefixes: Sequence[str]) -> str:
-    """Return the pattern of the closing tag of a name."""
+    """Return the pattern of the closing tag with the name `word`."""
     return "|".join(f"</{re.escape(name)}>" for name in spelled(word, prefixes))
 
 
@@ -195,22 +196,23 @@ TAGS_WORDING: Final = Instructions(
     required="Call a tool in this turn.",
     optional="If no tool is needed, answer in plain text.",
 )
-"""The wording around a text of the table's own."""
+"""The wording of the prompt around a text that the table gives."""
 _VALUES: Final = "Values go between the tags as they are, objects and lists as JSON."
 _VALUES_IN_CDATA: Final = f"{_VALUES} A text with markup or line breaks in it is a CDATA section."
 
 
 class TagDialect(DeclaredDialect):
-    """Tags around tags.
+    """Calls as tags around other tags.
 
     `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
-    (`{call}`) or all of them (`{calls}`). `prefixes`: what may replace `{prefix}` in a template, the first of which is
-    written. `wrappers`: further opening tags of the wrapper that the family writes; `odd_wrappers`: those that count
-    only before a call as the family writes it, and are recorded as a fix. `bare`: where calls count without their
-    wrapper. `trim`: the white space around a value that is layout: one line break ("line"), none ("verbatim") or all of
-    it ("strip"). `cdata`: values with markup are in CDATA sections. `json_calls`: the wrapper may hold calls as JSON.
-    `namespaced`: tools' names may have any namespace. `values`: whether values other than texts are
-    written as JSON, as JSON with Python's constants, or as Python prints them.
+    (`{call}`) or all calls (`{calls}`). `prefixes`: the texts that may replace `{prefix}` in a template; calls are
+    written with the first. `wrappers`: further opening tags of the wrapper that the family writes. `odd_wrappers`:
+    opening tags that count as the wrapper's only before a call as the family writes it, and are recorded as a fix.
+    `bare`: where calls count without their wrapper. `trim`: the white space around a value that is layout: one line
+    break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: values with markup are in CDATA sections.
+    `json_calls`: the wrapper may contain calls as JSON. `namespaced`: any namespace may precede the name of a tool.
+    `values`: how values other than texts are written: as JSON, as JSON with Python's constants, or as Python prints
+    them.
     """
 
     wording = TAGS_WORDING
@@ -259,7 +261,7 @@ class TagDialect(DeclaredDialect):
         self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Start reading at the first tag, the wrapper's or the call's."""
+        """Return a candidate that starts at the first tag, the wrapper's or the call's."""
         del head
         return MarkupReader(self.grammar, options, evidence, definite=definite)
 
@@ -310,7 +312,7 @@ class TagDialect(DeclaredDialect):
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
-        """Whether all arguments of a call are written as bare text."""
+        """Return whether a call may be an example: its arguments have no tags, and are all written as bare text."""
         return "<" not in call.arguments_json and self._render_parameters(call) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
@@ -320,14 +322,17 @@ class TagDialect(DeclaredDialect):
         )
 
     def _generic_call(self) -> str:
-        """Return the format with placeholders: a copy of it is not a call."""
+        """Return a call in the format with placeholders; a copy of this is not read as a call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
         return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 
     # --- heads -------------------------------------------------------------------------------------------------------
 
     def _wrapper_heads(self, templates: FormatTemplates) -> Iterator[Head]:
-        """Yield the head of the wrapper: certain where prose does not hold it, else judged by the tag after it."""
+        """Yield the head of the wrapper, if the format has one.
+
+        The tags after the wrapper decide whether a call begins, unless the wrapper alone is unmistakable.
+        """
         around, call = templates.wrapper, templates.call
         if around is None:
             return
@@ -397,7 +402,7 @@ def _closers(templates: FormatTemplates) -> Iterator[str]:
 
 
 def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
-    """Return the pattern of every tag as the family writes it."""
+    """Return the pattern of all tags as the family writes them."""
     call, param, around, wrappers, _, prefixes = templates
     patterns = [opener_pattern(call, prefixes), closer_pattern(call.word, prefixes)]
     if param.word:
@@ -410,7 +415,7 @@ def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
 
 
 def _names(templates: FormatTemplates) -> TagNames:
-    """Return the names of the tags: those that most families share, if all are among them, else the format's own."""
+    """Return the names of the tags: `SHARED_NAMES` if these include all of the format's names, else only its own."""
     call, param, around, wrappers, odd_wrappers, prefixes = templates
     openers = [around.opener, *wrappers, *odd_wrappers] if around is not None else []
     shared = (
@@ -436,7 +441,7 @@ def _names(templates: FormatTemplates) -> TagNames:
 
 
 def _is_shared(opener: str, kind: TagKind, prefixes: Sequence[str]) -> bool:
-    """Return whether an opening tag is read with its name among those that most families share."""
+    """Return whether `SHARED_NAMES` reads an opening tag as a tag of this kind, with its name."""
     for text in spelled(opener.replace("{name}", "x").replace("{key}", "x"), prefixes):
         tag = SHARED_NAMES.read_tag(text, 0) or SHARED_NAMES.read_token(text, 0)
         if tag is None or tag.kind != kind or (kind != "wrap" and tag.name is None):

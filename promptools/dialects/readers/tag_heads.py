@@ -1,4 +1,4 @@
-"""The heads of a format of tags: its first tags decide whether a call begins."""
+"""The heads of a format of tags: the first tags of a block decide whether a call begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from promptools.parsing.parts import NEED_MORE, NeedMore
 LOOKAHEAD = 400
 """Characters within which a block must show what it is."""
 LOOKAHEAD_PATTERN = rf"[\s\S]{{0,{LOOKAHEAD}}}"
-"""The end of a head's pattern, so that the scanner waits for as many characters."""
+"""The end of a head's pattern, which makes the scanner wait for `LOOKAHEAD` characters."""
 _MAY_BE_NAME = re.compile(r"[\w.:/-]{0,128}\Z")
 
 
@@ -28,7 +28,7 @@ class FirstTags(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TagHeads:
-    """What decides whether a head of a format begins a call, as methods that are each a `HeadPredicate`."""
+    """Decides whether a head of a format begins a call. Each method `begins_...` is a `HeadPredicate`."""
 
     names: TagNames = SHARED_NAMES
     own_call: re.Pattern[str] = re.compile("")
@@ -39,7 +39,7 @@ class TagHeads:
     """The text that may be between the tokens around a call."""
 
     def begins_block(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a marker that prose does not hold begins here: a wrapper, or a call with a name."""
+        """Return whether a wrapper, or a call with a name, begins here; for tags that never occur in prose."""
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags:
@@ -48,7 +48,7 @@ class TagHeads:
         return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
 
     def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a wrapper that other formats share opens a block of this one: the next tag shows it."""
+        """Return whether a wrapper that other formats have too opens a block of this format, as the next tag shows."""
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
@@ -72,7 +72,7 @@ class TagHeads:
         return tag.kind == "element" and known
 
     def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether tokens that another format shares precede a call as the family writes it."""
+        """Return whether tokens that another format has too precede a call as this family writes it."""
         del fresh
         first = self._read(text, start, end, options, count=6)
         if not first.tags:
@@ -92,7 +92,7 @@ class TagHeads:
         return NEED_MORE if may_go_on else False
 
     def _begins_own_call(self, text: str) -> bool:
-        """Return whether the opening tag of a call, complete or not, begins a text between tokens."""
+        """Return whether a text between tokens begins with the opening tag of a call, complete or not."""
         starts = (text.lstrip().removeprefix(noise).lstrip() for noise in ("", *self.noise_texts))
         return any(map(self.own_call.match, starts))
 
@@ -122,7 +122,10 @@ class TagHeads:
         )
 
     def _begins_nameless(self, first: FirstTags, options: ParseOptions) -> bool | NeedMore:
-        """Return whether an element names the tool, or the text after the tag does and a parameter follows."""
+        """Return whether a call begins at a tag without a name.
+
+        An element must name the tool, or the text after the tag must be the name and a parameter must follow.
+        """
         name = first.texts[0].strip()
         if not _MAY_BE_NAME.match(name):
             return False

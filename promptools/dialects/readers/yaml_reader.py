@@ -1,4 +1,4 @@
-"""Lines of YAML: arguments as `key: value`, and calls between two tags whose body is such a mapping.
+"""Lines of YAML: arguments as `key: value`, and calls in YAML between two tags.
 
 <tool_calls>
 - name: get_weather
@@ -39,7 +39,7 @@ MAX_DEPTH = 8
 
 
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines that map parameters to values; None if they do not. Scalars stay strings. O(n)."""
+    """Read lines that map the parameters `keys` to values; None if they do not. Scalars stay strings. O(n)."""
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]
     if not filled or " ".join(line.strip() for line in filled) in NULLS:
@@ -100,7 +100,7 @@ def _read_value(text: str, below: list[str], depth: int) -> tuple[Any] | None:
 
 
 def _read_scalar(text: str, depth: int) -> Any:
-    """Read a scalar. Plain text stays a string, and so does JSON at the top level: the schema gives their types."""
+    """Read a scalar. Plain text, and JSON at the top level, stay strings: the schema gives them their types."""
     if text[0] in "\"'":
         end = len(text) - 1
         if text[0] == text[end] and end:
@@ -154,7 +154,7 @@ def _read_item(group: list[str], indent: int, depth: int) -> tuple[Any] | None:
 
 
 def _read_inner_mapping(below: list[str], depth: int) -> tuple[Any] | None:
-    """Read a mapping inside a value; its scalars get their types from their spelling."""
+    """Read a mapping inside a value; the spelling of each scalar in it decides the scalar's type."""
     filled = [line for line in below if line.strip()]
     indent = _indent(filled[0])
     members: dict[str, Any] = {}
@@ -186,7 +186,7 @@ def _type_by_look(value: Any) -> Any:
 
 
 YAML_ALIAS: Final = "yaml"
-"""The alias of its heads."""
+"""The beginning of the alias of a head of YAML; the opening tag follows it."""
 _NAME = r"[\"']?[^\W\d][\w.:/-]{0,127}+[\"']?"
 _FIRST_NAME = lazy_pattern(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
 _ITEM = lazy_pattern(r"^- ", re.MULTILINE)
@@ -226,7 +226,7 @@ class YamlReader(CandidateBase):
     def __init__(self, opener: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._opener = opener
-        self._closer = f"\n</{opener[1:]}"  # one that a value quotes is indented
+        self._closer = f"\n</{opener[1:]}"  # a closing tag that a value quotes is indented
         self._options = options
         self._evidence = evidence
         self._pieces: list[str] = []
@@ -292,7 +292,7 @@ class YamlReader(CandidateBase):
         return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._evidence)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
-        """Read arguments; strings get their types from the schema."""
+        """Read arguments, whose strings get their types from the schema; None if the arguments cannot be read."""
         assert self._options.tools is not None
         fixes: list[Fix] = []
         if text.lstrip().startswith("{"):
@@ -311,7 +311,7 @@ class YamlReader(CandidateBase):
 
 
 def _split_calls(body: str) -> list[_YamlCall]:
-    """Split the body into its calls. Raise `NotACall` if it is not calls."""
+    """Split the body into its calls. Raises `NotACall` if there is anything else in it."""
     starts = [match.start() for match in _ITEM.finditer(body)] if body.lstrip().startswith("-") else []
     bounds = [0, *starts[1:], len(body)]
     pieces = [body[at:end] for at, end in pairwise(bounds)]
