@@ -1,7 +1,7 @@
 """JSON without markers: how it may begin, and the candidate that reads it.
 
-A brace and a first key, or a bracket before them, also occur in prose: what may be a call depends on the key, and on
-what came before.
+A brace and a first key, perhaps after a square bracket, also occur in prose. Whether they may begin a call depends on
+the key, and on what came before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MAX_SURPLUS_BRACKETS = 3
-"""The most surplus closing brackets that are discarded after a complete value."""
+"""How many surplus closing brackets after a complete value are discarded at most."""
 
 _KEY = (
     r'"[^"\\\n]{0,80}(?:"|\Z)'
@@ -77,7 +77,7 @@ LIST_HEAD: Final = Head(("[",), _LIST, body_starts="", gate=_LIST, begins=_objec
 EMPTY_LIST_HEAD: Final = Head(
     ("[",), sequence(r"\[", r"\s{0,64}", r"\]"), body_starts="", gate=r"\[", begins=_empty_list_begins
 )
-"""With an empty list a model says that it makes no call."""
+"""The head of an empty list, with which a model says that it makes no call."""
 
 
 def bare_json_heads(shape: str) -> tuple[Head, ...]:
@@ -96,7 +96,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 class JsonCandidate(CandidateBase):
     """One JSON value that may be calls, and surplus closing brackets after it.
 
-    What it is gets decided at the first character after these brackets.
+    The candidate decides at the first character after these brackets.
     """
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
@@ -200,12 +200,12 @@ class EncodedReplyReader(CandidateBase):
             self._pieces.append(piece[start : end + 1])
             self._decide()
             return end + 1
-        self._escaped = end < len(piece)  # the match stops elsewhere only at a trailing backslash
+        self._escaped = end < len(piece)  # short of a quote, the match stops only at a backslash at the end
         self._pieces.append(piece[start:])
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Return a string that was never closed as text."""
+        """Decide that the reply is text, because the string was never closed."""
         del finish_reason
         self._reject("the string never closed")
 
@@ -225,7 +225,10 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Set the raw text of each part to the escaped text; the first part begins at decoded character `at`."""
+        """Set the `raw` of each part to its text as it is escaped in the string.
+
+        `at`: the offset in the decoded string at which the first part begins.
+        """
         offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0
         for part in parts:

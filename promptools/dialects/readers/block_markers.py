@@ -36,11 +36,14 @@ class Closers:
     name. At the end of the text (`\Z`), this may be incomplete.
     """
     next_call_markers: tuple[str, ...] = ()
-    """What begins the next call of a format without openers; searched for only in a body that may be broken."""
+    """Markers that begin the next call in a format without openers.
+
+    They are searched for only in a body that may be broken.
+    """
 
     @cached_property
     def markers(self) -> tuple[str, ...]:
-        """All of them, the longest first."""
+        """The right and wrong closing markers and the openers, the longest first."""
         return tuple(sorted((*self.right, *self.wrong, *self.openers), key=len, reverse=True))
 
     @cached_property
@@ -98,7 +101,7 @@ class MarkerSearch:
             match = self._pattern.search(tail + piece[at : at + self._longest])
             if match is not None and match.end() > len(tail):
                 return at + match.end() - len(tail), match[0]
-        # O(n) for all searches of one piece, at offsets that only grow
+        # all searches of one piece together are O(n), since their offsets only grow
         known = piece is self._searched and at >= self._from
         if not known or (self._found is not None and self._found.start() < at):
             self._searched, self._from, self._found = piece, at, self._pattern.search(piece, at)

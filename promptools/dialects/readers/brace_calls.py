@@ -1,4 +1,4 @@
-"""The kind `braces`: a name, and keys and values in braces, with a token around each text.
+"""The kind `braces`: a name, then keys and values in braces, with a token before and after each string.
 
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
 
@@ -32,7 +32,7 @@ _NAME: Final = r"[A-Za-z_][\w.-]{0,63}+"
 
 
 class BraceCallReader(PythonCallReader):
-    """Calls written as `call:NAME{...}`, one after the other."""
+    """Reads calls written as `call:NAME{...}`, one after another."""
 
     opening_bracket = "{"
 
@@ -76,7 +76,7 @@ def _string(text: str, quote: str) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """Return a value with the keys of its objects sorted as Jinja2 does, ignoring case."""
+    """Return a value with the keys of its objects in Jinja2's order, which ignores case."""
     if is_object(value):
         return {key: _sorted(value[key]) for key in sorted(value, key=str.lower)}
     return [_sorted(item) for item in value] if is_array(value) else value
@@ -85,7 +85,8 @@ def _sorted(value: Any) -> Any:
 class BraceCalls(DeclaredDialect):
     """`call:NAME{...}` between markers.
 
-    `quote`: the token around texts; `sorted_keys`: keys are written in alphabetical order; `null`: how null is written.
+    `quote`: the token before and after strings. `sorted_keys`: keys are written in alphabetical order. `null`: how null
+    is written.
     """
 
     def __init__(

@@ -7,9 +7,9 @@
     </content>
     </write_file>
 
-This is not XML: nothing is escaped, so a value may hold any tag, even those of its call. Two rules decide:
+This is not XML: nothing is escaped, so a value may contain any tag, even those of its call. Two rules apply:
 
-- Only tags of the tool and of its parameters are tags; everything else is text.
+- Only the tags of the tool and of its parameters count as tags; everything else is text.
 - A closing tag ends a value only where another of these tags, or the tool's closing tag, follows. Tags that were
   opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
   first.
@@ -51,12 +51,12 @@ MCP_TOOL = "use_mcp_tool"
 ARGS_TAG = "args"
 """Roo Code's element around the arguments."""
 XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
-"""The dialects of a call: the first for elements, the second if the body turns out to be lines of YAML."""
+"""The dialects of a call with elements, and of a call whose body turns out to be lines of YAML."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
 _VISIBLE = lazy_pattern(r"\S")
 _KEY_WINDOW = 128
-"""How many characters at the beginning of the content may be a YAML key with its colon."""
+"""How many characters at the beginning of the content are searched for a key of YAML."""
 _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 """Matches the key at the beginning of a line of YAML; at the end of the text, it may be incomplete."""
 
@@ -75,7 +75,7 @@ class ElementReader(SingleCallReader):
         super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
         buffer.advance()
-        # Devstral loses them (ai-sdk-tool-call-middleware).
+        # Devstral loses the brackets (ai-sdk-tool-call-middleware).
         if "<" not in tag:
             self._record_fix("the brackets of its first tag were lost")
         self._options = options
@@ -338,7 +338,7 @@ class ElementReader(SingleCallReader):
         return at is not None and self._closes(at, self._root) and self._ends_with_call(at)
 
     def _ends_with_call(self, closer: int) -> bool | NeedMore:
-        """Return whether the call ends at the tool's closing tag at index `closer`, which follows the value's.
+        """Return whether the call ends at the tool's closing tag at index `closer`, after the value's closing tag.
 
         If prose follows, that may still be part of the value, so the end is only kept as `_possible_end`.
         """

@@ -196,7 +196,7 @@ def item_types(tool: Tool | None, key: str) -> frozenset[str]:
 
 
 def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema, or its first variant that has the keyword `keyword` if the schema itself does not."""
+    """Return the schema if it has the keyword `keyword`, else its first variant that does, or else the schema."""
     node = resolve_reference(schema, root)
     if keyword in node:
         return node
@@ -217,7 +217,7 @@ MAX_DEPTH = 8
 
 
 class ElementArguments:
-    """The arguments of a call whose parameters are elements; the element of a list may repeat."""
+    """The arguments of a call whose parameters are elements; a list may be several elements of one name."""
 
     def __init__(self, call: FieldCall, tool: str) -> None:
         self._call = call
@@ -239,7 +239,10 @@ class ElementArguments:
         return "array" in types and "string" not in types
 
     def add(self, key: str, text: str, *, read: bool) -> None:
-        """Add the text of an element. Not `read`: its value is not read, since the tool is known only at the end."""
+        """Add the text of an element.
+
+        If not `read`, the text is kept but no value is read from it, because the tool is known only at the end.
+        """
         if self._items and key == self._list_key:
             self._items.append(text)
             return
@@ -253,7 +256,7 @@ class ElementArguments:
             self._call.put(key, *element_value(self._call.options, self._tool, key, text))
 
     def end_list(self) -> None:
-        """Add the list that was named last, if there is one, as an argument: it is complete."""
+        """Add the list whose items came last, if there is one, as an argument."""
         items, self._items = self._items, []
         options, key = self._call.options, self._list_key
         if len(items) > 1:
@@ -263,7 +266,7 @@ class ElementArguments:
 
 
 def element_value(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the value of a parameter. One line break on each side is layout."""
+    """Read the value of a parameter; return it with its fixes. A line break on each side of the text is dropped."""
     text = strip_outer_newlines(text)
     declared = options.tools is not None and key in options.tools.keys(tool)
     types = options.tools.types(tool, key) if declared and options.tools is not None else frozenset[str]()
@@ -279,7 +282,7 @@ def element_value(options: ParseOptions, tool: str, key: str, text: str) -> tupl
 
 
 def list_value(options: ParseOptions, tool: str, key: str, texts: list[str]) -> list[Any]:
-    """Read the items of a list, each of which came in an element of the parameter's name."""
+    """Read the items of a list, each from the text of an element that is named after the parameter."""
     types = item_types(options.tools.get(tool), key) if options.tools is not None else frozenset[str]()
     return [_read_item(strip_outer_newlines(text), types) for text in texts]
 
@@ -352,7 +355,7 @@ def _are_index_named(children: list[tuple[str, Any]]) -> bool:
 
 
 def _split_elements(text: str) -> list[tuple[str, str]] | None:
-    """Split a text that is nothing but elements into names and contents, else return None. O(n) for each level."""
+    """Split a text into its elements' names and contents; None if it has anything else. O(n) for each level."""
     children: list[tuple[str, str]] = []
     at = 0
     while (opener := _OPENER.match(text, at)) is not None:

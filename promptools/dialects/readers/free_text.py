@@ -79,7 +79,7 @@ class AnswerLabel(CandidateBase):
         return start
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide: the label is markup."""
+        """Decide that the label is markup."""
         del finish_reason
         self.parts = [Part("markup", self.head)]
 
@@ -181,7 +181,7 @@ def _is_string(text: str) -> bool:
 
 
 def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict[str, Any], list[Fix]]:
-    """Read text as the arguments of a tool, with the fixes made. Raises `NotACall` if that is impossible."""
+    """Read text as the arguments of a tool; return them with the fixes. Raises `NotACall` if that is impossible."""
     if input_text.casefold() in NO_INPUT:
         return {}, []
     pairs = _read_pairs(input_text, tool, options)
@@ -199,7 +199,7 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
 
 
 def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str, Any] | None:
-    """Read lines of `key: value`; return None unless each line gives another parameter of the tool.
+    """Read lines of `key: value`; return None unless each line gives a different parameter of the tool.
 
     Raises `NotACall` if a line seems to be a member of a JSON object.
     """
@@ -220,7 +220,7 @@ def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str,
 
 
 def main_parameter(tool: Tool) -> str | None:
-    """Return the parameter that plain text is for: the only one, else the first required one."""
+    """Return the parameter that plain text is for: the only one, else the first required one, if there is any."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:
         return None
@@ -234,7 +234,7 @@ def main_parameter(tool: Tool) -> str | None:
 #     <|python_tag|>import math\nprint(math.pi)                  (Llama 3.1, Functionary v3.1)
 #     >>>python\nimport math\nprint(math.pi)                     (Functionary v3.2)
 #
-# It is a call only if the app offers such a tool, and only if it is Python: other text after the tag is content.
+# The code is a call only if the app offers such a tool, and only if it is Python: other text after the tag is content.
 # Source: Llama 3.1 prompt format (Meta, 2024-07); MeetKai/functionary, prompt template v3.2 (2024-08).
 
 
@@ -257,7 +257,7 @@ def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool
 
 
 class CodeCandidate(CandidateBase):
-    """Code after a marker, up to a token that ends the turn or the next header."""
+    """Code after a marker, up to a token that ends the turn, or up to the next header."""
 
     def __init__(self, marker: re.Pattern[str], options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)

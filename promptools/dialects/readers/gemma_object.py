@@ -227,9 +227,10 @@ class GemmaObject:
         return True
 
     def end_string(self) -> str | None:
-        """Close the open string, and the brackets around it, before the closing token; return the text from there on.
+        """Close the open string and the brackets around it before the closing token.
 
-        The brackets may be at the end of the string. Return None if no string is open, or its end is uncertain.
+        Return the text from that token on, or None if no string is open or its end is uncertain. The brackets may be at
+        the end of the string.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)

@@ -62,7 +62,7 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Return the offset in a broken block's text `raw` from which on it is only whole blocks; -1 if there is none."""
+    """Return the offset in a broken block's text `raw` after which there are only whole blocks; -1 if there is none."""
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -132,7 +132,7 @@ def _any_literal(texts: Iterable[str]) -> str:
 
 
 MARKER_ATTEMPTS = 4
-"""How many markers inside a seeming string are tried as the end of the body: enough for odd quotes, and still O(n)."""
+"""How many markers in a seeming string are tried as the end of the body: enough for stray quotes, and still O(n)."""
 EMPTY_ARGUMENTS = "{}"
 """The body that is read for a call without arguments."""
 
@@ -473,7 +473,7 @@ class JsonBlockReader(CandidateBase):
                 return end
             self._next_body()
             held = len(look) - len(taken)
-            if held > 0:  # it could have been a closer
+            if held > 0:  # held back because it could have been a closer
                 self._in_body(look[:held], 0)
             return end - min(len(look), len(taken))
         elif (again := self._match_next_name(look)) is not None:
@@ -519,7 +519,7 @@ class JsonBlockReader(CandidateBase):
                 or self._options.strictness == "lenient"
                 or not self._closers.required
                 or (self._closers.line_end_closes and "\n" in gap)
-                or self._list_closed  # Granite 3.1 writes no closer: the list's bracket is one
+                or self._list_closed  # Granite 3.1 writes no closer but the list's bracket
             )
         )
         if not loose or (self._open_lists and not lookahead.startswith("<")):
@@ -571,7 +571,7 @@ class JsonBlockReader(CandidateBase):
             return None
 
     def _swallows_marker(self, parts: list[Part]) -> bool:
-        """Return whether the parts have a string whose end was guessed, and a marker comes before their end."""
+        """Return whether the end of a string in the parts was guessed, and the first marker is inside the parts."""
         marked = 0 <= self._first_marker < total_length(parts)
         calls = [part.call for part in parts if part.call is not None] if marked else []
         return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
@@ -592,7 +592,7 @@ class JsonBlockReader(CandidateBase):
     def _may_lack_body(self, finish_reason: str | None) -> bool:
         """Return whether a name at the end of the text may be a call without arguments.
 
-        If the tools are known, it must be the name of one of them: any other may have been cut off.
+        If the tools are known, the name must be that of a tool: any other may have been cut off.
         """
         tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
@@ -634,7 +634,7 @@ class JsonBlockReader(CandidateBase):
         return self._streamer is not None and self._streamer.started
 
     def _stream(self, text: str, *, last: bool) -> None:
-        """Emit what is certain of the current body's call; when its name is emitted, the calls before it go first."""
+        """Emit what is certain of the current body's call, after the calls before it. `last`: the body has ended."""
         assert self._streamer is not None
         before = self._name_emitted
         early = self._streamer.feed(text, last=last)

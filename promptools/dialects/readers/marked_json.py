@@ -167,7 +167,7 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
     """Return the head of JSON after a marker, which may follow the opening marker of a wrapper.
 
-    `beside_bare`: the dialect also reads JSON without markers, to which its tier applies.
+    `beside_bare`: the dialect also reads JSON without markers, and its own tier is that of such JSON.
     """
     again = optional_steps(any_literal_text(marks), SPACE)
     alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end, a marker that is a word is just a word
@@ -207,7 +207,7 @@ LOST_OPENER: Final = "the token before its name is missing"
 _NAME = r"[^\W\d][\w./-]{0,127}+"
 _FIRST_NAME = lazy_pattern(rf"({_NAME})(?::\d{{1,4}})?\s*(\S?)")
 _NUMBER = r"(?::\d{1,4})?"
-"""Kimi K2 numbers its calls."""
+"""The pattern of an optional number after the name, by which Kimi K2 numbers its calls."""
 
 
 def unopened_head(*steps: str) -> Head:
@@ -269,9 +269,9 @@ They do not match the character `others`, with which the text after a placeholde
 """
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
-"""Where one token ends and the next begins."""
+"""Matches where one token ends and the next begins."""
 _LEAST_TOKEN = 4
-"""The fewest characters of a token that shows a call after a tool's name; the end of a tag alone shows none."""
+"""How many characters a token after a tool's name must have to show a call; the mere end of a tag is shorter."""
 _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
@@ -341,7 +341,7 @@ class NamedMarkerJson(DeclaredDialect):
 
 
 def is_call_template(template: str) -> bool:
-    """Return whether a call's template can be read: it begins with a marker, and text separates its keys."""
+    """Return whether a call's template can be read: it begins with a marker, and text separates its placeholders."""
     before, *rest = template.split(ARGUMENTS)
     pieces = _KEY.split(before)
     return (
@@ -393,7 +393,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder. If the text after it begins with a bracket, it ends at such a bracket."""
+    """Return the pattern of a placeholder's text, which ends at the bracket with which the following text may begin."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 

@@ -223,7 +223,7 @@ def fence_layout(run: str) -> CallLayout:
 
 
 def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
-    """Return the keys with the kind's texts as defaults; `separator` is between two calls."""
+    """Return the keys with the kind's texts as defaults; `separator`: the text between two calls."""
     several = (
         "Write one call a line to call several."
         if separator == "\n"

@@ -38,7 +38,7 @@ class MarkupGrammar(NamedTuple):
     cdata: bool = False
     """Values may be in CDATA sections."""
     json_calls: bool = False
-    """The wrapper may hold calls as JSON."""
+    """The wrapper may contain calls as JSON."""
     namespaced: bool = False
     """Names may have any namespace before them."""
     json_closer: str = ""
@@ -148,7 +148,7 @@ class MarkupCall(CallBuilder):
 
 
 def strip_matching_newlines(text: str) -> str:
-    """Strip one line break from each side of a value on separate lines."""
+    """Strip one line break from each side of a value that is on lines of its own."""
     for opening in ("\n", "\r\n"):
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(opening)
@@ -377,7 +377,7 @@ class OpenValue:
             # the line break before the next tag is layout
             self._pieces = ["".join(self._pieces).removesuffix("\n").removesuffix("\r")]
         call.holds_opener = call.holds_opener or bool(self._open_params)
-        if self._open_params and self._closed_inner_param:  # one closing tag too few: any of them may be the value's
+        if self._open_params and self._closed_inner_param:  # too few closing tags: any may be the value's
             self._reject_call()
         if is_damaged:
             self._reject_call()

@@ -1,8 +1,8 @@
 """Calls as markup, `call(name) / parameter(key) value / end`, read incrementally.
 
-The format has no escaping, so a value may contain any tag. Rules decide which tag ends a value:
+The format has no escaping, so a value may contain any tag. These rules decide which tags end a value:
 
-- A closing tag ends the value only before another tag of the call, or before the end.
+- A closing tag ends the value only before another tag of the call, or at the end of the text.
 - A parameter's opening tag ends the value only if the tool has this parameter and the call has not given it yet.
 - A call inside the value takes its own closing tags.
 
@@ -194,7 +194,7 @@ class MarkupReader(TagReader):
         self._reopenable: OpenValue | None = None
         """The last value, while text after its call may still be part of it."""
         self._emits_calls = self._may_stream = definite and evidence.implies_call
-        """Whether a call may be emitted when the next one begins (`_emits_calls`), or while it is being written."""
+        """Whether a call may be emitted once the next one begins (`_emits_calls`), or as it comes (`_may_stream`)."""
         self._drops_line_break = False
         """Whether to drop a line break at the beginning of the value: it stands for the missing bracket of a tag."""
         self._cut_tag = ""
@@ -231,7 +231,7 @@ class MarkupReader(TagReader):
         return decided
 
     def _start_json(self, name: str | None) -> None:
-        """Leave the following text to a reader of JSON: it is the arguments of the tool `name`, or else whole calls."""
+        """Leave the following text to a reader of JSON: the arguments of `name` or, if that is None, whole calls."""
         wrappers = (self._grammar.wrapper, *self._grammar.other_wrappers)
         ends_call = tuple(filter(None, (self._grammar.closers[0], self._grammar.json_closer)))
         right = ends_call if name is not None else tuple(closer for _, closer in wrappers)
@@ -744,7 +744,7 @@ class MarkupReader(TagReader):
         elif self._segments:
             self._finish(self._segments[-1].end, self._missing_wrapper_fix())
         else:
-            if isinstance(token, str):  # read it again from its first visible character, however the text was cut
+            if isinstance(token, str):  # read the text again from its first visible character, however it was cut
                 self._buffer.put_back(len(strip_blank(token)))
             self._finish_as_text(self._index + (not isinstance(token, Tag)), why)
 

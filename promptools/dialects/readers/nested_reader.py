@@ -30,7 +30,7 @@ _KINDS: dict[str, TagKind] = {"tool_call": "wrap", "tool_calls": "wrap", "invoke
 
 
 class MarkedTagTokenizer(TagTokenizer):
-    """Splits text into tags after a mark, tags without one, and the text between them."""
+    """Splits text into tags after a mark, tags without a mark, and the text between them."""
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
         """Return the token at `at`; None if more text is needed."""

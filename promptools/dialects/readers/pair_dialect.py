@@ -39,7 +39,7 @@ _ARGUMENT = lazy_pattern(
 )
 _WRAPPER = lazy_pattern(r"(?s:(?P<opener>[^{}]+)\{calls\}(?P<closer>[^{}]+))")
 _BOUNDARY = lazy_pattern(r"\s+|(?<=[>\])}])(?=[<\[({])")
-"""Where one tag ends and the next begins."""
+"""Matches where one tag ends and the next begins."""
 _GAP: Final = r"\s{0,64}+"
 _NAME: Final = r"[^\W\d][\w.:/-]{0,127}+"
 _SUFFIX_END: Final = r"[\w-]{1,32}+"
@@ -66,7 +66,7 @@ class PairTemplates(NamedTuple):
 
     tags: PairTags
     gap: str
-    """The text before each argument, and after the last."""
+    """The text before each argument, and after the last argument."""
 
 
 class PairDialect(DeclaredDialect):
@@ -127,7 +127,7 @@ class PairDialect(DeclaredDialect):
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format.
 
-        Tags cannot be escaped: if a string contains one, that call is one JSON object between its tags.
+        Tags cannot be escaped, so a call with a tag in a string is written as one JSON object between the call's tags.
         """
         return self._wrapped("\n".join(self._render_call(call.name, call.arguments) for call in calls))
 

@@ -109,7 +109,7 @@ class PairTags:
     @cached_property
     def tokenizer(self) -> PatternTokenizer:
         """The tokenizer that splits text at `tags`."""
-        unfinished = re.compile(rf"{_prefixes_pattern(self.tags)}|\\\Z")  # a backslash may begin `\n`, a blank
+        unfinished = re.compile(rf"{_prefixes_pattern(self.tags)}|\\\Z")  # a backslash may begin `\n`, a line break
         return PatternTokenizer(self.pattern, unfinished, max(map(len, self.tags)), lambda match: self.tags[match[0]])
 
     @cached_property
@@ -235,7 +235,7 @@ class PairReader(SingleCallReader):
         self._is_word = False
         """Whether the name is only a word between spaces, as in `between <tool_call> and </tool_call>`."""
         self._pieces_at_end = 0
-        """The length of `_text_pieces` just after the closing tag at which `_possible_end` is."""
+        """The length of `_text_pieces` just after the closing tag at which the value may have ended."""
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
         """Decide what the text is, now that it has ended."""

@@ -51,7 +51,7 @@ def may_continue_line(text: str, at: int) -> bool:
 
 
 def name_pattern(first: str, rest: str, most: int) -> str:
-    """Return the pattern of a name: a character `first`, then up to `most` characters `rest`, and escaped ones."""
+    """Return the pattern of a name, which may contain escapes: one `first`, then up to `most` of `rest`."""
     more = f"{rest}{{0,{most}}}+"
     return rf"{first}{more}(?:{ESCAPE_PATTERN}{rest}{{0,32}}+){_MAX_ESCAPES}"
 
@@ -95,7 +95,7 @@ _QUOTATION = lazy_pattern(
 )
 """Matches what may follow the quote that opens a quotation, but never the quote that ends a string.
 
-That is a word other than Python's operators and keywords, the beginning of a path or an option, or a marker.
+It matches a word other than Python's operators and keywords, the beginning of a path or an option, and a marker.
 """
 _ESCAPE = lazy_pattern(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
@@ -158,7 +158,7 @@ class LiteralLexer:
         self._searched_size = 0
         """How many characters these pieces have."""
         self._opened: list[str] = []
-        """The brackets that are open after these pieces: a name and its bracket, or "" for one without a name."""
+        """The brackets that are open after these pieces, each with the name before it; "" for one without a name."""
         self._first_unmatched = -1
         """The offset of the first closing bracket that no bracket in the string opened; -1 if there is none."""
 

@@ -110,7 +110,7 @@ _STATEMENT = lazy_pattern(
     rf"(?!print\b|await\b)({CALLEE_PATTERN})[ \t]{{0,4}}\("
 )
 STATEMENT_LIMIT = 320
-"""Characters within which a statement's call must begin."""
+"""How many characters at the beginning of a statement may come before the arguments of its call."""
 
 
 class PythonCallReader(CandidateBase):
@@ -769,7 +769,7 @@ PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 class PythonFallbackReader(PythonCallReader):
     """Reads Python calls in a dialect whose calls have another syntax, and records that as a fix on each call.
 
-    No call is emitted before its end, because the fix comes first.
+    No call is emitted before its end, because the fix must be recorded first.
     """
 
     def __init__(

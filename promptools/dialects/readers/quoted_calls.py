@@ -47,7 +47,7 @@ _LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 
 
 def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the reply begins with a call of an offered tool in quotes."""
+    """Return whether the reply begins with a quoted call of an offered tool."""
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
         return NEED_MORE if options.tools is not None and fresh else False
@@ -55,7 +55,7 @@ def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: P
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
-    """Return the head of a list of strings, which must be the whole reply; its marker is a quote."""
+    """Return the head of a reply that is nothing but a list of strings; the alias of the head is a quote."""
     return Head(
         ("[",),
         LIST_HEAD,
@@ -69,7 +69,7 @@ def string_list_head(labels: tuple[str | None, ...]) -> Head:
 
 
 def string_heads() -> tuple[Head, ...]:
-    """Return the heads of calls in one pair of quotes, which must be the whole reply, for every kind of quote."""
+    """Return the heads of a reply that is nothing but calls in one pair of quotes, a head for each kind of quote."""
     return tuple(
         Head(
             (quote,),

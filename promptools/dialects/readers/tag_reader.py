@@ -37,7 +37,7 @@ class Transition(NamedTuple):
 
 
 ENDED: Final = "ended"
-"""The state of a reader that has decided."""
+"""The name of the state of a reader that has decided."""
 
 
 class TagReader(CandidateBase, ABC):

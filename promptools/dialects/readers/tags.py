@@ -104,7 +104,7 @@ class Tag(NamedTuple):
     kind: TagKind
     close: bool = False
     name: str | None = None
-    """The name of the tool or the parameter that the tag gives; the name of an element."""
+    """The name of the tool or the parameter that the tag gives; for an element, its own name."""
     empty: bool = False
     """Whether the tag closes itself."""
     attributes: dict[str, str] = {}  # noqa: RUF012  never changed
@@ -222,7 +222,7 @@ class TagNames:
         return relevant and _in_open_quote(tail[begun.start("after") :])
 
     def begins_broken_tag(self, text: str) -> bool:
-        """Return whether a text begins with a tag of a call or a parameter that cannot be read."""
+        """Return whether a text that was not read as a tag begins like the tag of a call or a parameter."""
         lead = self._start.match(strip_blank(text))
         return lead is not None and lead["wrap"] is None
 
@@ -240,7 +240,7 @@ class TagNames:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text is only white space, in which letters that tokenizers write for white space count too."""
+    """Return whether a text is only white space, or letters that tokenizers write for white space."""
     return not text.strip(_BLANK)
 
 

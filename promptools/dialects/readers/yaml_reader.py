@@ -182,7 +182,7 @@ def _type_by_look(value: Any) -> Any:
 
 # Calls as YAML between two tags: a mapping of a name and its arguments, or a list of such mappings.
 #
-# Seen from Granite 4 (one mapping) and Apriel 1.5 (a list).
+# Seen in replies of Granite 4 (one mapping) and Apriel 1.5 (a list).
 
 
 YAML_ALIAS: Final = "yaml"
