@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 TEXT_MODES = frozenset({"harmony", "raw"})
-"""Modes whose prompt is a text, which holds no images."""
+"""Modes whose prompt is plain text, which cannot hold images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class AgentRun:
     """The objects that one run needs."""
 
     client: Any
-    """A client, or the name of a provider."""
+    """A client, or the name of a provider from which a client is made."""
     toolbox: Toolbox
     policy: AgentPolicy
     limits: RunLimits
@@ -52,17 +52,17 @@ class AgentRun:
     state: Any = None
     tape: TapeWriter | None = None
     player: TapePlayer | None = None
-    """Answers the requests, and the calls, in place of the server and the tools."""
+    """In a replay: answers requests in place of the server, and calls in place of the tools."""
     own_ids: bool = False
-    """Whether calls get ids that are the same in each run; those that the parser makes are random."""
+    """Whether calls get ids that are the same in each run, instead of the parser's random ids."""
 
     def transcript(self, *, stream: bool = False) -> Transcript:
-        """Run with a sync client to the end."""
+        """Run to the end with a sync client; return the transcript."""
         *_, last = self.events(stream=stream)
         return cast("Transcript", last)
 
     async def transcript_async(self, *, stream: bool = False) -> Transcript:
-        """Run with an async client to the end."""
+        """Like `transcript`, with an async client."""
         events = [event async for event in self.events_async(stream=stream)]
         return cast("Transcript", events[-1])
 
@@ -80,7 +80,7 @@ class AgentRun:
                 yield event
 
     async def events_async(self, *, stream: bool) -> AsyncIterator[RunEvent]:
-        """Run with an async client."""
+        """Like `events`, with an async client."""
         async with AsyncExitStack() as stack:
             client = self.client
             if isinstance(client, str):
@@ -94,7 +94,10 @@ class AgentRun:
 
     @contextmanager
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
-        """Yield the client, with its observers attached, and the loop; write the beginning and the end of the tape."""
+        """Yield the client, with the run's observers attached, and the loop.
+
+        The beginning of the tape is written before, and a `TerminatingError` is recorded as its end.
+        """
         client = self.player.client(client) if self.player else client
         tape, session = self.tape, getattr(client, "promptools", None)
         if tape is not None and session is None:
@@ -141,20 +144,21 @@ class AgentRun:
 
 
 Task: TypeAlias = "str | Iterable[Any]"
-"""A text, or messages."""
+"""The text of a task, or its messages."""
 TapePath: TypeAlias = "str | os.PathLike[str]"
 
 
 class Agent:
     """A model with tools. Its runs are independent of each other.
 
-    `client` is promptools' client, any other OpenAI client, or the name of a provider of the config. `tools` are Python
+    `client` is promptools' client, any other OpenAI client, or the name of a provider in the config. `tools` are Python
     functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s. `policy` is `"default"`, `"paper"` or an
-    `AgentPolicy`. `compaction` is a `Compaction`, True for its defaults, or False for none; the default is True, but
-    False with the paper's checks. `discovered` is the folder of `promptools discover`, or its `tools.json`: tools are
-    declared under the names that the model knows, and `toolbox.not_offered` lists the discovered tools that no function
-    runs. `approve` is a function that is asked before each call: it returns None to allow it, `Change(arguments)` to
-    run it with other arguments, or `Deny(words)` to reject it. Other keywords become parameters of each request.
+    `AgentPolicy`. `compaction` is a `Compaction`, True for its defaults, or False for none; it defaults to False with
+    the paper's checks, else to True. `discovered` is the folder that `promptools discover` wrote, or its `tools.json`:
+    tools are declared under the names that the model knows, and `toolbox.not_offered` lists the discovered tools that
+    no function runs. `approve` is a function that is called before each call is run: it returns None to allow the call,
+    `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it. Other keywords become parameters
+    of each request.
     """
 
     def __init__(
@@ -192,9 +196,9 @@ class Agent:
     ) -> Transcript:
         """Work on a task until the model answers; return the transcript.
 
-        `state` is for tools with a `RunContext`. `tape` is the file in which the run is recorded. A run whose context
-        overflows is started over, up to `overflow_retries` times. Raises `TerminatingError`s with their transcripts,
-        and what the client raises.
+        `state` is passed to tools that take a `RunContext`. `tape` is the file in which the run is recorded. A run
+        whose context overflows is started over, up to `overflow_retries` times. Raises `TerminatingError`s, which hold
+        the transcript so far, and whatever the client raises.
         """
         messages = self.messages(task)
         while True:
@@ -217,7 +221,7 @@ class Agent:
         tape: TapePath | None = None,
         overflow_retries: int = 0,
     ) -> Transcript:
-        """Like `run`, with an async client; tools may be async, the others run in threads."""
+        """Like `run`, with an async client. Tools may be async; sync tools run in threads."""
         messages = self.messages(task)
         while True:
             try:
@@ -232,9 +236,9 @@ class Agent:
         return self._start(self.messages(task), state, tape).events_async(stream=True)
 
     def resume(self, tape: TapePath, message: str | None = None, *, state: Any = None) -> Transcript:
-        """Continue a tape's last run, which was interrupted or reached a limit, and append to the same tape.
+        """Continue a tape's last run after an interruption or a limit, and append to the same tape.
 
-        `message` is a further message of the user. Raises what `resumed` and `run` raise.
+        `message` is added as the user's last message. Raises what `resumed` and `run` raise.
         """
         return self.run(self.resumed(tape, message), state=state, tape=tape)
 
@@ -254,7 +258,7 @@ class Agent:
         return [*recorded.messages, *([{"role": "user", "content": message}] if message else [])]
 
     def replay(self, tape: TapePath, *, state: Any = None) -> Transcript:
-        """Repeat a tape's last run without its server and its tools, using one of promptools' sync clients.
+        """Repeat a tape's last run without the server and the tools; the agent needs one of promptools' sync clients.
 
         Raises `TapeMismatch`, with the difference, if this agent sends a request that differs from the recorded one.
         """
@@ -267,7 +271,7 @@ class Agent:
         return await self._replayed(recorded, state).transcript_async(stream=recorded.streamed)
 
     def messages(self, task: Task) -> list[dict[str, Any]]:
-        """Return the messages of a task: the instructions first, unless the task brings its own."""
+        """Return a task as messages, with the agent's instructions first unless the task begins with its own."""
         messages = as_messages([{"role": "user", "content": task}] if isinstance(task, str) else task)
         if not messages:
             raise UsageError("there is no task: pass a text, or messages")

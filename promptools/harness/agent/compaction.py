@@ -1,13 +1,14 @@
 """Shorten a conversation that does not fit into the context: what is dropped, and in which order.
 
-    reasoning         of all but the latest turns
-    results           of all but the latest turns are shortened, from both ends, and then once more
-    summary           all but the latest turns become a summary, written by the model
-    latest results    those of the latest turns are shortened, too, that of the last one only if nothing else helps
+    reasoning         all but the latest turns lose their reasoning
+    results           results of all but the latest turns are shortened, and then shortened once more
+    summary           all but the latest turns are replaced by a summary that the model writes
+    latest results    results of the latest turns are shortened too; those of the last turn only if nothing else helps
 
-It begins when a prompt is about to take up too much of the context, and goes on until there is room for many more
-turns: each time costs the server's cache of the prompt, and a summary costs a request. So turns that take up little
-room are not summarised: where the latest turns alone are too long, another summary would be due at the next step.
+Compaction begins when a prompt is about to take up too much of the context. It goes on until there is room for many
+more turns, because each compaction makes the server's cache of the prompt useless, and each summary costs a request.
+Old turns that take up little room are not summarised: if the latest turns alone are too long, another summary would be
+due at the next step.
 
 The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
 calls, and is kept or summarised as a whole, so that no result loses its call.
@@ -44,10 +45,10 @@ SUMMARY_INSTRUCTIONS = (
 )
 IMAGE_LEFT_OUT = "[an image was left out here]"
 IMAGE_CHARACTERS = 4000
-"""What an image counts as, in characters: some thousand tokens, as vision models make of a large one."""
+"""The characters that an image is counted as: about a thousand tokens, like a large image in vision models."""
 SUMMARY_HEADING = "Summary of the work so far:"
 LEAST_RESULT = 100
-"""Characters of a result that are always left."""
+"""The fewest characters to which a result is shortened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +56,16 @@ class Compaction:
     """When and how a conversation is shortened."""
 
     context: int | None = None
-    """Tokens of the model's context. None: what the config or detection knows of the model, if the client is one of
-    promptools', and what the server reports when a prompt does not fit."""
+    """The size of the model's context in tokens. None: the size that the config or detection gives, if the client is
+    one of promptools', or that the server reports when a prompt does not fit."""
     threshold: float = 0.8
     """The share of the context that a prompt may take up."""
     target: float = 0.5
-    """The share of the context that a conversation is made to fit into when it is made shorter."""
+    """The share of the context that a shortened conversation should fit into."""
     keep_turns: int = 4
-    """Number of latest turns, which are kept unchanged unless they alone are too long."""
+    """The number of latest turns that are kept unchanged, unless they alone are too long."""
     result_characters: int = 2000
-    """What is left of a long result; a quarter of it where that does not lead to the target."""
+    """The characters that are left of a long result; a quarter as many if the target is not reached otherwise."""
     summarise: bool = True
     """Whether the model is asked for a summary, in a separate request."""
 
@@ -97,7 +98,7 @@ def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
 
 
 def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
-    """Return the messages, with the results between two positions shortened and without images."""
+    """Return the messages. Results from `start` up to `end` are shortened, and a note replaces their images."""
     return [
         {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
         if start <= at < end and message.get("role") == "tool"
@@ -135,7 +136,7 @@ def is_summary(message: Message) -> bool:
 
 
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
-    """Return the messages that ask for a summary, about `characters` long at most."""
+    """Return the messages that ask for a summary; they have about `characters` characters at most."""
     asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))
     work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
@@ -146,7 +147,7 @@ def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], 
 
 
 def with_summary(messages: Sequence[Message], task: int, old: Sequence[int], summary: str) -> tuple[list[Message], int]:
-    """Return the messages with a summary, placed after the task, instead of the old ones; and the task's position."""
+    """Replace the old messages with a summary, placed after the task; return the messages and the task's position."""
     dropped = set(old)
     made: Message = {"role": "user", "content": f"{SUMMARY_HEADING}\n{summary}"}
     before = [message for at, message in enumerate(messages) if at not in dropped and at <= max(task, old[0] - 1)]
@@ -167,7 +168,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return the parts of a message that the prompt contains."""
+    """Return a text as long as what the prompt contains of a message. Images are counted as spaces."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -177,9 +178,9 @@ def _flat(message: Message) -> str:
 
 
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
-"""Requests a summary with these messages; returns it, or an empty text if there is none."""
+"""A function that requests a summary with the given messages, and returns it; an empty text if there is none."""
 MOST_TOKENS = 1.0
-"""Tokens of a character, at most: text in most scripts has fewer."""
+"""The most tokens that a character is counted as; in most scripts it has fewer."""
 LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),
@@ -190,15 +191,15 @@ STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("latest results", LAST),
     ("summary", LAST),
 )
-"""The stages in their order. Results are cut to `result_characters`, divided by the number; what is `LAST` is done only
-where the conversation does not fit otherwise."""
+"""The stages in their order, each with a number. In the stage `results`, `result_characters` is divided by the number.
+A stage with `LAST` is done only if the conversation does not fit otherwise."""
 
 
 class Compactor:
-    """Shortens a conversation. Its size in tokens is estimated from the last prompt that the server counted.
+    """Shortens a conversation, whose size in tokens is estimated from the last prompt that the server counted.
 
-    What was added or removed since then is estimated by its characters. The counted prompt also holds the tools and the
-    template, which outweigh a short conversation, so a character never counts as more than `MOST_TOKENS`.
+    Text that was added or removed since then is estimated by its characters. The counted prompt also holds the tools
+    and the template, which outweigh a short conversation, so a character never counts as more than `MOST_TOKENS`.
     """
 
     def __init__(
@@ -218,18 +219,18 @@ class Compactor:
 
     @property
     def context(self) -> int | None:
-        """The size of the context in tokens: as the app or a server's error states it, else as detection found it."""
+        """The size of the context in tokens: as stated by the app or by a server's error, else as detected."""
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
-        """Record how many tokens a prompt had for so many characters, and how many fit into the context."""
+        """Record how many tokens a prompt of so many characters had, and the size of the context if it is known."""
         if prompt_tokens and characters:
             self._counted = prompt_tokens, characters
         self._known_context = context or self._known_context
 
     @property
     def is_due(self) -> bool:
-        """Whether the conversation probably fills more of the context than it may."""
+        """Whether the conversation probably fills more of the context than `threshold`."""
         return self._fits(self.settings.threshold) is False
 
     def compact(self) -> Generator[Any, Any, bool]:
@@ -256,7 +257,7 @@ class Compactor:
 
     @property
     def _is_worth_summary(self) -> bool:
-        """Whether the turns before the latest ones are long enough for a summary to last several steps."""
+        """Whether the turns before the latest ones are so long that a summary of them makes room for several steps."""
         if self.context is None or self._counted is None:
             return True
         messages, settings = self._conversation.messages, self.settings
@@ -304,17 +305,18 @@ class Compactor:
         return min(tokens / characters, MOST_TOKENS)
 
 
-# An observer that keeps what the exchange knows of the last prompt: its tokens, and the size of the context.
+# An observer that keeps what the exchange knows about the last prompt: its tokens, and the size of the context.
 
 
 class ContextCapture:
-    """Observes the exchanges of one run, which happen one at a time."""
+    """An observer that keeps the size of the context and of a run's last prompt; exchanges happen one at a time."""
 
     def __init__(self) -> None:
         self.size: int | None = None
-        """Tokens of the context, of the config, or as detected; None: not known."""
+        """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """Tokens of the last prompt. The usage of a reply counts the prompts of all attempts. None: not known."""
+        """Tokens of the last prompt alone, while the usage of a reply counts the prompts of all attempts. None if it is
+        unknown."""
         self._bytes = 0
 
     @property
@@ -327,7 +329,7 @@ class ContextCapture:
         self.prompt_tokens, self._bytes = None, 0
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep what the profile says about the server and the model."""
+        """Keep the size of the context in tokens, and of the prompt in bytes."""
         if sent.tool_request is not None:
             self.size = available_context(sent.tool_request)
         prompt = sent.prepared.prompt.content if sent.prepared is not None and sent.prepared.prompt else ()

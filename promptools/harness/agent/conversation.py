@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from promptools.types import Call, Result
 
 
-# Images of tools' results in the messages of a conversation, and the same messages for those who take none.
+# Images in the results of tools, and the same messages for clients or models that take no images there.
 #
-# A result with images is a message of a tool with parts. promptools' clients send them in a form that the server
-# takes; for any other client they follow in a message of the user, as the API takes only text in results.
+# A result with images is a tool message with a list of parts. promptools' clients send the images in a form that the
+# server accepts. For any other client they follow in a user message, because the API accepts only text in results.
 
 
 Message = dict[str, Any]
 FOLLOW = "(The images of this result follow in the next message.)"
 NOT_SHOWN = "[The images of this result are not shown: this model, or its server, takes none.]"
 _REFUSED_LATER = frozenset({401, 403, 408, 429, 502, 503, 504})
-"""Statuses that say nothing of the request's content."""
+"""Statuses of errors that do not depend on the request's content."""
 
 
 def result_content(result: Result, *, shown: bool) -> str | list[Message]:
-    """Return the content of a tool result's message."""
+    """Return the content of a result's message; a note replaces its images unless they are `shown`."""
     if not result.images:
         return result.content
     if not shown:
@@ -50,7 +50,7 @@ def has_images(messages: Sequence[Message]) -> bool:
 
 
 def without_images(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with a note in place of each image in a result."""
+    """Return the messages. In each result with images, a note replaces them."""
     return [
         {**message, "content": f"{split_content(message['content'])[0]}\n{NOT_SHOWN}"} if _images(message) else message
         for message in messages
@@ -73,7 +73,7 @@ def images_after_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def may_refuse_images(error: Exception) -> bool:
-    """Whether images may have caused an error: the server, or the mode, refused the request itself."""
+    """Whether images may have caused an error: its status says that the request itself was refused."""
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return isinstance(status, int) and status not in _REFUSED_LATER
 
@@ -86,11 +86,11 @@ def _images(message: Message) -> tuple[Message, ...]:
 
 
 class ReadMessage(dict[str, Any]):
-    """A message of the assistant with `written`, the text that it was read from.
+    """An assistant message with `written`, the raw text that it was read from.
 
-    Harmony mode sends gpt-oss its own words again as they were. A message that is made from this one, as a shorter one
-    is, is a plain dict and has none, and an app that changes this one has changed what the model said: then the text is
-    empty.
+    Harmony mode sends this text back to gpt-oss unchanged. A message that is made from this one, such as a shorter one,
+    is a plain dict without the text. If an app changes this message, it is no longer what the model wrote, so `written`
+    is empty.
     """
 
     __slots__ = ("_read", "_written")
@@ -102,7 +102,7 @@ class ReadMessage(dict[str, Any]):
 
     @property
     def written(self) -> str:
-        """The text; empty if the message was changed."""
+        """The raw text; empty if the message was changed."""
         return self._written if self == self._read else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,20 +110,20 @@ class ReadMessage(dict[str, Any]):
 
 
 def written_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the texts that messages were read from, by their positions."""
+    """Return the raw texts of the messages that keep them, by the positions of the messages."""
     texts = {str(at): message.written for at, message in enumerate(messages) if isinstance(message, ReadMessage)}
     return {at: text for at, text in texts.items() if text}
 
 
 def with_written(messages: Iterable[Message], written: Mapping[str, str]) -> list[Message]:
-    """Return messages that keep the texts that they were read from, given by their positions."""
+    """Return the messages with their raw texts attached; `written` maps positions to texts."""
     return [
         ReadMessage(message, written[str(at)]) if str(at) in written else message for at, message in enumerate(messages)
     ]
 
 
 _OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
-"""The number of a reply, and of its call, in an id that was made here."""
+"""An id that was made here: the number of a reply, followed by two digits for the number of the call in it."""
 
 
 class Conversation:
@@ -145,7 +145,7 @@ class Conversation:
         self._first_id = _next_own_id(messages)
 
     def add_usage(self, usage: dict[str, Any] | None) -> None:
-        """Add the tokens of a reply, whether it is used or not."""
+        """Add the tokens of a reply, even of one that is not used."""
         self.usage = add_usage(self.usage, usage)
 
     def add_reply(self, reply: AccumulatedReply, *, reasoning: bool) -> None:
@@ -166,7 +166,7 @@ class Conversation:
 
     @property
     def written(self) -> dict[str, str]:
-        """The texts that messages were read from, by their positions; of messages that were replaced there are none."""
+        """The raw texts of the messages that keep them, by position. Messages that were replaced have none."""
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
@@ -174,7 +174,7 @@ class Conversation:
         self.messages, self.task = messages, task
 
     def drop_images(self) -> None:
-        """Replace the images in results, later ones included, with a note."""
+        """Replace the images in results with a note, in later results too."""
         self.shows_images = False
         self.messages = without_images(self.messages)
 
@@ -195,7 +195,7 @@ class Conversation:
 
 
 def _next_own_id(messages: list[dict[str, Any]]) -> int:
-    """Return a number for a reply whose call ids do not occur in the messages yet, such as those of a resumed run.
+    """Return the first number of a reply for own call ids, which is above all numbers in the messages of a resumed run.
 
     If an id occurred twice, one result would belong to two calls.
     """
@@ -213,7 +213,7 @@ def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
-    """Return the request parameters with promptools' options added, or unchanged for a client that is not ours.
+    """Return the request parameters with promptools' options added; unchanged for a client that is not promptools'.
 
     Settings of the client or the request take precedence. By default, calls whose arguments do not fit are returned, so
     that the model reads the error as a tool result.
@@ -231,7 +231,7 @@ def with_options(create: dict[str, Any], options: Mapping[str, Any], session: An
 
 
 def for_request(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of one request, with options for this request alone if the client is ours."""
+    """Return the body of a request for one of promptools' clients, with options added for this request alone."""
     extra: dict[str, Any] = body.get("extra_body") or {}
     ours: Any = extra.get("promptools") or {}
     given = {name: value for name, value in options.items() if value}
@@ -241,7 +241,7 @@ def for_request(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 
 def mode_of(create: Mapping[str, Any], session: Any) -> object:
-    """Return the mode in which one of our clients asks for tools; None if it is not fixed or the client is not ours."""
+    """Return the mode that a request or a promptools client fixes; None if it is not fixed, or for any other client."""
     if session is None:
         return None
     body: Mapping[str, Any] = create.get("extra_body") or {}
@@ -250,7 +250,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of one of our clients, or of a wrapped one, with these observers added to its own."""
+    """Return a copy of one of promptools' clients, or of a wrapped one, with these observers added to its own."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

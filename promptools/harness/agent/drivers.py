@@ -53,7 +53,7 @@ class LoopRunner:
             return None
 
     def fail(self, error: Exception) -> None:
-        """Throw an exception into the loop."""
+        """Let the next `advance` throw an exception into the loop."""
         self._error = error
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def _run_tool(prepared: PreparedCall) -> Result:
 
 
 async def drive_async(client: Any, loop: LoopGenerator, *, stream: bool) -> AsyncIterator[RunEvent]:
-    """Like `drive`, with an async client; tools that are not async run in threads."""
+    """Like `drive`, with an async client. Async tools are awaited; sync tools run in threads."""
     import anyio
 
     runner = LoopRunner(loop)
@@ -169,7 +169,7 @@ async def _run_tools_async(calls: tuple[PreparedCall, ...]) -> list[Result]:
     async def run(position: int, prepared: PreparedCall) -> None:
         results[position] = await _run_tool_async(prepared)
 
-    if len(calls) == 1:  # what a task group raises is in an `ExceptionGroup`
+    if len(calls) == 1:  # a task group would wrap exceptions in an `ExceptionGroup`
         await run(0, calls[0])
     else:
         async with anyio.create_task_group() as group:

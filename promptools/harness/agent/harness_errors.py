@@ -84,13 +84,13 @@ class ToolCallArgParsingError(NonTerminatingError):
 
 
 class UnknownToolCallArg(NonTerminatingError):
-    """The arguments of the call lack a required one."""
+    """The arguments of the call lack a required argument, or hold an unknown one."""
 
 
 class ExecutionTimeoutError(NonTerminatingError):
-    """A tool took too long: the model reads `observation`, or else the message, and no other reply is requested.
+    """A tool took too long. The model reads `observation`, or the message if that is empty; the reply is not retried.
 
-    Under the paper's checks it is raised if a tool of promptools takes too long; any tool may raise it.
+    Under the paper's checks, it is raised if one of promptools' tools takes too long. Any tool may raise it.
     """
 
     def __init__(self, message: str, *, observation: str = "") -> None:
@@ -138,7 +138,7 @@ class MaxContextWindowOverflow(TerminatingError):
 
 
 class UnexpectedFinishReason(TerminatingError):
-    """The server ended the reply for a reason other than its end or its length."""
+    """The server ended the reply neither at its natural end nor at the maximum length."""
 
 
 class MaxNewTokensExceeded(TerminatingError):

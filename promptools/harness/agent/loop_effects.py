@@ -25,7 +25,7 @@ class RequestReply:
 
     body: dict[str, Any]
     quiet: bool = False
-    """Whether its text is left out of the run's events."""
+    """Whether the text of the reply is left out of the run's events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RunTools:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait some seconds."""
+    """Wait for this many seconds."""
 
     seconds: float
 
@@ -71,7 +71,7 @@ class AccumulatedReply(CollectedChoice):
                 yield TextEvent(delta.content + delta.refusal)
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
-        """Return the assistant message for the history; `reasoning`: a message with calls keeps its reasoning."""
+        """Return the assistant message for the history; with `reasoning`, a message with calls keeps its reasoning."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}
         calls = [

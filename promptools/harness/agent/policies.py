@@ -1,8 +1,8 @@
-"""Policies: which replies are used, how often another is requested, and how much of the error the model is told.
+"""Policies: which replies are used, how many others are requested, and whether the model is shown its errors.
 
-`AgentPolicy` holds the settings. Below it are the checks: those of the default policy, for any mode, and those of the
-paper's harness (HarmonyAgent), with the observer that keeps the raw reply they need. Another reply is also requested
-after errors of the exchange that are the model's fault.
+`AgentPolicy` holds the settings. Two sets of checks follow. The checks of the default policy work in any mode. Those of
+the paper's harness (HarmonyAgent) need the raw reply, which an observer keeps. Another reply is also requested after
+errors of the exchange that are the model's fault.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from promptools.harness.agent.toolbox import Toolbox
 
 
-# Policies: which replies are used, how often another one is requested, and what the model learns of the error.
+# Policies.
 
 
 Checks: TypeAlias = Literal["default", "paper", "none"]
@@ -59,35 +59,37 @@ PolicyName: TypeAlias = Literal["default", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPolicy:
-    """How replies are judged, and what follows from it.
+    """How a run judges replies, and what it does with those that cannot be used.
 
     `checks="default"`, for any mode: several calls are run, a call takes precedence over an answer, a faulty call gets
     its error as its result, and a reply that is empty or cut off is requested again. `"paper"`: the conditions of
-    HarmonyAgent in their order, on the messages of the strict Harmony parse. `"none"`: every reply is used unchanged.
+    HarmonyAgent are applied, in its order, to the messages of a strict Harmony parse. `"none"`: every reply is used
+    unchanged.
     """
 
     checks: Checks = "default"
     attempts: int = 10
-    """Replies that are requested for one step at most."""
+    """The most replies that are requested for one step."""
     stop: Stop | None = None
-    """In place of `attempts`: an object of tenacity's, such as `stop_after_delay(60)`."""
+    """A stop condition of tenacity that replaces `attempts`, such as `stop_after_delay(60)`."""
     wait: WaitFor | None = None
-    """Seconds between attempts: an object of tenacity's, such as `wait_fixed(2)`; None: none."""
+    """A wait of tenacity between attempts, such as `wait_fixed(2)`. None: no wait."""
     show_errors: bool = True
-    """Whether the next attempt shows the model its reply and the error. False: the same prompt is sent again, as the
-    paper does. Either way nothing of a failed attempt stays in the conversation."""
+    """Whether the next attempt shows the model its reply and the error. False: the same prompt is sent again, as in the
+    paper. Either way, nothing of a failed attempt stays in the conversation."""
     temperatures: tuple[float, ...] = ()
-    """The temperature of each attempt; the last one is for all further ones. Empty: that of the request."""
+    """The temperature of each attempt; further attempts use the last one. Empty: the temperature of the request."""
     cooling: float = 0.0
-    """The share of the temperature that is lost while the context fills up, in proportion to what of it is used; 0.5
-    is what the paper's code has for it. Where the size of the context is not known, nothing is lost."""
+    """How much the temperature falls as the context fills up: the share that is lost when it is full, and in proportion
+    before that. The paper's code has 0.5. If the size of the context is unknown, the temperature stays the same."""
     harmony_react: bool = False
-    """Harmony mode: begin each reply on `analysis`, and have the exchange correct replies, as HarmonyReAct does."""
+    """Whether, in harmony mode, each reply begins in the `analysis` channel and the exchange asks the model to correct
+    faulty replies, as in HarmonyReAct."""
     family: str | None = None
-    """The family of models that the policy is for: with a model that is known to be another, a run is a `UsageError`.
-    None: any."""
+    """The family of models that the policy is for. A run with a model that is known to be of another family raises
+    `UsageError`. None: any family."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of each request, if the client is one of promptools'."""
+    """Options of promptools for each request. They are used only if the client is one of promptools'."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -97,7 +99,7 @@ class AgentPolicy:
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """The options of each request; by default, those that the model's profile states for agents."""
+        """The options of each request. Unless `checks` is `"none"`, they ask for the profile's settings for agents."""
         own: dict[str, Any] = {} if self.checks == "none" else {"agent": True}
         own |= {} if self.family is None else {"family": self.family}
         if not self.harmony_react:
@@ -106,7 +108,7 @@ class AgentPolicy:
         return {**own, "harmony_react": True, "prefill": "channel", **kept}
 
     def temperature(self, attempt: int, given: float | None = None, used: float = 0.0) -> dict[str, float]:
-        """Return the sampling parameters of an attempt, counted from 0.
+        """Return the sampling parameters of an attempt; `attempt` is counted from 0.
 
         `given` is the temperature of the request, and `used` the share of the context that the last prompt filled.
         """
@@ -127,13 +129,14 @@ PAPER_POLICY = AgentPolicy(
     family="gpt-oss",
     options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0, "on_repeat": "off"},
 )
-"""HarmonyAgent's, except that the model sees its errors: `replace(PAPER_POLICY, show_errors=False)` is the paper's."""
+"""HarmonyAgent's policy, but the model is shown its errors. `replace(PAPER_POLICY, show_errors=False)` is the paper's
+own."""
 UNCHECKED_POLICY = AgentPolicy(checks="none")
 _POLICIES: dict[str, AgentPolicy] = {"default": DEFAULT_POLICY, "paper": PAPER_POLICY}
 
 
 def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
-    """Return a policy, given itself or by its name. Raises `UsageError` for an unknown name."""
+    """Return the policy with a name, or the `AgentPolicy` that was given. Raises `UsageError` for an unknown name."""
     if isinstance(policy, AgentPolicy):
         return policy
     if policy not in _POLICIES:
@@ -141,7 +144,7 @@ def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
     return _POLICIES[policy]
 
 
-# The checks of the default policy, for any mode: what cannot be used is a reply that is cut off, or empty.
+# The checks of the default policy, for any mode: a reply that is cut off or empty cannot be used.
 
 
 _REFUSED = frozenset({"content_filter", "error"})
@@ -160,24 +163,27 @@ def check_default(reply: AccumulatedReply) -> None:
         raise NoToolCallNoFinalMessage("the reply holds no tool call, and no text for the user")
 
 
-# The checks of the paper's harness (HarmonyAgent), in its order; each has an exception of its name.
+# The checks of the paper's harness (HarmonyAgent), in its order. Each check has its own exception.
 #
 #     finish reason, number of tokens, strict parse, channels, number of messages of reasoning, of calls, of finals,
 #     a call beside a final, the tool's name, the tool, the arguments' JSON, the arguments' keys
 #
-# They are made of the messages of the raw reply where the server was asked in harmony mode. In any other mode a reply
-# has no such messages, and those that it amounts to are checked. A recipient is compared as the rest of promptools
-# does, not by its beginning: the paper's harness takes `container.execute` for `container.exec`.
+# In harmony mode, the messages of the raw reply are checked. In any other mode a reply has no such messages, so the
+# messages that correspond to it are checked. Recipients are compared as in the rest of promptools. The paper's harness
+# compares only their beginning, and takes `container.execute` for `container.exec`.
 
 
 _REASONS_OF_CALLS = frozenset({"tool_calls", "function_call"})
-"""Finish reasons that are `stop` on the server's raw endpoint."""
+"""Finish reasons of replies with calls. The server's raw endpoint would report `stop` for them."""
 
 
 def check_paper(
     reply: AccumulatedReply, written: HarmonyReply | None, toolbox: Toolbox, max_tokens: int | None
 ) -> None:
-    """Raise the exception of the first check that fails; return for a reply with one call, else raise `Submitted`."""
+    """Raise the exception of the first check that fails.
+
+    If none fails, return for a reply with one call, and raise `Submitted` for an answer.
+    """
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
     messages = _messages_of(reply) if written is None else parse_strictly(written.text)
@@ -275,19 +281,19 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyReply:
-    """A reply as the model wrote it, with the part of it that the prompt already contained."""
+    """A reply as the model wrote it, including its beginning if the prompt already contained that."""
 
     text: str
     finish_reason: str | None
-    """The server's own."""
+    """The finish reason as the server reported it."""
 
 
 class ReplyCapture:
-    """Observes the exchanges of one run, which happen one at a time."""
+    """An observer that keeps the last reply of a run, whose exchanges happen one at a time."""
 
     def __init__(self) -> None:
         self.last: HarmonyReply | None = None
-        """The last reply; None if it was requested in another mode."""
+        """The last reply; None if it was not requested in harmony mode."""
         self.usage: dict[str, Any] | None = None
         """The tokens of all attempts of the last exchange."""
         self._prefill = ""
@@ -297,14 +303,14 @@ class ReplyCapture:
         self.last = self.usage = None
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep the beginning of the reply that the prompt contains."""
+        """Keep the prefill, the beginning of the reply that is part of the prompt."""
         self._prefill = sent.prepared.prefill if sent.prepared is not None else ""
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
         """Do nothing: the reply is complete in `ended`."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
-        """Keep the reply to the last attempt."""
+        """Keep the reply to the last attempt, and the tokens of all attempts."""
         for one in end.attempts:
             self.usage = add_usage(self.usage, one.attempt.usage)
         last = end.attempts[-1] if end.attempts else None
@@ -328,11 +334,14 @@ KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
         "malformed": ToolCallArgParsingError,
     }
 )
-"""The exception for each kind of failure that another reply may not have; all others are the server's own."""
+"""The exception for each kind of failure that another reply may avoid; failures of other kinds are the server's."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:
-    """Return a run's exception for an error that crossed the client, caused by it; None for any other error."""
+    """Return the run's exception for an error of the exchange that is the model's fault; None for any other error.
+
+    The error becomes the cause of the exception.
+    """
     if not isinstance(error, (Exhausted, ModelError)):
         return None
     kind = KINDS.get(str(getattr(error.__cause__, "code", "")))
@@ -344,7 +353,7 @@ def as_harness_error(error: Exception) -> NonTerminatingError | None:
 
 
 def failed_usage(error: Exception) -> dict[str, Any] | None:
-    """Return the tokens of the attempts that failed, as far as they are known."""
+    """Return the tokens of an error's failed attempts together, as far as they are known."""
     total: dict[str, Any] | None = None
     for attempt in error.attempts if isinstance(error, Exhausted) else ():
         total = add_usage(total, attempt.usage)

@@ -1,7 +1,8 @@
-"""Request a usable reply: again after one that is not usable, and with a shorter conversation after an overflow.
+"""Request replies until one is usable, with a shorter conversation after an overflow of the context.
 
-A failed attempt leaves nothing in the conversation. If the model is to see its error, the next prompt ends with the
-reply, as far as it can be written as a message, and the error, as the result of each of its calls or as a user message.
+A failed attempt leaves nothing in the conversation. If the policy shows errors, the next prompt ends with the failed
+reply, as far as it can be written as a message, and with its error. The error is the result of each call of the reply,
+or a user message if the reply has no calls.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 2000
-"""Characters of a failed reply that the next prompt shows."""
+"""The most characters of a failed reply that the next prompt shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,14 @@ class RequestSettings:
     policy: AgentPolicy
     compaction: Compaction | None = None
     capture: ReplyCapture | None = None
-    """The observer of the client, if it has one."""
+    """The observer that keeps the last raw reply; None for a client that is not promptools'."""
     context_capture: ContextCapture | None = None
-    """Another one."""
+    """The observer that keeps the size of the context and of the last prompt; None for the same clients."""
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
-    """Whether the marks of tools are declared too, as promptools' clients read them."""
+    """Whether tools are declared with their marks, which only promptools' clients read."""
     dialects: OwnDialects = field(default_factory=partial(read_own, ()))
-    """The dialects that only the client knows."""
+    """The app's own dialects, which the client was given."""
 
 
 class ReplyRequester:
@@ -88,7 +89,7 @@ class ReplyRequester:
         )
 
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
-        """Request replies until one is usable; return it with the failures before it. Raises `TerminatingError`s."""
+        """Request replies until one is usable; return it and the failures before it. Raises `TerminatingError`s."""
         policy, clock = self._settings.policy, self._settings.clock
         attempts = RetryPolicy(clock(), stop=policy.stop or _stop_after(policy.attempts), wait=policy.wait)
         retries: list[RetryEvent] = []
@@ -128,7 +129,7 @@ class ReplyRequester:
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return it, with the reason why it is not usable if the exchange found one."""
+        """Request a reply; return it, and an exception if the exchange found that it is not usable."""
         try:
             return (yield from self._request_fitting(feedback, parameters)), None
         except (Exhausted, ModelError) as error:
@@ -139,7 +140,7 @@ class ReplyRequester:
             return AccumulatedReply(usage=failed_usage(error) or (captured.usage if captured else None)), failure
 
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
-        """Return why a reply is not usable; None if it is."""
+        """Return why a reply is not usable, or None if it is. The content of `Submitted` becomes the reply's."""
         try:
             self._check(reply)
         except Submitted as answer:
@@ -162,7 +163,7 @@ class ReplyRequester:
     def _request_fitting(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, AccumulatedReply]:
-        """Request a reply, after shortening the conversation if the prompt would not fit."""
+        """Request a reply. Shorten the conversation so that the prompt fits, and drop images that may be refused."""
         if self._compactor and self._compactor.is_due:
             yield from self._compactor.compact()
         offered = {"tools": self._tools} if self._tools else {}
@@ -192,7 +193,7 @@ class ReplyRequester:
             return reply
 
     def _images_refused(self, error: Exception) -> bool:
-        """Whether a request may have failed because of its images: in this run none were accepted yet."""
+        """Whether a request may have failed because of its images: it has some, and none were accepted in this run."""
         unproved = not self._images_accepted and has_images(self._conversation.messages)
         return unproved and not isinstance(error, HarnessError) and may_refuse_images(error)
 
@@ -202,7 +203,7 @@ class ReplyRequester:
         yield CompactionEvent("images", before, size(self._conversation.messages))
 
     def _prompt_tokens(self, reply: AccumulatedReply) -> int | None:
-        """Return the number of tokens in the prompt of a reply, as far as the server counted them."""
+        """Return how many tokens the prompt of a reply had; None if the server did not count them."""
         captured = self._settings.context_capture
         return (captured and captured.prompt_tokens) or as_count((reply.usage or {}).get("prompt_tokens"))
 
@@ -235,7 +236,7 @@ class ReplyRequester:
         ) from error
 
     def _ask_summary(self, messages: list[dict[str, Any]]) -> Generator[LoopEffect, Any, str]:
-        """Request a summary; empty if the server cannot answer that either.
+        """Request a summary; return an empty text if even this request does not fit into the context.
 
         Calls in the summary are left out: the next prompt would show them, and the same calls in a later reply would be
         taken for quotations.

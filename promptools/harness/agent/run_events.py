@@ -45,7 +45,7 @@ class ResultEvent:
 
 @dataclass(frozen=True, slots=True)
 class RetryEvent:
-    """A reply is not usable, and another one is requested: text since the last step is void."""
+    """A reply is not usable, and another one is requested. Text that was streamed since the last step is void."""
 
     attempt: int
     """The number of the failed attempt at this step, counted from 1."""
@@ -57,7 +57,7 @@ class RetryEvent:
 
 @dataclass(frozen=True, slots=True)
 class CompactionEvent:
-    """The conversation was made shorter; sizes are in characters."""
+    """The conversation was made shorter. Its size before and after is in characters."""
 
     stage: CompactionStage
     before: int
@@ -94,7 +94,7 @@ class Transcript:
     usage: dict[str, Any] | None = None
     """Tokens summed over all replies, those of retries and of compaction included."""
     ended: str = "answer"
-    """Why the run ended: `answer`; `announced`, an answer that announces a call that was not made; else the limit, or
+    """Why the run ended: `answer`; `announced`, for an answer that announces a call but makes none; else the limit, or
     the name of the exception that holds this transcript."""
     steps: tuple[StepEvent, ...] = field(default=(), repr=False)
 

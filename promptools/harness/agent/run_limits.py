@@ -1,4 +1,4 @@
-"""The limits of a run: steps, tokens, seconds, consecutive failures, repeated calls. What ended a run is named."""
+"""The limits of a run: steps, tokens, seconds, consecutive failures, repeated calls. An error names the limit."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from promptools.types import Call, Result
 
 
-# Find out how often a series of calls ends with the same calls: `A A A`, and `A B A B A B` too.
+# Count how many times in a row the same calls are at the end of a series: `A A A`, and `A B A B A B` too.
 
 
 MAX_PERIOD = 3
-"""The most calls that are repeated in turns."""
+"""The most calls that may alternate in a repetition."""
 
 
 class Repetition:
-    """A series of keys, which tells how often its end repeats itself, at constant cost for each key.
+    """Counts how many times the end of a series of keys repeats itself, at constant cost for each key.
 
-    The end repeats itself with period p as far as each key equals the one p places before.
+    The end repeats itself with period p for as long as each key equals the key p places before it.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Repetition:
         self._matches = [0] * MAX_PERIOD
 
     def add(self, key: str) -> int:
-        """Add a key; return how many times in a row the series ends with the same one, two or three keys."""
+        """Add a key; return how many times in a row the series now ends with the same one, two or three keys."""
         for period in range(1, MAX_PERIOD + 1):
             same = len(self._latest) >= period and self._latest[-period] == key
             self._matches[period - 1] = self._matches[period - 1] + 1 if same else 0
@@ -45,18 +45,19 @@ class RunLimits:
     """The limits of a run; None means no limit. At a limit `LimitsExceeded` is raised, with the transcript so far."""
 
     steps: int | None = 50
-    """Replies that are used; calls of the last one are not run."""
+    """The most replies that are used. The calls of the last one are not run."""
     tokens: int | None = None
     """Tokens of all prompts and replies together, as far as the server reports them."""
     seconds: float | None = None
-    """Checked before each request, which gets what is left as its timeout; a tool that runs is not interrupted."""
+    """Seconds of the whole run. They are checked before each request, whose timeout is the time that is left. A tool
+    that is running is not interrupted."""
     failures: int | None = 10
-    """Calls in a row that led to an error."""
+    """How many calls in a row may fail; the run ends at this number."""
     repeats: int | None = 3
-    """Times that the same calls are made in a row, one alone or two or three in turns. The last time they are not run,
-    and the model is told so; once more, and the run ends."""
+    """How many times in a row the same call is made, or the same two or three calls in turns. At this number the call
+    is not run, and the model is told so. The run ends if the model repeats it once more."""
     nudges: int = 1
-    """Times that a reply which announces a call, but makes none, is answered with a request to make it."""
+    """How many times a reply that announces a call, but makes none, is answered with a request to make it."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -99,7 +100,10 @@ class LimitTracker:
             raise LimitsExceeded(f"{used} tokens are used, of at most {limit}", limit="tokens")
 
     def check_call(self, call: Call) -> str | None:
-        """Return why a call that was made over and over is not run; raise if the model was told so before."""
+        """Return why a call that was repeated too many times is not run; None if it may be run.
+
+        Raises `LimitsExceeded` if the previous call was not run for this reason either.
+        """
         limit = self.limits.repeats
         if limit is None:
             return None
@@ -116,7 +120,7 @@ class LimitTracker:
         )
 
     def add_result(self, result: Result) -> None:
-        """Count consecutive failures."""
+        """Count a result for the limit of consecutive failures."""
         self._failures = self._failures + 1 if result.is_error else 0
         self._last_result = result.content
 
@@ -129,7 +133,7 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Return whether the model may be asked once more to make the call that it announces, and count that."""
+        """Count a request to make an announced call; return whether the limit allows it."""
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 

@@ -2,13 +2,13 @@
 
     run        the format, the task's messages, the parameters of the requests
     exchange   a request of the agent: what was sent to the server, and what came back
-    messages   messages that were added to the conversation; with `from`, those from that position on were replaced
+    messages   messages that were added to the conversation; with `from`, they replace those from that position on
     end        why the run ended
 
-A row with messages has `written`, if messages keep what the model wrote: these texts by positions in the row.
+A row with messages may have `written`: the raw texts that the model wrote, by the positions of their messages.
 
-`TapeWriter` records a run; `read_tape` reads it, to replay it or to go on where it ended. Credentials are never
-written; `redact` holds regular expressions of further text to replace.
+`TapeWriter` records a run. `read_tape` reads a tape's last run, to replay it or to continue where it ended.
+Credentials are never written; `redact` holds regular expressions for further text to replace.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _KEPT_HEADERS = frozenset({"content-type"})
 
 
 class TapeWriter:
-    """Writes a tape, as an observer of the run's client; an existing file is continued."""
+    """Writes a tape, as an observer of the run's client. Appends to an existing file."""
 
     def __init__(self, path: str | os.PathLike[str], *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
         self.path = Path(path)
@@ -72,7 +72,10 @@ class TapeWriter:
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
-        """Write the beginning of a run; `api_key` is the client's, which is redacted even before the first request."""
+        """Write the first row of a run. The client's `api_key` is redacted from here on.
+
+        Other secrets are known only once the first request with them is sent.
+        """
         if isinstance(api_key, str) and len(api_key) >= MIN_SECRET_LENGTH:
             self._hide({api_key})
         self._written = list(messages)
@@ -113,7 +116,7 @@ class TapeWriter:
             os.close(self._file)
             self._file = None
 
-    # --- what the observer of exchanges is told --------------------------------------------------------------------
+    # --- the methods of an observer of exchanges -------------------------------------------------------------------
 
     def began(self, exchange: ObservedExchange) -> None:
         """Begin an exchange."""
@@ -193,7 +196,7 @@ def json_or_text(body: bytes) -> Any:
 
 
 def as_text(data: bytes) -> str:
-    """Return bytes as text that can be converted back."""
+    """Return bytes as text from which the same bytes can be made again."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -205,11 +208,11 @@ def as_text(data: bytes) -> str:
 
 INTERRUPTED = "Error: not run: the run was interrupted."
 ERROR_PREFIX = "Error: "
-"""How the results of calls that failed begin."""
+"""The beginning of the results of failed calls."""
 
 
 class TapeMismatch(HarnessError):
-    """A replayed run sent another request than the recorded one; `difference` is a unified diff."""
+    """A replayed run departs from its tape. If a request differs, `difference` is a unified diff."""
 
     def __init__(self, message: str, *, difference: str = "") -> None:
         super().__init__(f"{message}\n{difference}" if difference else message)
@@ -226,7 +229,7 @@ class Tape:
     messages: list[dict[str, Any]]
     """The conversation as far as it went; calls that were not run have a result that says so."""
     results: dict[str, Any] = field(repr=False)
-    """The results of calls by their ids: texts, or lists of parts."""
+    """The results of calls, by call id: texts, or lists of parts."""
     exchanges: list[dict[str, Any]] = field(repr=False)
     date: str = ""
     ended: str | None = None
@@ -292,7 +295,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with a result added for each call of the last turn that lacks one."""
+    """Return the messages with the result `INTERRUPTED` added for each call of the last turn that has no result."""
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
     turns = [message for message in messages if message.get("role") == "assistant"]
     last = turns[-1] if turns else dict[str, Any]()
@@ -301,7 +304,7 @@ def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class ReplayedToolbox(Toolbox):
-    """The tools of an agent, with results from a tape."""
+    """The tools of an agent, whose calls are not run but get their results from a tape."""
 
     def __init__(self, toolbox: Toolbox, results: dict[str, Any]) -> None:
         self.__dict__.update(toolbox.__dict__)
@@ -336,7 +339,7 @@ class TapePlayer:
         self._seen = next((exchange["seen"] for exchange in tape.exchanges if exchange["seen"]), None)
 
     def client(self, client: Any) -> Any:
-        """Return a copy of one of our clients, sync or async, that needs no server.
+        """Return a copy of one of promptools' clients, sync or async, which the tape answers in place of a server.
 
         Raises `UsageError` for any other client.
         """
@@ -383,7 +386,7 @@ class TapePlayer:
 
 
 class _KnownServer(DetectionCache):
-    """The recorded detection of the server, returned for any server."""
+    """A detection cache that returns the recorded detection for any server."""
 
     def __init__(self, seen: ServerInfo) -> None:
         super().__init__()
@@ -412,5 +415,5 @@ def _same(recorded: Any, sent: Any) -> bool:
 
 
 def _lines(request: dict[str, Any]) -> list[str]:
-    """Return a request as lines, with each line of its prompts separate."""
+    """Return a request as lines of JSON, in which each line of a prompt is on its own line."""
     return json.dumps(request, ensure_ascii=False, indent=2).replace("\\n", "\n").splitlines()

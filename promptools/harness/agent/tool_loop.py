@@ -7,7 +7,7 @@ driver (`drivers`) share it, and differ only in how they perform the effects.
 A step is a usable reply (`ReplyRequester`) and what it leads to:
 
     calls               run, and their results sent, unless it was the last step that the limits allow
-    an announced call   the model is asked to make it, as often as the limits allow
+    an announced call   the model is asked to make it, as many times as the limits allow
     anything else       the answer: the run ends
 """
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # Whether a reply announces a call that it does not make: "Let me look at the tests:".
 #
-# Only the last sentence counts, which must say that the model itself acts now. Questions, offers and conditions are
-# answers: an answer that is taken for an announcement costs a request, and the user an answer that was good.
+# Only the last sentence counts; it must say that the model itself acts now. Questions, offers and conditions are
+# answers: to take an answer for an announcement costs a request, and the user loses a good answer.
 
 
 NUDGE = "You announced a tool call, but made none. Make the call now, or give your final answer."
@@ -65,15 +65,15 @@ def announces_call(content: str) -> bool:
     return _ANNOUNCED.match(last) is not None and not _CONDITION.search(last)
 
 
-# Time-outs of tools under the paper's policy: `ExecutionTimeoutError`, which the harness turns into an observation.
+# Time-outs of tools under the paper's policy: the model reads the observation of `ExecutionTimeoutError`.
 
 
 SHOWN = 100
-"""Characters of the output that the model reads."""
+"""Characters that the model reads of the output of a command that timed out."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a wrapped function that raises `ExecutionTimeoutError` where a tool took too long."""
+    """Wrap a tool's function so that it raises `ExecutionTimeoutError` instead of `ToolTimeoutError`."""
 
     def run() -> Any:
         try:
@@ -114,16 +114,16 @@ class LoopSettings:
     reasoning: bool = False
     """Whether the reasoning of replies with calls is sent back to the server."""
     state: Any = field(default=None, repr=False)
-    """What tools get in their context."""
+    """The `state` in the `RunContext` of tools."""
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Return the time in seconds."""
+        """The function that returns the time in seconds."""
         return self.requests.clock
 
 
 class RunLoop:
-    """One run."""
+    """The loop of one run."""
 
     def __init__(self, settings: LoopSettings, conversation: Conversation, toolbox: Toolbox) -> None:
         self._settings = settings
@@ -133,7 +133,10 @@ class RunLoop:
         self._requester = ReplyRequester(settings.requests, conversation, toolbox, self._tracker)
 
     def run(self) -> LoopGenerator:
-        """Request replies and run their calls until a reply holds none; `TerminatingError`s carry the transcript."""
+        """Request replies and run their calls until a reply ends the run; return the transcript.
+
+        Raises `TerminatingError`s, which hold the transcript so far.
+        """
         try:
             while True:
                 began = self._settings.clock()
@@ -150,7 +153,7 @@ class RunLoop:
             raise
 
     def _finish_step(self, reply: AccumulatedReply) -> Generator[LoopEffect, Any, str]:
-        """Use a reply; return why the run ends with it, or an empty string."""
+        """Use a reply: run its calls, or take it as the answer. Return why the run ends, or an empty string if not."""
         conversation = self.conversation
         before = list(conversation.messages)
         conversation.add_reply(reply, reasoning=self._settings.reasoning)
@@ -203,7 +206,7 @@ class RunLoop:
         self._tracker.check_failures()
 
     def _checked(self, entry: PreparedCall) -> PreparedCall:
-        """Return the call, or one that will not be run if it was repeated too often."""
+        """Return the call; if it was repeated too many times, return it with an error result, so that it is not run."""
         why = self._tracker.check_call(entry.call)
         return entry if why is None else PreparedCall(entry.call, None, error_result(entry.call, why))
 

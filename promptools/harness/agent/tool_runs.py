@@ -61,9 +61,9 @@ def run_tools(
     `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown tool, bad
     arguments and a tool's exception go back to the model as results.
 
-    Returns the `Transcript`; with `stream=True` an iterator of text, reasoning, call and result events that ends with
-    it. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and what the client raises;
-    promptools' own errors, which cross the client as HTTP, are raised as themselves.
+    Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
+    last of which is the `Transcript`. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and
+    what the client raises. promptools' own errors reach the client as HTTP errors, but are raised in their own types.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)
@@ -105,9 +105,9 @@ def run_tools_async(
     stream: bool = False,
     **create: Any,
 ) -> Awaitable[Transcript] | AsyncIterator[RunEvent]:
-    """Like `run_tools`, with an async client; functions may be async, the others run in a thread.
+    """Like `run_tools`, with an async client. Functions may be async; sync functions run in threads.
 
-    Returns an awaitable of the `Transcript`; with `stream=True` an async iterator of the events.
+    Returns an awaitable of the `Transcript`; with `stream=True`, an async iterator of the events.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive_async(client, loop, stream=stream)

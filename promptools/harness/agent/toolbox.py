@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from promptools.types import Fix, Tool
 
 
-# What a tool may learn of the run.
+# What a tool is told about the run.
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The run, as a tool sees it."""
+    """What a tool is told about the run."""
 
     call: Call
     step: int
@@ -39,14 +39,14 @@ class RunContext:
     messages: Sequence[dict[str, Any]] = field(repr=False)
     """The conversation up to the reply with the call."""
     state: Any = None
-    """What the app passed to the run."""
+    """The `state` that the app passed to the run."""
 
 
 _CURRENT: ContextVar[RunContext] = ContextVar("promptools_run_context")
 
 
 def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], Any]:
-    """Return a function that runs `work` with this context for functions wrapped by `without_context`."""
+    """Return a function that runs `work`, in which functions wrapped by `without_context` receive this context."""
 
     def run() -> Any:
         token = _CURRENT.set(context)
@@ -59,7 +59,10 @@ def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], A
 
 
 def without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose context parameter, if it has one, is filled with the current context."""
+    """Wrap a function that has a `RunContext` parameter: the wrapper hides it, and passes the current context.
+
+    Any other function is returned unchanged.
+    """
     parameter_of_context = _find_parameter(function)
     if parameter_of_context is None:
         return function
@@ -111,39 +114,39 @@ AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Returned by `approve`: the call is not run, and the model reads `words` as its error."""
+    """Returned by `approve` to reject a call: it is not run, and the model reads `words` as the error."""
 
     words: str = "the user does not allow this call; find another way, or answer without it"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Returned by `approve`: the call is run with these arguments, and the model is told that they were changed."""
+    """Returned by `approve` to run a call with these arguments; the model is told that they were changed."""
 
     arguments: Mapping[str, Any]
 
 
 Approve: TypeAlias = "Callable[[Call], Change | Deny | Awaitable[Change | Deny | None] | None]"
-"""Asked before each call that can be run: None allows it. It may be async in an async run."""
+"""A function that is called before each call that can be run; None allows the call. In an async run it may be async."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call with the function that runs it, or the reason why it cannot be run."""
+    """A call with the function that runs it, or with its result if it is not run."""
 
     call: Call
     work: Callable[[], Any] | None
-    """None: it is not run; `result` is its result."""
+    """None: the call is not run, and `result` is its result."""
     result: Result | None = None
     parallel: bool = False
-    """Whether it may run at the same time as others."""
+    """Whether the call may run at the same time as others."""
 
 
 class Toolbox:
-    """Tools prepared once, each with its function; raises `UsageError` for a tool without one.
+    """An agent's tools, each with the function that runs it. Raises `UsageError` for a tool without a function.
 
-    Tools that have a `discovered` name are declared under it. Other discovered tools are offered if `dispatch` runs
-    them, else listed in `not_offered`. `approve` is asked before each call.
+    A tool that is among the `discovered` ones is declared under its discovered name. The other discovered tools are
+    offered if `dispatch` runs them, else listed in `not_offered`. `approve` is called before each call is run.
     """
 
     def __init__(
@@ -174,7 +177,10 @@ class Toolbox:
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
-        """Return the tools as a request declares them; `marks` adds keys for our clients, which are never sent."""
+        """Return the tools as a request declares them.
+
+        `marks` adds keys that promptools' clients read; they are never sent to a server.
+        """
         payloads = self.tools.to_openai()
         if not marks:
             return payloads
@@ -186,7 +192,7 @@ class Toolbox:
     def parameters(self, name: str) -> frozenset[str]:
         """Return the arguments that a tool takes: those in its schema, and others that its function accepts.
 
-        gpt-oss passes some that were not declared (`timeout`, `line_numbers`).
+        gpt-oss passes some arguments that were not declared (`timeout`, `line_numbers`).
         """
         declared: Any = next(tool for tool in self.tools if tool.name == name).parameters.get("properties") or {}
         try:
@@ -196,7 +202,7 @@ class Toolbox:
         return frozenset(declared) | {entry.name for entry in taken if entry.kind is not entry.VAR_KEYWORD}
 
     def prepare_call(self, call_id: str, name: str, arguments_json: str) -> PreparedCall:
-        """Parse a call; return it with a function that runs it, or with the error result where it cannot be run."""
+        """Parse a call; return it with a function that runs it, or with an error result if it cannot be run."""
         match = self.tools.find(name)
         if match is None:
             known = ", ".join(self.tools.names) or "none"
@@ -222,18 +228,18 @@ class Toolbox:
         return PreparedCall(call, lambda: run(**checked.arguments), parallel=tool.name in self._parallel)
 
     def _run_approved(self, tool: Tool, call: Call) -> Any:
-        """Run a call if it is approved; the user is asked about one call at a time."""
+        """Ask `approve` about a call, and run the call if it is allowed. Only one call is asked about at a time."""
         assert self._approve is not None
         decided = self._approve(call)
         if not inspect.isawaitable(decided):
             return self._run_decided(tool, call, decided)
-        context = copy_context()  # with the run, which is no longer bound once the answer is there
+        context = copy_context()  # it has the `RunContext`, which is no longer bound once the answer arrives
 
         async def run() -> Any:
             import anyio.to_thread
 
             decision = await decided
-            # in a thread, as without a question: a tool that is not async would hold up all that the event loop does
+            # in a thread, like calls that need no approval: a sync tool would block the event loop
             value = await anyio.to_thread.run_sync(lambda: context.run(self._run_decided, tool, call, decision))
             return await value if inspect.isawaitable(value) else value
 
@@ -274,7 +280,7 @@ def success_result(call: Call, value: Any) -> Result:
 
 
 def exception_result(call: Call, error: Exception) -> Result:
-    """Build the result of a tool that raised: an exception's `observation`, not as an error, else the error."""
+    """Build the result of a tool that raised `error`: the error's `observation` as a normal result, else an error."""
     observation: object = getattr(error, "observation", "")
     if observation and isinstance(observation, str):
         return Result(call.id, call.name, observation)
@@ -306,7 +312,7 @@ def _is_dispatched(name: str, dispatch: Dispatch | None) -> bool:
 
 
 def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -> Callable[..., Any]:
-    """Return the function that runs a tool: the one of `dispatch` by name, else its own, else `dispatch` itself."""
+    """Return the function that runs a tool: the one under its name in `dispatch`, its own, or `dispatch` itself."""
     own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None
     if callable(dispatch):
         return _bind_name(dispatch, name) if own is None else _convert_arguments(own)
@@ -334,7 +340,10 @@ def _bind_name(dispatch: Callable[[str, dict[str, Any]], Any], name: str) -> Cal
 
 
 def _convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that pydantic converts JSON to the types of its hints (models, dates, ...), if it can."""
+    """Wrap a function so that pydantic converts its JSON arguments to the types of its hints (models, dates, ...).
+
+    A function without hints, or with hints that pydantic cannot handle, is returned unchanged.
+    """
     if isinstance(function, type) or not _has_hints(function):
         return function
     import pydantic
