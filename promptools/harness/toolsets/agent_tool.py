@@ -19,8 +19,9 @@ class AgentTool:
 
     tool: Tool
     run: Callable[..., Any]
-    """Gets the arguments as keywords and returns the result for the model: a string, a `ToolOutput` with
-    images, or anything that JSON can hold. It may be async. What it raises becomes an error result."""
+    """The function. It gets the arguments as keywords, and returns the result for the model: a string, a `ToolOutput`
+    with images, or any value that JSON can hold. It may be async. An exception that it raises becomes an error result.
+    """
     parallel: bool = False
     """Whether its calls may run at the same time as other calls of the same reply."""
 
@@ -31,7 +32,7 @@ class Toolset:
 
     tools: tuple[AgentTool, ...]
     namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The description of each namespace; `container` is the one of `container.exec`."""
+    """The description of each namespace, by its name, such as `container` for `container.exec`."""
     instructions: str = ""
     """What the model should know about the tools, besides their descriptions."""
 
@@ -39,12 +40,12 @@ class Toolset:
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Formats that servers of vision models read."""
 MAX_IMAGE = 8 * 2**20
-"""Bytes of an image that is shown to a model."""
+"""The most bytes of an image that is shown to a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """Text for the model, and images that it is shown, as `image_url` parts of Chat Completions."""
+    """Text for the model, and images to show it, as `image_url` parts of Chat Completions."""
 
     text: str
     images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
@@ -54,7 +55,7 @@ class ToolOutput:
 
 
 def image_part(content: bytes, mime_type: str) -> dict[str, Any] | None:
-    """Return an image as a part; None if it is too large or in a format that servers do not read."""
+    """Return an image as an `image_url` part; None if it is too large, or in a format that servers do not read."""
     if mime_type not in IMAGE_TYPES or len(content) > MAX_IMAGE:
         return None
     data = base64.b64encode(content).decode()
@@ -64,8 +65,9 @@ def image_part(content: bytes, mime_type: str) -> dict[str, Any] | None:
 class ToolTimeoutError(PromptoolsError):
     """A tool was ended because it took too long.
 
-    `seconds` is how long it was allowed to take, `output` what it had written by then. The model reads `observation` as
-    a normal result, as it does that of a command that fails; without one it reads the message, as with any exception.
+    `seconds` is how long the tool was allowed to take, and `output` is what it had written by then. The model reads
+    `observation` as a normal result, like the result of a command that fails. If `observation` is empty, the model
+    reads the message as an error, as with any exception.
     """
 
     def __init__(self, message: str, *, seconds: float, output: str = "", observation: str = "") -> None:

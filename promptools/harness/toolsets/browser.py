@@ -31,10 +31,10 @@ NAMESPACE = (
 )
 SECONDS = 30.0
 MAX_PAGE = 4 << 20
-"""Bytes of a page that are read."""
+"""The most bytes of a page that are read."""
 MAX_REDIRECTS = 5
 LINES = 100
-"""Lines of a page that are shown at a time."""
+"""The most lines of a page that are shown at a time."""
 MAX_FOUND = 50
 WIDTH = 100
 
@@ -53,11 +53,14 @@ class Found:
 
 
 Search: TypeAlias = Callable[[str, int], "Sequence[Found] | str"]
-"""Gets a query and how many results are wanted; returns them, or a text in which they are."""
+"""A function of a query and the number of results wanted; returns the results, or a text that contains them."""
 
 
 def search_by_url(template: str) -> Search:
-    """Return a search that requests a URL containing `{query}`, which answers with a list of results in JSON."""
+    """Return a search that requests the URL `template`, with the query in place of `{query}`.
+
+    The answer may be JSON that contains a list of results, or text.
+    """
     if "{query}" not in template or not template.startswith(("http://", "https://")):
         raise UsageError(
             f"{without_credentials(template)!r} is not the URL of a search: write {{query}} where the query goes"
@@ -73,7 +76,10 @@ def search_by_url(template: str) -> Search:
 
 
 def search_by_tool(tool: AgentTool) -> Search:
-    """Return a search that calls a tool, such as one of an MCP server, with the query as its first text."""
+    """Return a search that calls a tool, such as one of an MCP server.
+
+    The query becomes the tool's argument `query` or `q`, or its first string argument if it has neither.
+    """
     properties: dict[str, Any] = tool.tool.parameters.get("properties") or {}
     required: list[str] = tool.tool.parameters.get("required") or []
     texts = [name for name in (*required, *properties) if properties.get(name, {}).get("type") == "string"]
@@ -89,7 +95,7 @@ def search_by_tool(tool: AgentTool) -> Search:
 
 
 def browser_tools(search: Search, *, allow_private: bool = False) -> Toolset:
-    """Return the three tools; with `allow_private`, pages of this machine and of its network may be opened too."""
+    """Return the three tools. With `allow_private`, pages of this machine and of its network may be opened too."""
     browser = _Browser(search, allow_private=allow_private)
     number: Schema = {"type": "number", "default": -1}
     string: Schema = {"type": "string"}
@@ -118,7 +124,7 @@ def _tool(name: str, description: str, parameters: dict[str, Any], required: str
 
 
 def _results(value: Any) -> Iterator[Found]:
-    """Yield the results in an answer, wherever their list is."""
+    """Yield the results in an answer, at whatever depth their list is."""
     if is_array(value):
         for item in value:
             if is_object(item) and isinstance(url := item.get("url") or item.get("link") or item.get("href"), str):
@@ -208,7 +214,7 @@ class _Browser:
         return "\n".join([head, *(f"L{at}: {page.lines[at]}" for at in range(start, end))])
 
     def _check(self, url: str) -> None:
-        """Raise `BrowserError` unless an address is public."""
+        """Raise `BrowserError` if a URL is not a web page, or not public although it must be."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise BrowserError(f"{clip(url)!r} is not a page of the web")
@@ -223,7 +229,7 @@ class _Browser:
 
 
 def _get(url: str, check: Callable[[str], None]) -> tuple[str, str, str]:
-    """Return the address, text and type of a page; each redirect is checked."""
+    """Request a page, and return its final address, its text and its type. `check` is called with every address."""
     http: Any = installed_library().module
     with http.Client(timeout=SECONDS, follow_redirects=False) as client:
         for _ in range(MAX_REDIRECTS + 1):
@@ -307,7 +313,7 @@ class _HtmlText(HTMLParser):
             self.parts.append("\n")
 
     def handle_data(self, data: str) -> None:
-        """Add text, in which only our own brackets mark links."""
+        """Add text. Its own brackets 【】 are replaced, since these mark links."""
         text = data.translate(str.maketrans("【】", "〖〗"))
         if self._in_title:
             self.title.append(text)

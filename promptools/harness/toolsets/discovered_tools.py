@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from promptools.types import Tool
 
 FILE_NAME = "tools.json"
-"""What `promptools discover` writes into its folder."""
+"""The file that `promptools discover` writes into its folder."""
 
 
 def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
@@ -52,15 +52,15 @@ class KnownTools:
     """An app's tools, declared under the names that a model was trained on."""
 
     tools: Tools
-    """The app's, in their order, under the names that the model knows, followed by `added`."""
+    """The app's tools in their order, under the names that the model knows, followed by `added`."""
     added: tuple[Tool, ...] = ()
-    """Discovered tools that are not the app's, and can be run."""
+    """Discovered tools that the app does not have, but can run."""
     left_out: tuple[Tool, ...] = ()
     """Discovered tools that cannot be run."""
 
 
 def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:
-    """Return tools under discovered names and with discovered marks, plus discovered ones that can be run."""
+    """Return an app's tools under discovered names and with discovered marks, plus discovered tools that can be run."""
     matches: dict[str, list[Tool]] = {}
     added: list[Tool] = []
     left_out: list[Tool] = []
@@ -84,12 +84,12 @@ def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[
 
 
 def _declared_name(own: str, known: Sequence[Tool]) -> str:
-    """Return the name under which a tool is declared: its own if the model knows it, else an alias that it knows."""
+    """Return the name under which a tool is declared: its own name if the model knows that, else a discovered name."""
     return own if any(tool.name == own for tool in known) else known[0].name
 
 
 def _other_names(tools: Tools, matches: Mapping[str, Sequence[Tool]]) -> dict[str, list[str]]:
-    """Return the aliases of each tool: its own name, and discovered ones that no other tool has."""
+    """Return the aliases of each tool: its own name, and the discovered names that no other tool has."""
     owners = {tool.name: own for own, known in matches.items() for tool in known}
     for own, known in matches.items():
         for name in (name for tool in known for name in tool.names):

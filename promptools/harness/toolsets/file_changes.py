@@ -1,9 +1,9 @@
 """Changes to files in a folder: all of them are made, or none.
 
-Nothing outside of the folder is read or written, even if another process moves files and links at the same time: a path
-is resolved once, must then be inside, and is opened from the folder down, directory by directory, without following
-links. New content is first written to temporary files, which reveals full disks and missing permissions. Then each old
-file is renamed, and the new one takes its name; if any of this fails, all names are restored.
+Nothing outside of the folder is read or written, even if another process moves files and links at the same time. A path
+is resolved once, and the result must be inside. It is then opened from the folder down, directory by directory, without
+following links. New content is first written to temporary files, which reveals full disks and missing permissions. Then
+each old file is renamed, and the new file takes its name. If any of this fails, all names are restored.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getat
 REGULAR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 NEW_FILE_MODE = 0o666
 PERMISSIONS = 0o777
-"""What a changed file keeps of its mode: content that a model wrote gets no setuid or setgid bit, as after write(2)."""
+"""The bits of its mode that a changed file keeps. Like write(2), a change clears the setuid and setgid bits."""
 MAX_FOLDERS = 100
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
-"""Its files are not content: hooks, for example, are executed."""
+"""A folder whose files cannot be changed. They are not content; git executes hooks, for example."""
 
 Undo: TypeAlias = "list[Callable[[], object]]"
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The content of a file, and its permissions; None: those of a new file."""
+    """The content of a file, and its permissions: `mode` None stands for the permissions of a new file."""
 
     data: bytes
     mode: int | None = None
@@ -59,9 +59,9 @@ class PatchedFolder:
         os.close(self._root_fd)
 
     def resolve(self, path: str, *, link: bool = False) -> PurePosixPath:
-        """Return the path inside of the folder with symbolic links resolved; raise `PatchError` if it is not inside.
+        """Return a path relative to the folder, with symbolic links resolved; raise `PatchError` if it leads outside.
 
-        Only with `link` may the file itself be a symbolic link.
+        The file itself may be a symbolic link only with `link`.
         """
         pure = PurePosixPath(path)
         if "\0" in path or not pure.parts:
@@ -96,7 +96,7 @@ class PatchedFolder:
         return self._after[path]
 
     def before(self, path: PurePosixPath) -> FileState | None:
-        """Return a file's content on disk, if it was read."""
+        """Return the content of a file on disk when it was read; None if it was not read, or did not exist."""
         return self._before.get(path)
 
     def change(self, path: PurePosixPath, state: FileState | None) -> None:
@@ -141,7 +141,7 @@ class PatchedFolder:
             os.close(file)
 
     def similar(self, path: PurePosixPath) -> list[str]:
-        """Return similar names in the folder of a path that does not exist; none if the folder is missing too."""
+        """Return all names in the folder of a path that does not exist; none if the folder cannot be read."""
         try:
             with _Parent(self._root_fd, path) as parent, os.scandir(parent) as entries:
                 return sorted(entry.name for entry in entries)

@@ -1,9 +1,9 @@
 """Turn the hunks of a patch into edits of a file: find each hunk's lines, or report why they cannot be found.
 
-The lines are searched in the file as it was before the patch (`line_search`). Stricter likenesses are tried first;
-blank context at the edges of a hunk is left out only if nothing else helps. Hunks follow each other: places below the
-previous hunk's changes are preferred. Among several places, the headers decide, or the line number in a unified diff's
-header; if they do not, the patch is rejected: a change in the wrong place is worse than none.
+The lines are searched for in the file as it was before the patch (`line_search`). Stricter likenesses are tried first.
+Blank context at the edges of a hunk is left out only if nothing else helps. Hunks usually follow each other, so places
+below the previous hunk's changes are preferred. Among several places, the headers decide, or the line number in the
+header of a unified diff. If they do not, the patch is rejected: a change in the wrong place is worse than none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from functools import cached_property
 from promptools.harness.toolsets.line_search import Likeness, LineSearch, from_position
 from promptools.harness.toolsets.patch_format import MAX_PROBLEMS, Hunk, PatchError, UpdateFile, quote
 
-# The lines of a file that the headers of hunks (`@@ class App`) mean, and the blocks below them.
+# The lines of a file that the headers of hunks (`@@ class App`) refer to, and the blocks below them.
 
 
 NAME_END = re.compile(r"\s*[(:{<\[=;]")
-"""Where the name in a definition ends: a header may show less, or other parameters, than the file."""
+"""The end of the name in a definition. What follows may be missing in a header, or differ from the file."""
 
 
 class HeaderSearch:
@@ -35,7 +35,7 @@ class HeaderSearch:
         self._block_ends: dict[int, int] = {}
 
     def positions(self, headers: Sequence[str]) -> Sequence[int]:
-        """Return the lines that match the last of `headers`, inside the blocks of those before it.
+        """Return the lines that match the last of `headers`, inside the blocks of the headers before it.
 
         Headers that the file does not contain are skipped.
         """
@@ -49,7 +49,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return those of `positions` that are in the blocks below the lines `heads`, or on these lines themselves."""
+        """Return the positions that are in the blocks below the lines `heads`, or on these lines themselves."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -57,7 +57,7 @@ class HeaderSearch:
         return sorted(kept)
 
     def block_end(self, head: int) -> int:
-        """Return the line after the block of a line, which is the more indented and blank lines below it."""
+        """Return the first line after the block of a line. The block is the blank and more indented lines below it."""
         if head not in self._block_ends:
             indent, end = indentation(self._lines[head]), head + 1
             while end < len(self._lines) and (
@@ -93,7 +93,7 @@ def _name(line: str) -> str:
     return NAME_END.split(" ".join(line.split()), maxsplit=1)[0]
 
 
-# The text of a file as lines, without loss: encoding, byte order mark, line endings and the last newline stay.
+# The text of a file as lines, without loss: encoding, byte order mark, line endings and the last newline are kept.
 
 
 BOM = "\ufeff"
@@ -111,7 +111,7 @@ class LineEdit:
 class FileText:
     r"""The lines of a file, and separately their endings.
 
-    A line ends with ` ` or `\r `. Invalid UTF-8 is decoded to surrogates, and encoded to the same bytes again.
+    A line ends with `\n` or `\r\n`. Invalid UTF-8 is decoded to surrogates, and encoded to the same bytes again.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -130,7 +130,7 @@ class FileText:
     def replace(self, edits: Sequence[LineEdit]) -> bytes:
         """Return the file's bytes after edits, which are sorted and do not overlap.
 
-        A new line gets the ending of the line that it replaces, else that of the line above.
+        A new line gets the ending of the line that it replaces, or the ending of the line above if it replaces none.
         """
         usual = Counter(self._endings).most_common(1)[0][0] if self._endings else "\n"
         parts, endings, at = list[str](), list[str](), 0
@@ -155,11 +155,11 @@ def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> b
     return text.encode("utf-8", errors="surrogateescape")
 
 
-# Where each hunk is.
+# Find the place of each hunk.
 
 
 MAX_COMPARED = 2000
-"""Lines of a file that are compared with a line of the patch, to show the closest one."""
+"""The most lines of a file that are compared with a line of the patch, to show the closest one."""
 LOOSENESS = {
     Likeness.TRAILING_SPACE: "with other space at the end of lines",
     Likeness.ALL_SPACE: "with other spacing",
@@ -168,7 +168,7 @@ LOOSENESS = {
 
 
 def place_hunks(lines: Sequence[str], section: UpdateFile, notes: list[str]) -> list[LineEdit]:
-    """Return the edits for a section's hunks, sorted; raise `PatchError` with all problems. Appends to `notes`."""
+    """Return the sorted edits for a section's hunks, and append to `notes`. Raises `PatchError` with all problems."""
     placer = _HunkPlacer(lines, section.path, notes)
     problems: list[str] = []
     for hunk in section.hunks:
@@ -190,7 +190,7 @@ class _HunkPlacer:
         self._path = path
         self._notes = notes
         self._below = 0
-        """The line after the last change of the hunk before."""
+        """The line after the last change of the previous hunk."""
         self._searches: dict[Likeness, LineSearch] = {}
         self._headers = HeaderSearch(lines, self._search(Likeness.ALL_SPACE))
 
@@ -231,7 +231,7 @@ class _HunkPlacer:
         self.edits.insert(index, edit)
 
     def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
-        """Return the hunk, perhaps without its blank edges, the likeness that matched, and where its lines begin."""
+        """Return the hunk, without blank edges if only that matches, the likeness, and the line where it begins."""
         trimmed = hunk.without_blank_edges()
         variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
         tries = [
@@ -249,14 +249,14 @@ class _HunkPlacer:
                 if hunk.at_end:
                     self._note(hunk, f"its lines are not at the end of {self._path!r}, but at line {at + 1}")
                 if not self._search(likeness).matches(old, at):
-                    break  # a collision of hashes
+                    break  # two hashes collided
                 return variant, likeness, at
         if not trimmed.old and trimmed.lines:
             return trimmed, Likeness.EXACT, self._insertion(hunk)
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the only position that the hunk can mean."""
+        """Return the position that the hunk means; raise `PatchError` if there are several such positions, or none."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -280,7 +280,7 @@ class _HunkPlacer:
         return positions[0]
 
     def _insertion(self, hunk: Hunk) -> int:
-        """Return where a hunk without context or removed lines is inserted."""
+        """Return the line at which a hunk without context or removed lines is inserted."""
         if hunk.at_end or not self._lines:
             return len(self._lines)
         heads = self._headers.positions(hunk.headers)
@@ -363,10 +363,11 @@ def _edits(hunk: Hunk, at: int, indentation: _Indentation) -> Iterator[LineEdit]
 
 
 class _Indentation:
-    """Converts the patch's indentation to the file's, learned from lines that are in both.
+    """Converts the indentation of a patch to that of the file, as learned from lines that are in both.
 
-    Removed lines are indented like added ones, so they count before context, which models shorten. A level without an
-    example is shifted like the others only if the patch is evidently shifted as a whole.
+    Removed lines are better examples than context: they are indented like the added lines, while models shorten the
+    indentation of context. An indentation without an example is shifted like the others only if the whole patch is
+    evidently shifted.
     """
 
     def __init__(self, hunk: Hunk, file_lines: Sequence[str]) -> None:
@@ -386,7 +387,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation, where that is known."""
+        """Return an added line with the file's indentation; unchanged if that is not known."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -401,7 +402,7 @@ class _Indentation:
 
 
 def _shift(theirs: str, own: str) -> tuple[str, str]:
-    """Return the indentation that the file's line has beyond the patch's, and that which it lacks."""
+    """Return what the file's indentation has before the patch's, and what it lacks there. Both may be empty."""
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""
     if theirs.endswith(own):

@@ -1,8 +1,8 @@
 """The tools that gpt-oss was trained on: `container.exec`, `repo_browser.*` and `python`.
 
-First come their declarations, and what the model reads of a command's result; then `container.exec` and `python`; last
-`gpt_oss_tools`, which binds them all to a workspace and a sandbox. The functions of `repo_browser` are in its own
-module.
+First come the declarations of the tools, and the text that the model reads for the result of a command. Then come
+`container.exec` and `python`, and last `gpt_oss_tools`, which binds all tools to a workspace and a sandbox. The
+functions of `repo_browser` are in the module of that name.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from promptools.types import Schema, Tool
 
 # The declarations of the tools: names, parameters and their order, as gpt-oss knows them.
 #
-# Parameters that models use without their being declared (`timeout` of `container.exec`, `line_numbers` of
-# `open_file`) are accepted, so no schema forbids others. What the functions have a default for is not required: the
-# paper's harness takes the workspace for a path that is missing, and 3 for the depth of a tree.
+# Models also use parameters that are not declared (`timeout` of `container.exec`, `line_numbers` of `open_file`). They
+# are accepted, so no schema forbids other parameters. A parameter with a default in the function is not required: in
+# the paper's harness, a missing path means the workspace, and the default depth of a tree is 3.
 
 
 CONTAINER = "container"
@@ -69,7 +69,7 @@ def container_exec_definition() -> Tool:
 
 
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
-    """Return the definition of `repo_browser.print_tree`; `names` are aliases that do not stand for a separate tool."""
+    """Return the definition of `repo_browser.print_tree`; `names` are aliases that are not a separate tool's name."""
     return _tool(
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",
@@ -170,15 +170,15 @@ def _tool(
     )
 
 
-# What the model reads of a command's result.
+# The text that the model reads for the result of a command.
 
 
 Observation: TypeAlias = Callable[[CommandResult, float], str]
-"""Gets the result and the seconds that the command had; returns the text for the model."""
+"""A function of a result and the seconds that the command was allowed; returns the text for the model."""
 
 
 def observe(result: CommandResult, seconds: float, observation: Observation, note: str = "") -> str:
-    """Return what the model reads of a result, followed by a note; after a time-out, raise it as `ToolTimeoutError`."""
+    """Return the text of a result for the model, followed by a note; after a time-out, raise `ToolTimeoutError`."""
     text = observation(result, seconds) + note
     if result.timed_out:
         raise ToolTimeoutError(
@@ -191,7 +191,7 @@ def observe(result: CommandResult, seconds: float, observation: Observation, not
 
 
 def plain_observation(result: CommandResult, seconds: float) -> str:
-    """Return the output, followed by the exit code and other notes in brackets where they matter."""
+    """Return the output. A note in brackets follows if the command failed, or was ended."""
     notes = [_ended(result, seconds)] if result.timed_out or result.stopped else []
     if result.exit_code and not notes:
         notes.append(f"[exit code {result.exit_code}]")
@@ -202,7 +202,7 @@ def plain_observation(result: CommandResult, seconds: float) -> str:
 
 
 def tagged_observation(result: CommandResult, seconds: float) -> str:
-    """Return the exit code and the output in tags, as the harness that reproduces gpt-oss does."""
+    """Return the exit code and the output in tags, as in the paper's harness."""
     if result.timed_out or result.stopped:
         return f"{_ended(result, seconds)}\n<output>\n{result.output}\n</output>"
     return f"<returncode>{result.exit_code}</returncode>\n<output>\n{result.output}</output>"
@@ -218,12 +218,13 @@ def _ended(result: CommandResult, seconds: float) -> str:
 
 
 _LEAST_MILLISECONDS = 1000
-"""A smaller time-out is in seconds: models mean milliseconds, but no command is given less than a second."""
+"""A time-out of at least this number is in milliseconds, as models mean it. A smaller number is taken as seconds, since
+no command is given less than a second."""
 _LONGEST_PROGRAM = 4096
 
 
 def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -> Callable[..., str]:
-    """Return the function of `container.exec`; `timeout` applies to commands for which the model names none."""
+    """Return the function of `container.exec`. The model may name a time-out for a command, of at most `timeout`."""
 
     def run(
         command: object,
@@ -244,8 +245,8 @@ def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -
 def read_command(given: object) -> Command:
     """Return what a model means by `command`: a list is a program and its arguments, a string is a line for the shell.
 
-    A list written as a string is parsed. A list of one string with spaces is a shell line too: no program has such a
-    name, and this is what coercion makes of a string where the schema wants a list.
+    A list written as a string is parsed. A list of one string with spaces is a shell line too. No program has such a
+    name, and coercion makes such a list from a string, because the schema wants a list.
     """
     if isinstance(given, str):
         inner = _read_list(given)
@@ -279,11 +280,11 @@ def _strings(env: object) -> dict[str, str] | None:
 
 
 def _inside(workspace: str, workdir: str | None) -> str | None:
-    """Return the folder to start in. It is resolved inside the sandbox, which decides whether it may be seen."""
+    """Return the folder in which a command starts. The sandbox resolves it, and decides whether commands may see it."""
     return None if not workdir else str(PurePosixPath(workspace) / workdir)
 
 
-# `python`: code in an interpreter of the sandbox, a new one for each call or one that is kept.
+# `python`: code in an interpreter of the sandbox. Either each call gets a new interpreter, or one is kept.
 
 
 PROGRAM = "python3"
@@ -294,7 +295,7 @@ _FAILED = b"1"
 
 
 def python_description(kind: str, timeout: float) -> str:
-    """Return the description of the tool for the model."""
+    """Return the description of the tool `python` for the model."""
     state = (
         "Variables, functions and imports are kept from call to call."
         if kind == "stateful"
@@ -310,7 +311,10 @@ KILLED = 128 + 9
 
 
 class PythonSession:
-    """Runs code. With `stateful` it uses one interpreter, replaced after a time-out or when it has ended."""
+    """Runs Python code in the sandbox, in a new interpreter for each call.
+
+    With `stateful`, one interpreter is kept. It is replaced after a time-out, or when it has ended.
+    """
 
     def __init__(
         self,
@@ -330,7 +334,7 @@ class PythonSession:
         self._lock = Lock()
 
     def run(self, code: str, **_: Any) -> str:
-        """Run code and return what the model reads; raise `ToolTimeoutError` if the time is up."""
+        """Run code and return the text for the model; raise `ToolTimeoutError` if the code takes too long."""
         with self._lock:
             result, gone = self._run(code)
             if gone or not self._stateful:
@@ -344,23 +348,23 @@ class PythonSession:
             self._process = None
 
     def _run(self, code: str) -> tuple[CommandResult, bool]:
-        """Return the result, and whether the interpreter must be replaced."""
+        """Run code; return the result, and whether the interpreter must be replaced."""
         if self._process is None:
             self._process = self._sandbox.start([PROGRAM, "-c", worker_source()])
-        mark = f"\x1e{token_hex(16)} "  # code cannot know it, so what it prints is never taken for the end
+        mark = f"\x1e{token_hex(16)} "  # the code cannot know the mark, so nothing that it prints is taken for its end
         request = json.dumps({"code": code, "mark": mark}) + "\n"
         reply = _Reply(self._process, mark.encode(), self._max_output)
         try:
             self._process.stdin.write(request.encode())
             self._process.stdin.flush()
         except OSError:
-            pass  # it ended; the output has the reason
+            pass  # the interpreter has ended; its output has the reason
         result = reply.read(time.monotonic() + self._timeout)
         return result, result.timed_out or reply.ended
 
 
 class _Reply:
-    """The output of one piece of code; it ends with the mark, when the interpreter ends, or at the deadline."""
+    """The output of one piece of code, up to the mark, the end of the interpreter, or the deadline."""
 
     def __init__(self, process: SandboxProcess, mark: bytes, max_output: int) -> None:
         self.ended = False
@@ -404,7 +408,7 @@ class _Reply:
                 return None
             self._buffer.feed(before)
             return int(after.startswith(_FAILED))
-        held = len(self._mark) - 1  # the beginning of the mark may be at the end
+        held = len(self._mark) - 1  # the data may end with the beginning of the mark
         self._buffer.feed(data[:-held])
         self._held = data[-held:]
         return None
@@ -416,7 +420,7 @@ class _Reply:
 
 @cache
 def worker_source() -> str:
-    """Return the source of the interpreter's own program."""
+    """Return the source of the program that the interpreter runs."""
     return (resources.files("promptools.harness.toolsets") / "python_worker.py").read_text(encoding="utf-8")
 
 
@@ -424,8 +428,8 @@ def worker_source() -> str:
 
 
 Variant: TypeAlias = Literal["paper", "code"]
-"""Which set is declared: that of the paper, where `list_dir` is another name of `print_tree`, or that of its code,
-where it is a tool of its own and `open_file` has `line_numbers`."""
+"""Which tools are declared. `paper`: the tools in the paper, where `list_dir` is another name of `print_tree`. `code`:
+the tools in the paper's code, where `list_dir` is a separate tool and `open_file` has the parameter `line_numbers`."""
 PythonKind: TypeAlias = Literal["stateless", "stateful"]
 
 DEFAULT_TIMEOUT = 300.0
@@ -443,11 +447,11 @@ def gpt_oss_tools(
     timeout: float = DEFAULT_TIMEOUT,
     max_output: int = DEFAULT_OUTPUT,
 ) -> Toolset:
-    """Return the in-distribution tools of gpt-oss on the workspace `root`, whose commands run in `sandbox`.
+    """Return the tools that gpt-oss was trained on, for the workspace `root`; commands run in `sandbox`.
 
-    `root` must be the sandbox's own. `python` adds the tool `python`: "stateless" starts a new interpreter for each
-    call, "stateful" keeps one. `timeout`, in seconds, limits each command, and `max_output`, in bytes, limits what file
-    tools return.
+    `root` must be the root of the sandbox. `python` adds the tool `python`: "stateless" starts a new interpreter for
+    each call, "stateful" keeps one. `timeout`, in seconds, limits each command. `max_output`, in bytes, limits what the
+    file tools return.
     """
     if variant not in ("paper", "code"):
         raise UsageError(f"the variant is {variant!r}; there are 'paper' and 'code'")

@@ -1,12 +1,12 @@
 """Find a sequence of lines in a file, exactly or loosely, in time linear in the file and in the patch.
 
-Lines become numbers, equal for equal lines. A sequence of lines has a polynomial hash, which prefix sums yield in
-constant time for any part of the file. For lengths that are powers of two, an index maps hashes to positions; a
-sequence of any other length is looked up by its longest prefix or suffix of such a length, whichever is rarer. So a
-file is scanned once for each power of two, not once for each hunk. Matches are finally compared line by line, so a hash
-collision never leads to a change in the wrong place.
+Each line becomes a number, and equal lines get the same number. Prefix sums give the polynomial hash of any part of the
+file in constant time. For each length that is a power of two, an index maps hashes to positions. A sequence of any
+other length is looked up by its longest prefix or suffix of such a length, whichever is rarer. So a file is scanned
+once for each power of two, not once for each hunk. A match is finally compared line by line, so a hash collision never
+leads to a change in the wrong place.
 
-The levels of `Likeness` are tried from strict to loose, each only if the stricter ones found nothing at all.
+The levels of `Likeness` are tried from strict to loose, each only if the stricter levels found nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUOTES_AND_DASHES = {
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
 }
 UNDECODABLE = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Invalid UTF-8 in the file, which readers see as U+FFFD."""
+"""Invalid UTF-8 in the file, as `surrogateescape` decodes it. A model was shown U+FFFD in its place."""
 LOOK_ALIKES = {**str.maketrans(QUOTES_AND_DASHES), **UNDECODABLE}
 
 
@@ -41,9 +41,9 @@ class Likeness(IntEnum):
     TRAILING_SPACE = 1
     """Space at the end of lines is ignored."""
     ALL_SPACE = 2
-    """Space at both ends is ignored, and any space inside is one space: U+00A0 and U+202F too."""
+    """Space at both ends is ignored. Any run of space inside, U+00A0 and U+202F included, is like a single space."""
     LOOK_ALIKE = 3
-    """Typographic quotes and dashes are those of ASCII; characters without width are ignored."""
+    """In addition, typographic quotes and dashes are like those of ASCII, and characters without width are ignored."""
 
 
 def _one_space(line: str) -> str:
@@ -77,7 +77,7 @@ class LineSearch:
         return _prefix_sums(self._file)
 
     def positions(self, old: Sequence[str]) -> Sequence[int]:
-        """Return where the lines `old` begin in the file, in order."""
+        """Return the positions in the file at which the lines `old` begin, in order."""
         wanted = self._to_numbers(old)
         if wanted is None or not 0 < len(wanted) <= len(self._file):
             return ()
@@ -91,16 +91,16 @@ class LineSearch:
         return positions
 
     def matches(self, old: Sequence[str], at: int) -> bool:
-        """Whether the lines `old` are in the file at `at`, compared one by one."""
+        """Whether the lines `old` are in the file at `at`. They are compared one by one."""
         return self._file[at : at + len(old)] == self._to_numbers(old)
 
     def longest_prefix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the first lines of `old` occur together in the file, and where."""
+        """Return how many of the first lines of `old` occur together in the file, and where they begin."""
         size = _largest(len(old), lambda size: bool(self.positions(old[:size])))
         return size, self.positions(old[:size])[0] if size else 0
 
     def longest_suffix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the last lines of `old` occur together in the file, and where these begin."""
+        """Return how many of the last lines of `old` occur together in the file, and where they begin."""
         size = _largest(len(old), lambda size: bool(self.positions(old[len(old) - size :])))
         return size, self.positions(old[len(old) - size :])[0] if size else 0
 
@@ -115,7 +115,7 @@ class LineSearch:
         return wanted
 
     def _candidates(self, wanted: list[int]) -> tuple[list[int], int]:
-        """Return where all of `wanted` may begin, found by a part of it whose length is a power of two."""
+        """Return where `wanted` may begin, and the length of its part that was looked up, which is a power of two."""
         size = 1 << (len(wanted).bit_length() - 1)
         index = self._index(size)
         sums = _prefix_sums(wanted)
@@ -153,7 +153,7 @@ def _prefix_sums(numbers: list[int]) -> list[int]:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits, given that all smaller numbers fit if it does."""
+    """Return the largest number up to `limit` that fits. All numbers below one that fits must fit too."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -162,5 +162,5 @@ def _largest(limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def from_position(positions: Sequence[int], start: int) -> Sequence[int]:
-    """Return the positions that are not before `start`; all are sorted."""
+    """Return the positions from `start` on. `positions` must be sorted."""
     return positions[bisect_left(positions, start) :]

@@ -1,8 +1,8 @@
 """The tools of MCP servers (extra `mcp`): the settings of servers, and their connections as a set of tools.
 
-The client of the `mcp` package is async, and its connections belong to the task that opened them. They run on an event
-loop in a separate thread, so that the tools are plain functions: a sync agent calls them directly, and an async one in
-threads, as with all plain functions.
+The client of the `mcp` package is async, and its connections belong to the task that opened them. So they run on an
+event loop in a separate thread, and the tools are plain functions. A sync agent calls these directly; an async agent
+calls them in threads, like all plain functions.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
-    """Return a tool's result: its texts, or else its structured content, and its images.
+    """Return a tool's result: its texts, or its structured content if there is no text, and its images.
 
-    Servers repeat the structured content as text, so it is used only without text. Images and other files are named
-    with type and size, and written to `folder` if there is one.
+    Servers repeat the structured content as text. Each image or other file is described by its type and size, and is
+    written to `folder` if one is given.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))
@@ -130,7 +130,7 @@ def result_output(result: CallToolResult, folder: Path | None, *, images: bool) 
 
 
 def _parts(content: list[ContentBlock], folder: Path | None, shown: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield texts and names of files; append images to `shown`."""
+    """Yield the texts in a result, and a description of each file; append images to `shown`."""
     from mcp.types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
     for block in content:
@@ -163,17 +163,17 @@ def _file(kind: str, data: str, mime_type: str, folder: Path | None, shown: list
     return f"[{label}: {path}]"
 
 
-# Names that every API takes, for tools whose servers may call them anything.
+# Tool names that every API accepts. MCP servers may give their tools any names.
 
 
 LONGEST = 64
-"""Characters that OpenAI's API allows."""
+"""The most characters of a name that OpenAI's API allows."""
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
-    """Return `server__tool`, shortened to a valid name; where it was changed or is taken, a digest makes it unique."""
+    """Return `server__tool` as a valid name. If the name is too long, or taken, a digest at its end makes it unique."""
     full = f"{server}__{tool}"
     name = _OTHER.sub("_", full)
     if len(name) <= LONGEST and name not in taken:
@@ -186,14 +186,14 @@ def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
 
 
 MAX_PAGES = 100
-"""Pages of a server's list of tools."""
+"""The most pages of a server's list of tools that are read."""
 MAX_TOOLS = 1000
 MAX_DESCRIPTION = 20_000
-"""Bytes of a tool's description, and of a server's instructions, that a model reads."""
+"""The most bytes that a model reads of a tool's description, or of a server's instructions."""
 MAX_OUTPUT = 100_000
-"""Bytes of a result's text that a model reads."""
+"""The most bytes that a model reads of a result's text."""
 MAX_BODY = 1 << 26
-"""Bytes of one response over HTTP: a server may send without end."""
+"""The most bytes of one HTTP response, since a server may send without end."""
 _SHOWN = 500
 _END_SECONDS = 5.0
 
@@ -207,11 +207,12 @@ class McpTimeoutError(McpToolError, ToolTimeoutError):
 
 
 class McpServers:
-    """Connections to MCP servers, a context manager that yields their tools as a `Toolset`.
+    """A context manager that connects to MCP servers, and yields their tools as a `Toolset`.
 
-    `servers` are settings by name; the tools are called `name__tool`. A call may take `timeout` seconds, and so may
-    connecting. Images and other files that tools return are written to `files`, if given. The model is shown images if
-    it accepts any; with `images=False` they are only named. Raises `McpToolError` if a server cannot be reached.
+    `servers` maps the names of servers to their settings. The tools are called `name__tool`. A call may take `timeout`
+    seconds, and so may connecting. Images and other files that tools return are written to the folder `files`, if
+    given. The model is shown images if it accepts any; with `images=False`, they are only described. Raises
+    `McpToolError` if a server cannot be reached.
     """
 
     def __init__(
@@ -232,12 +233,12 @@ class McpServers:
     def from_file(
         cls, path: Path | str, *, timeout: float = 60.0, files: Path | str | None = None, images: bool = True
     ) -> McpServers:
-        """Return the connections to the servers in a JSON file with `mcpServers`, the format of MCP clients."""
+        """Return an instance for the servers in a JSON file with `mcpServers`, the format of MCP clients."""
         return cls(read_file(path), timeout=timeout, files=files, images=images)
 
     def __enter__(self) -> Toolset:
         try:
-            import_module("mcp.client.client")  # of the second major
+            import_module("mcp.client.client")  # which the package has since version 2
         except ImportError as error:
             raise UsageError("MCP servers need the extra: pip install 'promptools-compat[mcp]'") from error
         try:
@@ -248,7 +249,7 @@ class McpServers:
             raise
 
     def __exit__(self, *_: object) -> None:
-        with suppress(Exception):  # a connection that had broken before raises what broke it once more
+        with suppress(Exception):  # a broken connection raises its error again when it is closed
             self._stack.close()
 
     def _connect(self, portal: BlockingPortal, stack: ExitStack) -> Toolset:
@@ -317,10 +318,10 @@ async def _connected(settings: McpServer, timeout: float, log: TextIO) -> AsyncG
 
 
 def _http_client(settings: HttpServer, timeout: float) -> Any:
-    """Return a client without a read timeout: `_call_tool` limits the time of a call.
+    """Return a client without timeouts: `_call_tool` limits the time of a call.
 
-    An exception of this client ends the connection with all its calls. It has a timeout of its own only for the request
-    that ends a session, since nothing else limits that one.
+    An exception of this client would end the connection with all its calls. Only the request that ends a session has a
+    timeout here, since nothing else limits its time.
     """
     import httpx2
 
@@ -332,7 +333,7 @@ def _http_client(settings: HttpServer, timeout: float) -> Any:
         response.stream = _Limited(response.stream)
 
     class _Limited(httpx2.AsyncByteStream):
-        """The body of a response, cut off at `MAX_BODY`."""
+        """The body of a response, which raises `ReadError` after `MAX_BODY` bytes."""
 
         def __init__(self, stream: Any) -> None:
             self._stream = stream
@@ -368,20 +369,20 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 
 
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
-    """Call a tool. A call has only this timeout: if there were two, the later would act on a broken connection."""
+    """Call a tool. A call has only this timeout: of two timeouts, the later would act on a broken connection."""
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments, read_timeout_seconds=inf)
 
 
 def _is_timeout(error: Exception) -> bool:
-    """Whether a call timed out, by our timeout or the MCP client's, which is the same."""
+    """Whether a call timed out, either by our own timeout or by that of the MCP client."""
     from mcp.types import REQUEST_TIMEOUT
 
     return isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT
 
 
 def _reason(error: BaseException) -> str:
-    """Return why something failed: task groups wrap exceptions, and URLs in their texts may hold a password."""
+    """Return the type and text of an error: of the first exception in a group, and with passwords removed from URLs."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = without_credentials(str(error).strip())

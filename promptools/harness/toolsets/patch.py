@@ -23,7 +23,7 @@ from promptools.types import Tool
 MAX_NOTES = 20
 EMPTY_PATCH = "*** Begin Patch\n*** End Patch\n"
 MAX_UPDATES = 50
-"""Maximum number of sections that update one file: each of them scans the whole file."""
+"""Maximum number of sections that update one file, since each of them scans the whole file."""
 NAMES = ("repo_browser.apply_patch", "apply_patch")
 ALIASES = ("input", "diff", "unified_diff")
 
@@ -31,8 +31,8 @@ ALIASES = ("input", "diff", "unified_diff")
 def apply_patch(root: Path, text: str) -> str:
     """Apply a patch in the V4A format to the files in `root`, and return a summary of the changes for the model.
 
-    Either all files are changed or none; then `PatchError` reports the problems with their lines in the patch. Files
-    outside of `root` and in `.git` are never touched.
+    Either all files are changed, or none is and `PatchError` reports the problems with their lines in the patch. Files
+    outside of `root`, and files in `.git`, are never touched.
     """
     patch = parse_patch(text)
     folder = PatchedFolder(root)
@@ -59,7 +59,7 @@ def apply_patch(root: Path, text: str) -> str:
 
 
 def main() -> None:
-    """Run the program `apply_patch` of sandboxes: apply the patch in the argument, or in the input."""
+    """Run as the program `apply_patch` in sandboxes: apply the patch in the argument, or on standard input."""
     data = os.fsencode(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.buffer.read()
     try:
         told, code = apply_patch(Path.cwd(), data.decode("utf-8")), 0

@@ -32,7 +32,7 @@ from promptools.json_values import is_object, try_json
 
 
 MAX_PROBLEMS = 8
-"""Problems that one error describes."""
+"""The most problems that one error describes."""
 
 
 class PatchError(PromptoolsError):
@@ -71,9 +71,9 @@ class Hunk:
     number: int
     """Line of the patch where the hunk begins."""
     headers: list[str] = field(default_factory=list[str])
-    """What follows `@@`, from the outer to the inner one: lines of the file above the hunk."""
+    """The texts after `@@`, from the outer to the inner header. They are lines of the file above the hunk."""
     line_hint: int | None = None
-    """The line of the file that a header in the style of unified diffs names, counted from 0."""
+    """The line of the file, counted from 0, that a header in the style of a unified diff names."""
     lines: list[HunkLine] = field(default_factory=list[HunkLine])
     at_end: bool = False
     """Whether `*** End of File` follows."""
@@ -84,7 +84,7 @@ class Hunk:
         return [line for line in self.lines if line.sign != "+"]
 
     def without_blank_edges(self) -> Hunk:
-        """Return the hunk without blank context at its beginning and end, which may only be layout."""
+        """Return the hunk without the blank context at its beginning and end, which may be mere layout."""
         first, last = 0, len(self.lines)
         while first < last and self._is_blank_context(first):
             first += 1
@@ -116,7 +116,7 @@ class DeleteFile:
 
 @dataclass(slots=True)
 class UpdateFile:
-    """A file whose lines are changed, and which is renamed if there is `move_to`."""
+    """A file whose lines are changed. With `move_to`, it is also renamed."""
 
     path: str
     number: int
@@ -146,7 +146,7 @@ EXAMPLE = "*** Begin Patch\n*** Update File: path/to/file\n@@\n context\n-old li
 
 
 def parse_patch(text: str) -> Patch:
-    """Parse a patch; raise `PatchError` if it is invalid. Lines of `text` are counted from 1."""
+    """Parse a patch; raise `PatchError` if it is invalid. Errors and notes count the lines of `text` from 1."""
     return _PatchParser(text).parse()
 
 
@@ -159,10 +159,13 @@ class _PatchParser:
                 raise PatchError(f"line {number}: half of a surrogate pair is not a character and cannot be written.")
         self.at = 0
         self.blank: list[int] = []
-        """Empty lines in a new file: a part of it only if another line of it follows."""
+        """The numbers of empty lines in a new file. They are part of the file only if another line of it follows."""
 
     def _unwrap(self, text: str) -> str:
-        """Return the patch inside the JSON of a call, such as `{"patch": "..."}` or `["apply_patch", "..."]`."""
+        """Return the patch inside the JSON of a call, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
+
+        Any other text is returned unchanged.
+        """
         if not text.lstrip().startswith(("{", "[")):
             return text
         value: Any = try_json(text, [])

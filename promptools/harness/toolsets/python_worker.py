@@ -1,8 +1,8 @@
-"""The program of the interpreter behind the tool `python`; its source is passed to a Python in the sandbox.
+"""The program that runs the code of the tool `python`. Its source is passed to a Python in the sandbox.
 
 It needs only the standard library of Python 3.7 or later. Each line that it reads is a JSON object with `code` and
-`mark`. When the code has ended it writes the mark, followed by 1 if the code failed. The code has no standard input:
-requests arrive on a file descriptor of the worker's own.
+`mark`. When the code has ended, it writes the mark, followed by 1 if the code failed, else by 0. The standard input of
+the code is empty: requests arrive on a separate file descriptor.
 """
 
 import ast
@@ -27,7 +27,7 @@ def serve(requests: Iterable[str], names: Dict[str, Any]) -> None:  # noqa: UP00
 
 
 def execute(code: str, name: str, names: Dict[str, Any]) -> bool:  # noqa: UP006
-    """Run code, and write the value of its last line if that is an expression; return whether it failed."""
+    """Run code, and print the value of its last statement if that is an expression; return whether the code failed."""
     linecache.cache[name] = (len(code), None, code.splitlines(True), name)
     try:
         tree = ast.parse(code, name)
@@ -49,7 +49,7 @@ def execute(code: str, name: str, names: Dict[str, Any]) -> bool:  # noqa: UP006
 
 
 def report(error: BaseException) -> None:
-    """Write the traceback without the worker's own frames."""
+    """Print the traceback of an error, without the worker's own frames."""
     frames = error.__traceback__
     while frames is not None and not frames.tb_frame.f_code.co_filename.startswith("<cell "):
         frames = frames.tb_next
@@ -57,7 +57,7 @@ def report(error: BaseException) -> None:
 
 
 def main() -> None:
-    """Serve requests from a copy of standard input, which is then empty for the code."""
+    """Serve requests from a copy of standard input. Standard input itself is replaced by an empty one for the code."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)

@@ -1,4 +1,4 @@
-"""The tools of `repo_browser`: trees, lists, searches and files, inside the workspace only.
+"""The tools of `repo_browser`: they list folders, search and read files, inside the workspace only.
 
 They open files only through `WorkspaceFiles`, so no path leads out of the workspace.
 """
@@ -22,24 +22,25 @@ from promptools.harness.sandbox.processes import shorten
 
 # Files of the workspace, opened so that no path leads out of it.
 #
-# Paths come from a model, and the files from commands that it ran: there may be symbolic links to anywhere, and a
-# command that still runs may exchange a folder for a link at any moment. So a path is first resolved with all its
-# links, and has to be inside. Then it is opened folder by folder, each relative to the one before and none of them
-# through a link: what was exchanged meanwhile is refused. Pipes and devices are refused too, as opening one may wait
-# for ever.
+# Paths come from a model, and files from commands that the model ran. So there may be symbolic links to anywhere, and a
+# command that is still running may exchange a folder for a link at any moment. A path is first resolved with all its
+# links, and the result must be inside. Then it is opened folder by folder, each relative to the folder before it, and
+# never through a link: a folder that was exchanged meanwhile is refused. Pipes and devices are refused too, since
+# opening one may wait forever.
 
 
 SKIPPED_FOLDERS = frozenset((
     ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox",
     ".mypy_cache", ".pytest_cache", ".ruff_cache",
 ))  # fmt: skip
-"""Folders that are named but not descended into, unless a path names them: generated, and large."""
+"""Large, generated folders. They are named in lists, but their contents are not listed or searched unless the path of a
+call is such a folder."""
 
 MAX_DEPTH = 100
-"""Levels of folders that are listed and searched: each is open while its contents are read."""
+"""The most levels of folders that are listed or searched. One folder of each level is open at the same time."""
 
 Parts = tuple[str, ...]
-"""A path inside the workspace, without links."""
+"""The parts of a path inside the workspace, with links resolved."""
 
 
 class PathError(ValueError):
@@ -47,7 +48,7 @@ class PathError(ValueError):
 
 
 class WorkspaceFiles:
-    """The files below `root`, which commands see at `workspace`."""
+    """The files below the folder `root`, which commands see at the path `workspace`."""
 
     def __init__(self, root: Path, workspace: str) -> None:
         if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
@@ -56,9 +57,10 @@ class WorkspaceFiles:
         self._workspace = workspace
 
     def locate(self, path: str) -> Parts:
-        """Return the file that a path refers to; raise `PathError` if it is outside, or does not exist.
+        """Return the file or folder that a path refers to; raise `PathError` if it is outside, or does not exist.
 
-        A relative path starts in the workspace; an absolute one must be inside it, as commands or this machine see it.
+        A relative path starts in the workspace. An absolute path must be inside the workspace, as commands see it or as
+        this machine does.
         """
         if "\0" in path:
             raise PathError("a path cannot contain NUL")
@@ -138,9 +140,9 @@ def shown(parts: Parts) -> str:
 
 DEFAULT_DEPTH = 3
 MAX_PER_FOLDER = 200
-"""Names of one folder that are listed."""
+"""The most names that are listed of one folder."""
 MAX_ENTRIES = 5000
-"""Names that are listed at all."""
+"""The most names that are listed in total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +165,14 @@ class FolderLister:
         self._max_output = max_output
 
     def print_tree(self, path: str = "", depth: float = DEFAULT_DEPTH, **_: Any) -> str:
-        """Return the tree of names below a folder, `depth` levels deep, at most `MAX_DEPTH`."""
+        """Return the tree of names below a folder, `depth` levels deep (at most `MAX_DEPTH`)."""
         parts, entries = self._read(path, depth)
         lines = [shown(parts), *_branches(entries, "")]
         folders, files = _count(entries)
         return shorten("\n".join(lines), self._max_output) + f"\n\n{folders} folders, {files} files"
 
     def list_dir(self, path: str = "", depth: float = 1, **_: Any) -> str:
-        """Return the paths below a folder, `depth` levels deep, at most `MAX_DEPTH`, one on each line."""
+        """Return the paths below a folder, one on each line, `depth` levels deep (at most `MAX_DEPTH`)."""
         parts, entries = self._read(path, depth)
         lines = list(_paths(entries, "".join(f"{part}/" for part in parts)))
         return shorten("\n".join(lines), self._max_output) if lines else "[the folder is empty]"
@@ -186,7 +188,7 @@ class FolderLister:
 
 
 class _Room:
-    """How many names may still be listed, and the note on folders that are too deep."""
+    """How many more names may be listed, and the note for folders that are too deep."""
 
     def __init__(self, left: int, too_deep: str) -> None:
         self.left = left
@@ -263,11 +265,11 @@ def _count(entries: tuple[_Entry, ...]) -> tuple[int, int]:
 
 
 MAX_LINE = 2000
-"""Characters of a line that are shown."""
+"""The most characters of a line that are shown."""
 MAX_READ = 1 << 27
-"""Bytes that are read to count the lines of a file."""
+"""The most bytes of a file that are read to count its lines."""
 _LOOKED_AT = 8192
-"""Bytes at the beginning of a file by which it is text or not."""
+"""Bytes at the beginning of a file that decide whether it is text: text has no NUL in them."""
 
 
 class FileReader:
@@ -285,7 +287,7 @@ class FileReader:
         line_numbers: bool = True,
         **_: Any,
     ) -> str:
-        """Return the lines of a file from `line_start` to `line_end`, as many as the budget allows."""
+        """Return the lines of a file from `line_start` to `line_end`, as many as fit into the maximum output."""
         first = max(int(line_start), 1) if line_start is not None else 1
         last = int(line_end) if line_end is not None and line_end > 0 else None
         if last is not None and last < first:
@@ -323,7 +325,7 @@ class FileReader:
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
-    """Yield the lines of a file; endless lines and endless files are cut."""
+    """Yield the lines of a file, which is cut off after `MAX_READ` bytes: it may be endless."""
     left = MAX_READ
     while left > 0 and (line := stream.readline(left)):
         left -= len(line)
@@ -337,17 +339,18 @@ def _decode(line: bytes) -> str:
     return f"{text[:MAX_LINE]} [{len(text) - MAX_LINE} more characters in this line]"
 
 
-# `search`: lines that match a regular expression, found by ripgrep in the sandbox, or here if it has none.
+# `search`: lines that match a regular expression, found by ripgrep in the sandbox, or here if the sandbox has no
+# ripgrep.
 #
-# Both skip the same folders, heed no ignore files, and return `path:line:text`, sorted by path.
+# Both skip the same folders, disregard files such as .gitignore, and return `path:line:text`, sorted by path.
 
 
 DEFAULT_RESULTS = 20
 MAX_RESULTS = 1000
 MAX_FOUND_LINE = 300
-"""Characters of a line that are shown."""
+"""The most characters of a matching line that are shown."""
 MAX_FILE = 1 << 24
-"""Bytes of a file that is searched here."""
+"""The size in bytes of the largest file that is searched."""
 SECONDS = 30.0
 _RIPGREP_OUTPUT = 1 << 22
 
@@ -362,7 +365,7 @@ class FileSearch:
         self._has_ripgrep: bool | None = None
 
     def search(self, path: str = "", query: str = "", max_results: float = DEFAULT_RESULTS, **_: Any) -> str:
-        """Return the lines below a path that match, at most `max_results`."""
+        """Return the lines below a path that match the regular expression `query`, at most `max_results` lines."""
         if not query:
             raise ValueError("the query is empty")
         most = min(max(int(max_results), 1), MAX_RESULTS)
@@ -378,7 +381,7 @@ class FileSearch:
         return "\n".join(filter(None, (results, *notes)))
 
     def _by_ripgrep(self, parts: Parts, query: str, most: int) -> list[str] | None:
-        """Return at least `most` + 1 matching lines if there are so many; None if ripgrep cannot search."""
+        """Return up to `most` + 1 matching lines, the last to show that more exist; None if ripgrep cannot search."""
         try:
             if self._has_ripgrep is None:
                 self._has_ripgrep = self._sandbox.run(["rg", "--version"]).exit_code == 0
@@ -400,7 +403,7 @@ class FileSearch:
             result = self._sandbox.run(["rg", *options], timeout=SECONDS, max_output=_RIPGREP_OUTPUT)
         except SandboxError:
             return None
-        if result.exit_code not in {0, 1}:  # not a regular expression to it, or a file that it cannot read
+        if result.exit_code not in {0, 1}:  # ripgrep rejects the regular expression, or cannot read a file
             return None
         lines = result.output.split("\n")[: most + 1] if result.output else []
         return [_clip_line(line.removeprefix("./").removesuffix("\r")) for line in lines if line]
