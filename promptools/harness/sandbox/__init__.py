@@ -1,4 +1,4 @@
-"""Commands under limits: one protocol, implemented by bubblewrap, by Docker, or, if explicitly allowed, unconfined."""
+"""Commands under limits: one protocol, with bubblewrap, with Docker, or, if explicitly allowed, without confinement."""
 
 from promptools.harness.sandbox.bubblewrap import BubblewrapSandbox
 from promptools.harness.sandbox.docker import DockerSandbox

@@ -1,19 +1,18 @@
-"""Commands in a sandbox of the Linux kernel's namespaces, made by bubblewrap without privileges.
+"""Run commands in a sandbox of the Linux kernel's namespaces, which bubblewrap makes without privileges.
 
-What a command sees is built from scratch: the system's programs, read-only; a few files of /etc; the workspace; and
-folders in memory that vanish with the command. Each command gets its own namespaces, and its first process is the
-`init` of them: when it ends, or is killed, the kernel ends every other process inside, even if it left its group or
-session, and bwrap returns only then.
+The file system that a command sees is built from scratch: the system's programs, read-only; a few files of /etc; the
+workspace; and folders in memory that vanish with the command. Each command gets its own namespaces, and its first
+process is their `init`. When this process ends, or is killed, the kernel ends every other process inside, even one that
+left its group or session. Only then does bwrap return.
 
 Three things need care beyond what bubblewrap does by itself:
 
-- Folders in memory have no size limit, and one of them is the root of the file system, so each is read-only or
-  has a size.
-- Where promptools runs as root, the user inside is root to the kernel as far as files are concerned, and /proc/sys
-  would be writable, so /proc is read-only; and the kernel does not limit how many processes root has, so `UsageWatch`
-  does.
-- `.git` of the workspace is read-only: its settings and hooks name programs that the user's own git would run later,
-  outside.
+- Folders in memory have no size limit, and one of them is the root of the file system. So each of them is made
+  read-only, or gets a size.
+- If promptools runs as root, the kernel treats the user inside as root for access to files, and /proc/sys would be
+  writable. So /proc is read-only. Nor does the kernel limit the number of root's processes, so `UsageWatch` does.
+- The settings and hooks in `.git` of the workspace name programs that the user's own git would run later, outside of
+  the sandbox. So `.git` is read-only.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ SYSTEM_FILES = (
     "ssl/certs",
     "ssl/openssl.cnf",
 )
-"""What programs need of /etc; none of them holds a secret."""
+"""The files of /etc that programs need. None of them holds a secret."""
 NETWORK_FILES = ("hosts", "resolv.conf")
 ORDINARY_USER = 1000
 _NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--hostname", "sandbox")
@@ -77,11 +76,12 @@ _END_SECONDS = 2
 
 
 class BubblewrapSandbox:
-    """Runs commands in namespaces: no files but the system's programs and the workspace, and no network unless allowed.
+    """Runs commands in namespaces, where they see only the system's programs and the workspace.
 
-    `read_only` and `writable` are further folders or files of this machine that commands see, under the same paths.
-    `writable_git` lets commands change `.git` of the workspace. `path` is searched for programs. Needs Linux and
-    `bwrap` 0.8 or later; raises `SandboxError` if it is missing, or if the system does not allow it.
+    There is no network unless `network` is set. `read_only` and `writable` are further folders or files of this machine
+    that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace. `path` is
+    searched for programs. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing, or if the
+    system does not allow it to make a sandbox.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class BubblewrapSandbox:
 
     @property
     def workspace(self) -> str:
-        """The path of the workspace, the same inside as outside: programs in it may contain their own paths."""
+        """The path of the workspace. It is the same inside as outside, since programs in it may contain their paths."""
         return str(self.root)
 
     def run(
@@ -160,7 +160,7 @@ class BubblewrapSandbox:
 
     @contextlib.contextmanager
     def _settings(self, command: Command, cwd: str | None, env: Mapping[str, str] | None) -> Generator[ProcessSettings]:
-        """Yield the process settings; the filter of system calls is open in the meantime."""
+        """Yield the settings of a process. The filter of system calls is open until the block ends."""
         with open_filter() as calls:
             yield ProcessSettings(
                 arguments=self._arguments(command, cwd, calls),
@@ -175,13 +175,13 @@ class BubblewrapSandbox:
             )
 
     def _arguments(self, command: Command, cwd: str | None, calls: int) -> list[str]:
-        """Return bwrap's command; `calls` is the descriptor of the filter of system calls."""
+        """Return the command line of bwrap. `calls` is the descriptor of the filter of system calls."""
         inner = with_limits(to_arguments(command, self._shell), self.limits)
         folder = str(PurePosixPath(self.workspace) / (cwd or ""))
         return [self._bwrap, *self._options(), "--seccomp", str(calls), "--chdir", folder, "--", *inner]
 
     def _options(self) -> Iterator[str]:
-        """Yield the options; later mounts cover earlier ones."""
+        """Yield the options of bwrap, in an order in which later mounts cover earlier ones."""
         yield from _NAMESPACES
         yield from ("--die-with-parent", "--new-session", "--as-pid-1")
         if os.getuid() == 0:
@@ -239,16 +239,16 @@ class BubblewrapSandbox:
 
 
 def _end_namespace(process: subprocess.Popen[bytes]) -> None:
-    """Kill the first process inside: bwrap waits for it, and the kernel ends it after all others.
+    """Kill the first process inside: bwrap waits for its end, which the kernel delays until all others have ended.
 
-    If bwrap itself were killed, they would end soon after it, but not before.
+    If bwrap itself were killed, the processes inside would end only some time later.
     """
     for child in children(process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
     try:
         process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:  # it has not come as far as to have a child
+    except subprocess.TimeoutExpired:  # bwrap has not yet started a child
         kill_group(process)
 
 
@@ -267,7 +267,7 @@ def _shadows_system(root: Path) -> bool:
 
 
 def _system_mounts(*, network: bool) -> Iterator[str]:
-    """Yield the options that mount the system's programs where they are on this machine, and files they need."""
+    """Yield the options that mount the system's programs, and the files that they need, at their usual paths."""
     for name in SYSTEM_FOLDERS:
         folder = Path(name)
         if folder.is_symlink():

@@ -1,12 +1,12 @@
-"""Commands in a container, by the `docker` program (or podman, which takes the same arguments).
+"""Run commands in a container, with the program `docker` (or podman, which takes the same arguments).
 
-All commands run in one container. Unless allowed, it has no network and a read-only system. It has no capabilities, the
-workspace is mounted, and the kernel enforces limits on all its processes together. A command that takes too long is
-ended inside by timeout(1), together with its process group; a process that left the group runs until the container
+All commands run in one container. It has no capabilities, and unless allowed, no network and a read-only system. The
+workspace is mounted. The kernel enforces limits on all processes together. Inside the container, timeout(1) ends a
+command that takes too long, together with its process group. A process that left the group runs until the container
 ends.
 
-Docker's filter of system calls lets commands set setuid bits, and can only be replaced, not extended, so these bits are
-cleared from files of the workspace after the container is removed.
+Docker's filter of system calls lets commands set setuid bits. The filter can only be replaced, not extended, so these
+bits are cleared from the files of the workspace after the container is removed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from promptools.harness.sandbox.processes import (
 from promptools.harness.sandbox.programs import INSIDE, NAME, PACKAGE, SandboxPrograms
 from promptools.harness.sandbox.protocol import TIMED_OUT, Command, CommandLimits, CommandResult, SandboxError
 
-# Removing setuid and setgid bits from files, where no filter of system calls keeps commands from setting them.
+# Clear setuid and setgid bits of files, where no filter of system calls keeps commands from setting them.
 #
-# A shell with such a bit runs as its owner, for everyone on the machine who can reach it.
+# A shell with such a bit would run with the rights of its owner, for everyone on the machine who can reach it.
 
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -53,10 +53,11 @@ class _Level:
 
 
 def clear_special_bits(root: Path) -> list[str]:
-    """Clear setuid and setgid bits of all files below a folder in which nothing runs any more; return their paths.
+    """Clear the setuid and setgid bits of all files below a folder; return the paths of the files that had any.
 
-    A folder keeps its setgid bit, which only decides the group of new files. Raises `SandboxError` for what cannot be
-    cleared, after clearing all the rest. Only one folder is open at a time, so any depth works.
+    Nothing may run in the folder any more. Folders keep their setgid bits, which only decide the group of new files.
+    Raises `SandboxError` for files whose bits cannot be cleared, after clearing all others. Only one folder is open at
+    a time, so any depth works.
     """
     cleared: list[str] = []
     failed: list[str] = []
@@ -88,7 +89,7 @@ def clear_special_bits(root: Path) -> list[str]:
 
 
 def _enter(folder: int, name: str, cleared: list[str], failed: list[str], levels: list[_Level]) -> _Level:
-    """Clear the bits of the files in a folder, and return it with its subfolders."""
+    """Clear the bits of the files in a folder; return the folder as a level, with its subfolders."""
     status = os.fstat(folder)
     level = _Level(name, (status.st_dev, status.st_ino), [])
     with os.scandir(folder) as entries:
@@ -115,7 +116,7 @@ def _cleared(folder: int, name: str, mode: int) -> bool:
 
 
 def _open_folder(folder: int, name: str) -> int | None:
-    """Open a folder; if its owner may not list it, though others may pass through it, it is made readable first."""
+    """Open a folder, which is made readable first if its owner may not list it. Return None if that fails."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
@@ -141,19 +142,19 @@ def _path(levels: list[_Level], name: str) -> str:
 
 
 _GRACE = 5
-"""Seconds after which timeout(1) kills what does not end."""
+"""Seconds after which timeout(1) kills a command that did not end when told to."""
 _HOST_GRACE = 10.0
-"""Seconds more until the client of the command is killed, if the container does not answer."""
+"""Further seconds after which the command's client is killed if the container does not answer."""
 _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
-"""What the container runs: a shell, and not `sleep` alone, as the first process takes over orphans and reaps them."""
+"""What the container runs: a shell instead of just `sleep`, because the first process has to reap orphans."""
 
 
 class DockerSandbox:
-    """Runs commands in a container of `image`, which is started here, and removed by `close` or after its lifetime.
+    """Starts a container of `image` and runs commands in it. It is removed by `close`, or after its lifetime.
 
-    The workspace is mounted at `workspace`. Commands run as this user, who owns what they write, unless `user` names
-    another ("0" is the container's root). `writable_git` lets them change `.git` of the workspace, whose settings and
-    hooks the user's own git would run; `writable_system` lets them install programs.
+    The workspace is mounted at `workspace`. Commands run as the current user, who owns the files that they write, or
+    as `user` ("0" is the container's root). `writable_git` lets commands change `.git` of the workspace, whose settings
+    and hooks the user's own git would run. `writable_system` lets commands install programs.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class DockerSandbox:
         return CommandResult(result.output, code, timed_out, result.truncated, result.stopped)
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
-        """Start a command; see `Sandbox.start`. It gets its own session, which `kill` ends."""
+        """Start a command; see `Sandbox.start`. The command gets its own session, which `kill` ends."""
         record = ["sh", "-c", 'echo $$; exec "$@"', "sh", *to_arguments(command, self._shell)]
         arguments = self._exec(record, cwd=None, env=env, interactive=True)
         group = ""
@@ -250,7 +251,7 @@ class DockerSandbox:
         return process
 
     def close(self) -> None:
-        """Remove the container with all that runs in it, and clear setuid and setgid bits that commands have set.
+        """Remove the container with all its processes, and clear setuid and setgid bits that commands have set.
 
         Raises `SandboxError` if a bit cannot be cleared because the file belongs to another user.
         """
@@ -293,7 +294,7 @@ class DockerSandbox:
     def _exec(
         self, command: Sequence[str], *, cwd: str | None, env: Mapping[str, str] | None, interactive: bool
     ) -> list[str]:
-        """Return the client's command that runs `command` in the container."""
+        """Return the command line of docker that runs `command` in the container."""
         folder = str(PurePosixPath(self.workspace) / (cwd or ""))
         variables = {"HOME": "/tmp", **QUIET, **(env or {})}  # noqa: S108  in the container
         settings = [part for name, value in variables.items() for part in ("-e", f"{name}={value}")]
@@ -314,7 +315,7 @@ class DockerSandbox:
 
 
 def _read_line(process: StartedProcess) -> str:
-    """Read the first line without buffering any of what follows it."""
+    """Read the first line of a process's output, byte by byte, so that the rest stays in the pipe."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
         line += byte

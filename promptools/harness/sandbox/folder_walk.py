@@ -1,4 +1,4 @@
-"""Walk folders of any depth: commands create such, and `os.walk` is recursive before Python 3.12."""
+"""Walk folders of any depth, which commands may create. Before Python 3.12, `os.walk` is recursive and would fail."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder with the names of its folders and of its other entries, as `os.walk` does, top-down.
+    """Yield each folder, top-down, with the names of its folders and of its other entries, as `os.walk` does.
 
-    What cannot be read, such as a path that is too long, is left out. Names removed from the list of folders are
-    skipped, and links are never followed.
+    A folder that cannot be read, for example because its path is too long, is left out. A folder whose name the caller
+    removes from the list is skipped. Links are never followed.
     """
     waiting = [str(root)]
     while waiting:

@@ -29,7 +29,7 @@ from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandR
 class LocalSandbox:
     """Runs commands as this user, with all of the user's rights. Only time, output and processes are limited.
 
-    Nothing is confined: `allow_unsandboxed=True` confirms that this is intended, for example in a throw-away container.
+    Nothing is confined. `allow_unsandboxed=True` confirms that this is intended, for example in a throw-away container.
     A process that leaves its group (setsid) outlives its command.
     """
 
@@ -56,7 +56,7 @@ class LocalSandbox:
 
     @property
     def workspace(self) -> str:
-        """The path of the workspace, which is the same for commands."""
+        """The path of the workspace, which is the same for commands as on this machine."""
         return str(self.root)
 
     def run(
@@ -109,7 +109,7 @@ class LocalSandbox:
 
 
 def existing_root(root: Path | str) -> Path:
-    """Return the absolute path of a workspace, symbolic links resolved; raise `UsageError` if it is not a folder."""
+    """Return the absolute path of a workspace, without symbolic links; raise `UsageError` if it is not a folder."""
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise UsageError(f"the workspace {str(root)!r} is not a folder")
@@ -117,7 +117,7 @@ def existing_root(root: Path | str) -> Path:
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command and its processes, in two rounds: the second one kills those that were started meanwhile."""
+    """Kill a command and its processes in two rounds. The second kills processes that were started during the first."""
     for _ in range(2):
         for each in started_by(process.pid) - {process.pid}:
             with contextlib.suppress(ProcessLookupError, PermissionError):

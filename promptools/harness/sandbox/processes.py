@@ -1,8 +1,8 @@
-"""How commands run on this machine, in any sandbox: their environment, time, output and resources.
+"""Run commands on this machine, for any sandbox: their environment, time, output and resources.
 
-`run_process` runs a command to its end, `StartedProcess` is one that exchanges data with the caller, and
-`interruptible` lets another thread end either. `OutputBuffer` keeps their output within a budget, and `UsageWatch`
-watches what the system itself does not limit.
+`run_process` runs a command to its end. `StartedProcess` is a process that exchanges data with the caller.
+`interruptible` lets another thread end both kinds. `OutputBuffer` keeps the output within a budget, and `UsageWatch`
+watches the resources that the system itself does not limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from promptools.harness.sandbox.protocol import Command, CommandLimits
 
 
-# The output of a command within a budget: its beginning and its end are kept, and what was between them is counted.
+# The output of a command within a budget: its beginning and its end are kept, and what is left out is counted.
 
 
 _CONTINUATION = range(0x80, 0xC0)
-"""Bytes that continue a character of UTF-8."""
+"""The bytes of UTF-8 that continue a character."""
 _LONGEST_CHARACTER = 4
 
 
@@ -50,7 +50,7 @@ class OutputBuffer:
 
     @property
     def truncated(self) -> bool:
-        """Whether something was left out."""
+        """Whether any output was left out."""
         return self._dropped_bytes > 0
 
     def feed(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class OutputBuffer:
 
 
 def shorten(text: str, budget: int) -> str:
-    """Return `text` within a budget of bytes: its beginning and its end, with a notice between them."""
+    """Return `text` if it fits into a budget of bytes, else its beginning and its end, with a notice between them."""
     buffer = OutputBuffer(budget)
     buffer.feed(text.encode("utf-8", "replace"))
     return buffer.text()
@@ -111,24 +111,24 @@ def _whole_tail(data: bytes) -> str:
 
 # Processes of this machine with their time-outs, budgets and ends, for all sandboxes.
 #
-# A command is over when its first process is. What that one left running has the same pipe open, so the end of the
+# A command ends when its first process ends. Processes that it left running have the same pipe open, so the end of the
 # output is not waited for: the rest of the group is killed, and what is in the pipe by then is read. `watch` is asked
 # ten times a second whether the command has exceeded a limit that the system does not enforce.
 
 
 Watch = Callable[[int], str]
-"""Gets the id of the process; returns which limit was exceeded, in words, or an empty string."""
+"""A function of the id of a process; returns which limit was exceeded, in words, or an empty string."""
 Kill = Callable[["subprocess.Popen[bytes]"], None]
 
 INTERVAL = 0.1
-"""Seconds between two looks at a command."""
+"""Seconds between two checks of a command."""
 _PIECE = 1 << 16
 _MOST_PIPED = 1 << 24
-"""Bytes that are read after the end: a survivor outside the group could write forever."""
+"""The most bytes that are read after a command has ended: a process outside the group may live on and write forever."""
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a process that was started in its own session; it may have ended already."""
+    """Kill the group of a process that was started in its own session. The group may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -143,10 +143,10 @@ class ProcessSettings:
     watch: Watch | None = None
     kill: Kill = kill_group
     descriptors: Sequence[int] = ()
-    """The only open files that it inherits."""
+    """The only open files that the process inherits."""
 
     def open(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start the process in its own session. Raises `OSError`, and `ValueError` for a NUL in an argument."""
+        """Start the process in its own session. Raises `OSError`, or `ValueError` for a NUL in an argument."""
         return subprocess.Popen(
             list(self.arguments),
             cwd=self.cwd,
@@ -165,10 +165,10 @@ _INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_inter
 
 @contextlib.contextmanager
 def interruptible(interruption: threading.Event) -> Generator[None]:
-    """End what runs inside the block, in threads with its context too, when `interruption` is set.
+    """End the commands that run inside the block when `interruption` is set, also in threads with the block's context.
 
-    Of a command that `run_process` runs in a Docker container, that is the client; the command itself ends when its
-    time is up.
+    For a command that `run_process` runs in a Docker container, only the client is ended. The command itself ends when
+    its time is up.
     """
     token = _INTERRUPTION.set(interruption)
     try:
@@ -178,13 +178,13 @@ def interruptible(interruption: threading.Event) -> Generator[None]:
 
 
 def is_interrupted() -> bool:
-    """Whether what runs here is to end now."""
+    """Whether the commands that run in this context must end now."""
     interruption = _INTERRUPTION.get()
     return interruption is not None and interruption.is_set()
 
 
 def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout: float, output: int) -> CommandResult:
-    """Run a command to its end and return how it ended; `timeout` is in seconds, `output` in bytes."""
+    """Run a command to its end and return how it ended. `timeout` is in seconds; `output` is a budget in bytes."""
     source = stdin.encode("utf-8", "replace") if isinstance(stdin, str) else stdin or b""
     try:
         process = settings.open(subprocess.PIPE if source else subprocess.DEVNULL)
@@ -230,7 +230,7 @@ class _Run:
             self._selector.register(process.stdin, selectors.EVENT_WRITE)
 
     def wait(self, deadline: float) -> tuple[bool, str]:
-        """Wait for the end of the process; return whether it timed out, and which limit ended it."""
+        """Wait for the end of the process, or kill it. Return whether it timed out, and which limit it exceeded."""
         while self._process.poll() is None:
             left = deadline - time.monotonic()
             stopped = self._exceeded()
@@ -250,7 +250,7 @@ class _Run:
         return self._watch(self._process.pid)
 
     def _step(self, seconds: float) -> None:
-        if not self._selector.get_map():  # it closed its outputs, and runs on
+        if not self._selector.get_map():  # the process closed its outputs, but is still running
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
             return
@@ -266,7 +266,7 @@ class _Run:
             self._rest = self._rest[written:]
         except BlockingIOError:
             return
-        except OSError:  # it does not read its input to the end
+        except OSError:  # the process does not read its input to the end
             self._rest = self._rest[:0]
         if not self._rest and self._process.stdin is not None:
             self._selector.unregister(self._process.stdin)
@@ -289,14 +289,14 @@ class _Run:
         return True
 
     def read_rest(self) -> None:
-        """Kill what remains of the process's group, and read the output that is still in the pipe."""
+        """Kill the rest of the process's group, and read the output that is still in the pipe."""
         kill_group(self._process)
         left = _MOST_PIPED
         while left > 0 and self._read_once():
             left -= _PIECE
 
     def close(self) -> None:
-        """Release everything; a process that still runs, after an exception, is killed."""
+        """Close the pipes; kill the process if it is still running because of an exception."""
         if self._process.poll() is None:
             self._kill(self._process)
             self._process.wait()
@@ -310,8 +310,8 @@ class _Run:
 class StartedProcess:
     """A process that exchanges data with the caller.
 
-    A separate thread starts it and waits for its end: under bubblewrap a process dies with the thread that started it,
-    and threads of a pool end when they are idle.
+    A separate thread starts the process and waits for its end. Under bubblewrap, a process dies with the thread that
+    started it, and threads of a pool end when they are idle.
     """
 
     stdin: IO[bytes]
@@ -340,7 +340,7 @@ class StartedProcess:
             return
         started.put(process)
         self._wait(process)
-        kill_group(process)  # at once, since later its id may be another's
+        kill_group(process)  # at once, since another process may get its id later
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         while self._watch is not None and not self.stopped:
@@ -362,7 +362,7 @@ class StartedProcess:
                 stream.close()
 
 
-# What commands see of this process: a fixed environment, as its own may hold keys; and how they are limited.
+# The environment of commands, which is fixed because that of this process may hold keys; and their limits.
 
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -377,7 +377,7 @@ QUIET = {
     "TQDM_DISABLE": "1",
     "GIT_TERMINAL_PROMPT": "0",
 }
-"""Settings without which programs wait for a key, or fill the output with progress bars."""
+"""Settings that keep programs from waiting for a key press, or filling the output with progress bars."""
 
 
 def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -> dict[str, str]:
@@ -387,17 +387,17 @@ def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -
 
 
 def to_arguments(command: Command, shell: str = "bash") -> list[str]:
-    """Return a command as a program with arguments; a string is run by a shell."""
+    """Return a command as a program with its arguments; a string becomes a command of the shell."""
     return [shell, "-c", command] if isinstance(command, str) else list(command) or [""]
 
 
 def with_limits(arguments: list[str], limits: CommandLimits) -> list[str]:
-    """Return a shell command that limits itself and then runs `command`, as the first process of a namespace.
+    """Return a shell command that sets limits and then runs `arguments`. It becomes the first process of a namespace.
 
-    Limits that a process lowers stay low and are inherited by its children. The limit on processes must be set inside:
-    outside it would count all processes of the user. POSIX has no option for it; bash has -u, other shells -p. The
-    shell does not exec the command, since the first process of a namespace ignores most signals and has to reap
-    orphans.
+    Limits that a process lowers stay low, and its children inherit them. The limit on processes must be set inside the
+    namespace: outside, it would count all processes of the user. POSIX has no option for this limit; bash has -u, other
+    shells have -p. The shell does not exec the command, since the first process of a namespace ignores most signals and
+    has to reap orphans.
     """
     return ["sh", "-c", f'{_ulimits(limits)}; "$@"; exit $?', "sh", *arguments]
 
@@ -408,20 +408,20 @@ def _ulimits(limits: CommandLimits) -> str:
     return f"ulimit -c 0; ulimit -f {blocks}; ulimit -d {kilobytes}; ulimit -n {limits.open_files}; {{ {processes}; }}"
 
 
-# What the system does not bound by itself: the memory of all processes together, their number, and the disk.
+# What the system itself does not limit: the memory of all processes together, their number, and the use of the disk.
 #
 # The kernel limits each process (rlimits), and the number of a user's processes unless the user is root. The rest is
-# looked at ten times a second, so a command may exceed a limit for a moment before it is ended. Memory that no
-# process has mapped (a file in memory, a System V segment) is not seen.
+# checked ten times a second, so a command may exceed a limit for a moment before it is ended. Memory that no process
+# has mapped (a file in memory, a System V segment) is not seen.
 
 
 _OWN_MEMORY = (b"RssAnon:", b"RssShmem:")
 _SPARE_PROCESSES = 8
-"""Processes of the sandbox itself, and commands that ask how many there are."""
+"""Processes that are allowed in addition: those of the sandbox itself, and commands that count processes."""
 
 
 class UsageWatch:
-    """Watches the descendants of a process, and the free space of the disk with `root`."""
+    """Watches the descendants of a process, and the free space on the disk of `root`."""
 
     def __init__(self, limits: CommandLimits, root: Path) -> None:
         self._limits = limits
@@ -442,10 +442,10 @@ class UsageWatch:
 
 
 class ProcessWatch:
-    """Watches how many processes a command has: its descendants, and those of its session whose parents have ended.
+    """Watches how many processes an unconfined command has.
 
-    Used for unconfined commands: a process that leaves the session and whose parent ends is not counted. Without /proc,
-    nothing is counted.
+    The descendants of the command's process are counted, and the processes of its session whose parents have ended. A
+    process that leaves the session and whose parent ends is not counted. Without /proc, nothing is counted.
     """
 
     def __init__(self, limits: CommandLimits) -> None:
@@ -459,7 +459,7 @@ class ProcessWatch:
 
 
 def started_by(process: int) -> set[int]:
-    """Return a process, its descendants, and the processes of its session."""
+    """Return the ids of a process, its descendants, and the processes of its session."""
     try:
         names = os.listdir("/proc")  # noqa: PTH208  ten times a second
     except OSError:
@@ -469,12 +469,12 @@ def started_by(process: int) -> set[int]:
 
 
 def _session(process: str) -> int:
-    fields = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()  # the name before it may hold anything
+    fields = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()  # the name in parentheses may hold anything
     return int(fields[3]) if len(fields) > 3 else 0
 
 
 def descendants(process: int) -> list[int]:
-    """Return the descendants of a process."""
+    """Return the ids of the descendants of a process."""
     known, waiting = {process}, [process]
     while waiting:
         for child in children(waiting.pop()):
@@ -486,7 +486,7 @@ def descendants(process: int) -> list[int]:
 
 
 def children(process: int) -> list[int]:
-    """Return the children of a process; none if it has ended."""
+    """Return the ids of the children of a process; none if the process has ended."""
     try:
         threads = os.listdir(f"/proc/{process}/task")  # noqa: PTH208  ten times a second
     except OSError:
@@ -501,14 +501,14 @@ def _threads(process: int) -> int:
 
 
 def _resident(process: int) -> int:
-    """Return the memory of a process without mapped files; shared memory counts for each process."""
+    """Return the memory of a process without mapped files. Shared memory is counted in full for each process."""
     return sum(
         _kilobytes(line) for line in _read(f"/proc/{process}/status").split(b"\n") if line.startswith(_OWN_MEMORY)
     )
 
 
 def _proportional(process: int) -> int:
-    """Return the memory of a process with shared memory divided among the processes: exact, and slow."""
+    """Like `_resident`, but shared memory is divided among its processes: the sum is exact, but this is slow."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

@@ -1,8 +1,8 @@
-"""The program `apply_patch`, which is on the path of every sandbox: gpt-oss runs it in the shell and expects it there.
+"""The program `apply_patch`, which is on the path of every sandbox, because gpt-oss runs it in the shell.
 
-It is a shell script that looks for a Python and lets it apply the patch with promptools' own code. That needs only the
-standard library, so any Python 3.11 will do: this process's where commands can see it, or another one in the sandbox.
-Without one, the program reports that.
+The program is a shell script. It looks for a Python, which then applies the patch with promptools' own code. The code
+needs only the standard library, so any Python from 3.11 on will do: that of this process if commands can see it, or
+another in the sandbox. If there is none, the program says so.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import promptools
 
 NAME = "apply_patch"
 PACKAGE = Path(promptools.__file__).parent
-"""The code, on this machine."""
+"""The folder with promptools' code on this machine."""
 INSIDE = "/opt/promptools"
-"""Where commands see it in a sandbox that has its own file system."""
+"""The folder where commands see the code and the program, in a sandbox with its own file system."""
 PYTHON = os.path.realpath(sys.executable)
 _IMPORT = "import sys; sys.path.insert(0, {folder!r}); from promptools.harness.toolsets.patch import main; main()"
 _OPTIONS = "-I -S -B"
-"""Neither the folder that the command is in nor the environment decides what is imported."""
+"""Options of Python with which neither the current folder nor the environment decides what is imported."""
 _SCRIPT = """\
 #!/bin/sh
 for python in {pythons}; do
@@ -40,10 +40,10 @@ exit 127
 
 
 class SandboxPrograms:
-    """A folder with the program, until the object is closed or collected.
+    """A temporary folder with the program. It is removed when the object is closed or garbage-collected.
 
-    `package_parent` is the folder, as commands see it, that contains the package `promptools`; `pythons` are tried in
-    order.
+    `package_parent` is the folder that contains the package `promptools`, as commands see it. The interpreters in
+    `pythons` are tried in order.
     """
 
     def __init__(self, package_parent: str | Path, pythons: Sequence[str]) -> None:
@@ -58,9 +58,9 @@ class SandboxPrograms:
 
 
 def program_environment(folder: Path | str, path: str) -> dict[str, str]:
-    """Return the variables that let a shell find the programs in a folder, before those on `path`.
+    """Return the environment variables with which a shell finds the programs in a folder before those on `path`.
 
-    A login shell, as in `bash -lc`, resets its path, so bash also gets a function with the program's name.
+    A login shell, as in `bash -lc`, resets its path. So bash also gets a function with the program's name.
     """
     function = f'() {{ {shlex.quote(f"{folder}/{NAME}")} "$@"; }}'
     return {"PATH": f"{folder}:{path}", f"BASH_FUNC_{NAME}%%": function}

@@ -13,11 +13,11 @@ Command: TypeAlias = "Sequence[str] | str"
 """A list is a program and its arguments; a string is a line for the shell."""
 
 TIMED_OUT = 124
-"""Exit code of a command that was ended because its time was up, the same as that of timeout(1)."""
+"""Exit code of a command that was ended because its time was up. It is the exit code of timeout(1)."""
 
 
 class SandboxError(PromptoolsError):
-    """The sandbox itself does not work: its program is missing, or the system does not allow what it needs."""
+    """The sandbox itself does not work: its program is missing, or the system does not allow what the program needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,10 @@ class CommandResult:
     """How a command ended."""
 
     output: str
-    """Standard output and standard error in the order of arrival, with a notice where something was left out."""
+    """Standard output and standard error in the order of arrival, with a notice in place of what was left out."""
     exit_code: int
-    """128 plus the signal's number for a command that a signal ended, as in shells; 124 after a time-out."""
+    """The exit code. As in shells, it is 128 plus the signal's number for a command that a signal ended. After a
+    time-out it is 124."""
     timed_out: bool = False
     truncated: bool = False
     """Whether something of the output was left out."""
@@ -40,12 +41,15 @@ class SandboxProcess(Protocol):
 
     stdin: IO[bytes]
     stdout: IO[bytes]
-    """Both outputs."""
+    """Standard output and standard error together."""
     stopped: str
-    """Which limit ended it, in words; empty if none did."""
+    """Which limit ended the process, in words; empty if none did."""
 
     def kill(self) -> None:
-        """End the process and what it started, as far as the sandbox can reach it. It may have ended already."""
+        """End the process, and the processes that it started, as far as the sandbox reaches them.
+
+        The process may have ended already.
+        """
         ...
 
 
@@ -74,14 +78,14 @@ class Sandbox(Protocol):
     ) -> CommandResult:
         """Run a command to its end, or to its time-out, and return how it ended.
 
-        `cwd` is relative to the workspace. `timeout`, in seconds, cannot exceed that of the limits; `max_output`, in
-        bytes, overrides theirs. Without `stdin` the command's input is empty. Raises `SandboxError` if the sandbox does
-        not work; a command that fails, or does not exist, has a result.
+        `cwd` is relative to the workspace. `timeout`, in seconds, cannot exceed the timeout of the sandbox's limits.
+        `max_output`, in bytes, replaces their limit on output. Without `stdin`, the command's input is empty. Raises
+        `SandboxError` if the sandbox does not work. A command that fails, or does not exist, still has a result.
         """
         ...
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> SandboxProcess:
-        """Start a command in the workspace that reads what is written to its `stdin`."""
+        """Start a command in the workspace, and return its process. It reads what the caller writes to `stdin`."""
         ...
 
     def close(self) -> None:
@@ -95,20 +99,20 @@ GIGABYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """What a command may use. Which limits a sandbox enforces, and how exactly, is in docs/tasks/sandboxes.md."""
+    """What a command may use. docs/tasks/sandboxes.md says which limits each sandbox enforces, and how exactly."""
 
     timeout: float = 300.0
     """Seconds."""
     output: int = 10_000
     """Bytes of output that are kept: half of them from its beginning, half from its end."""
     memory: int = 2 * GIGABYTE
-    """Bytes of memory, of each process and of all of them together."""
+    """Bytes of memory of each process, and of all processes together."""
     processes: int = 256
     """Processes and threads at one time."""
     file_size: int = GIGABYTE
     """Bytes of the largest file that may be written."""
     disk: int = 4 * GIGABYTE
-    """Bytes by which the free space of the workspace's disk may shrink while a command runs."""
+    """Bytes by which the free space on the disk of the workspace may shrink while a command runs."""
     temporary: int = 256 * MEGABYTE
     """Bytes of each private temporary folder."""
     open_files: int = 1024
@@ -119,5 +123,5 @@ class CommandLimits:
                 raise UsageError(f"the limit {name!r} is {getattr(self, name)!r}; it must be more than 0")
 
     def seconds(self, timeout: float | None) -> float:
-        """Return how many seconds a command may take that asks for `timeout`."""
+        """Return how many seconds a command may take if `timeout` is asked for."""
         return self.timeout if timeout is None else min(max(timeout, 0.0), self.timeout)

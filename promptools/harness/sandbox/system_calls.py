@@ -1,15 +1,17 @@
-"""The filter of system calls for bubblewrap: what namespaces do not confine, and error-prone parts of the kernel.
+"""The filter of system calls for bubblewrap: it blocks what namespaces do not confine, and fault-prone parts of Linux.
 
-The filter is a program of the kernel's packet filter (seccomp(2)): it sees the architecture, the number and the
-arguments of each call, but no memory that these point to, and returns what becomes of the call.
+The filter is a program for the kernel's packet filter (seccomp(2)). It sees the architecture, the number and the
+arguments of each call, but not the memory that arguments point to. It decides whether the call is made, or fails.
 
-- Keyrings, which namespaces do not separate, and interfaces that had many faults fail as on a kernel without them
-  (ENOSYS), which programs are prepared for. So do the calls of another architecture, whose numbers mean other things.
-- No file gets a setuid or setgid bit (EPERM). Mounts without setuid protect the sandbox only: outside of it, a shell
-  with the bit would run as the user who started the sandbox, for everyone who can reach the work folder. `openat2`
-  keeps its mode in memory, so it fails as a whole; so does `io_uring`, which opens files too.
-- Sockets are of the families that a network namespace confines (EAFNOSUPPORT for all others). AF_VSOCK, for one, leads
-  from a virtual machine to its host whatever the namespace.
+- Two kinds of calls fail as on a kernel without them (ENOSYS), which programs are prepared for: those for keyrings,
+  which namespaces do not separate, and those of interfaces that had many faults. Calls of another architecture fail in
+  the same way, because their numbers mean other calls.
+- No file can get a setuid or setgid bit (EPERM). Mounts without setuid protect only inside the sandbox. Outside of it,
+  a shell with the bit would run as the user who started the sandbox, for everyone who can reach the work folder.
+  `openat2` has its mode in memory, where the filter cannot see it, so the call always fails. So does `io_uring`, which
+  can also open files.
+- Sockets can only be of families that a network namespace confines (EAFNOSUPPORT for all others). AF_VSOCK, for
+  example, leads from a virtual machine to its host in any namespace.
 """
 
 from __future__ import annotations
@@ -31,19 +33,19 @@ Instruction: TypeAlias = "tuple[int, int, int, int]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """The kernel's id of an architecture, and its numbers of the calls that differ between architectures."""
+    """The kernel's id of an architecture, and the numbers of those calls whose numbers differ between architectures."""
 
     audit: int
     left_out: tuple[int, ...]
     """add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd."""
     modes: dict[int, int]
-    """Calls that set the mode of a file, with the place of the mode among their arguments."""
+    """Calls that set the mode of a file, each with the position of the mode among its arguments."""
     opens: dict[int, int]
-    """Calls that may create a file, with the place of their flags; the mode is the argument after that."""
+    """Calls that may create a file, each with the position of the flags among its arguments. The mode comes next."""
     sockets: tuple[int, ...]
     """socket, socketpair."""
     second_abi: int | None = None
-    """From which number on calls belong to a second interface, which is left out whole."""
+    """The number from which on calls belong to a second interface, all of which fail."""
 
 
 _EVERYWHERE = (425, 426, 427, 437)
@@ -69,29 +71,29 @@ ARCHITECTURES = {
     ),
 }
 FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, by which programs look up addresses; the numbers are those of Linux."""
+"""AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, which programs need to look up addresses. The numbers are Linux's."""
 
 _LOAD = 0x20
 _JUMP_IF_EQUAL = 0x15
 _JUMP_IF_AT_LEAST = 0x35
 _JUMP_IF_ANY = 0x45
-"""Whether the value has any bit of the operand."""
+"""Jump if the value has any bit of the operand."""
 _RETURN = 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _ARGUMENT_BYTES = 8
 _ALLOW = 0x7FFF0000
 _FAIL = 0x00050000
 _ENOSYS, _EPERM, _EAFNOSUPPORT = 38, 1, 97
-"""Of Linux; `errno` has those of this system."""
+"""The numbers of Linux, while `errno` has those of the system that runs this code."""
 _MISSING: Instruction = (_RETURN, 0, 0, _FAIL | _ENOSYS)
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 _CREATES = 0o100 | 0o20000000
-"""O_CREAT and __O_TMPFILE; without them the argument for the mode is whatever was in its register."""
+"""O_CREAT and __O_TMPFILE. Without these flags, the argument for the mode is whatever is in its register."""
 
 
 @contextmanager
 def open_filter() -> Generator[int]:
-    """Open the filter for this machine and yield the descriptor, to be read once."""
+    """Yield a descriptor from which the filter for this machine can be read once."""
     architecture = ARCHITECTURES.get(platform.machine())
     if architecture is None:
         raise SandboxError(
@@ -108,7 +110,7 @@ def open_filter() -> Generator[int]:
 
 
 def filter_program(architecture: Architecture) -> bytes:
-    """Return the program for an architecture."""
+    """Return the filter program for an architecture."""
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_JUMP_IF_EQUAL, 1, 0, architecture.audit),
@@ -131,12 +133,12 @@ def filter_program(architecture: Architecture) -> bytes:
 
 
 def _for_call(number: int, block: list[Instruction]) -> Iterable[Instruction]:
-    """Return `block`, which returns, for one call; all others jump over it."""
+    """Return instructions that run `block` for one call and skip it for all others. `block` must end the program."""
     return [(_JUMP_IF_EQUAL, 0, len(block), number), *block]
 
 
 def _load_argument(place: int) -> Instruction:
-    """Return the load of the lower half of an argument: modes, flags and families have no more than 32 bits."""
+    """Return an instruction that loads the lower half of an argument. Modes, flags and families fit into 32 bits."""
     return (_LOAD, 0, 0, _ARGUMENTS_AT + _ARGUMENT_BYTES * place)
 
 
