@@ -1,9 +1,10 @@
-"""Whole files at once: requests in OpenAI's batch file format, and logged replies.
+"""Process whole files: requests in OpenAI's batch file format, and logged replies.
 
 `RequestAnswerer` (`answering`) turns one request into one result, and knows neither files nor other requests.
-`RequestPool` sends as many concurrently as the server allows; `BatchJob` reads the requests, keeps the results, and
-writes the output. Requests are sent from this process, or by `ray_cluster`, to servers, or to an engine inside the
-process (`offline`). `reparse` reads logged replies again, and `reparse_columns` does so for a data frame.
+`RequestPool` sends as many requests concurrently as the server allows. `BatchJob` reads the requests, keeps the
+results, and writes the output. Requests are sent from this process or from a Ray cluster (`ray_cluster`). They go to
+servers, or to an engine inside the sending process (`offline`). `reparse` reads logged replies again, and
+`reparse_columns` does so for a data frame.
 """
 
 from promptools.batch.columns import batch_schema, reparsed_schema

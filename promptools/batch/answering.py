@@ -1,6 +1,6 @@
-"""Turn one request of a batch into one result: parse its line, try it once, on one of the possible servers.
+"""Turn one request of a batch into one result: parse its line, and send it once to one of the possible servers.
 
-This module knows neither files nor other requests: `request_pool` sends many concurrently, and retries.
+This module knows neither files nor other requests: `request_pool` sends many requests concurrently, and retries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BatchRequest:
     """A request in a batch file."""
 
     line: int
-    """Its line, from 1, or its row of a Parquet file."""
+    """The number of its line, or of its row in a Parquet file, from 1."""
     custom_id: str
     url: str
     """One of `ENDPOINTS`."""
@@ -57,7 +57,7 @@ class LineProblem:
     """`invalid_line`, `no_model`, `http_error`, `invalid_response` or `no_response`."""
     message: str
     advice: str
-    """What to do about it."""
+    """What to do about the problem."""
     status_code: int | None = None
     """The HTTP status of the response, if there was one."""
 
@@ -74,7 +74,7 @@ class LineProblem:
 
 
 def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
-    """Parse the line `line` of a batch file; `body` may be an object, or its JSON as a string."""
+    """Parse line number `line` of a batch file. `body` may be an object, or the JSON of an object as a string."""
     try:
         value: Any = _load(text.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError) as error:
@@ -124,13 +124,13 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
     return LineProblem(line, custom_id, "invalid_line", message, advice)
 
 
-# One request to one result.
+# Send one request, and return one result.
 
 
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
-"""The server, or a gateway before it, cannot answer now: the request is sent again until it can."""
+"""Statuses of a server, or of a gateway before it, that cannot answer now: the request is sent again until it can."""
 SHORT_LIVED_STATUSES = frozenset({500})
-"""The request may be the reason: it is sent again a few times."""
+"""Statuses for which the request itself may be the reason: it is sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
 """Error codes of promptools' own 502: no server answered."""
 ADVICE = {
@@ -148,9 +148,9 @@ class TemporaryFailureError(Exception):
         super().__init__(message)
         self.retry_after = retry_after
         self.may_be_request = may_be_request
-        """Whether the request itself may be the reason, so that it is not sent often."""
+        """Whether the request itself may be the reason, so that it is sent again only a few times."""
         self.answer: BatchAnswer | None = None
-        """The server's response, if there was one: the result of a request that is not sent again."""
+        """The result if the request is not sent again. None if the server gave no response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,10 @@ def _answer_success(request: BatchRequest, response: Any) -> BatchAnswer:
 
 
 def _answer_error(request: BatchRequest, response: Any) -> BatchAnswer:
-    """Return the result of a request that the server answered with an error, or raise if a retry may help."""
+    """Return the result of a request that the server answered with an error.
+
+    Raises `TemporaryFailureError` if a retry may help, and `UpstreamError` if the server refuses the key.
+    """
     status: int = response.status_code
     no_json = {"error": {"message": clip(response.text), "type": "invalid_response"}}
     body = try_json(response.content, no_json)
@@ -250,9 +253,9 @@ def _answer_error(request: BatchRequest, response: Any) -> BatchAnswer:
 def _temporary_failure(
     status: int, body: Any, message: str, headers: Mapping[str, str]
 ) -> TemporaryFailureError | None:
-    """Return the failure for a response after which the request may be sent again; None if it is final."""
+    """Return the failure for a response after which the request may be sent again; None if the response is final."""
     code = as_object(as_object(body).get("error")).get("code")
-    if headers.get("x-should-retry") == "false":  # promptools' own: all that could be tried was
+    if headers.get("x-should-retry") == "false":  # from promptools itself, which has tried all that it could
         if code in CONNECTION_CODES:
             return TemporaryFailureError(message)
         return TemporaryFailureError(message, may_be_request=True) if code == "cut" else None
@@ -296,13 +299,13 @@ def _result(custom_id: str, response: dict[str, Any] | None, error: dict[str, An
     return {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": custom_id, "response": response, "error": error}
 
 
-# The servers of a batch: the one of a client, or all base URLs of its provider, in turn.
+# The servers of a batch: that of a client, or all base URLs of the client's provider.
 
 
 CONNECT_SECONDS = 10.0
 """Maximum number of seconds until a connection is made."""
 PAUSE_SECONDS = 5.0
-"""Seconds for which a server gets no request after it failed, if another one can take it."""
+"""Seconds for which a server gets no request after a failure, if another server can take the request."""
 
 
 class RequestServers:

@@ -1,4 +1,4 @@
-"""A batch from input to output: requests without a result are sent, and the output is written when all have one."""
+"""Run a batch: requests without a result are sent, and the output is written when all requests have a result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from promptools.batch.input_survey import (
 from promptools.errors import PromptoolsError, UsageError, without_credentials
 from promptools.json_values import is_object, try_json
 
-# The results so far, in a local file: a run that ended at any moment can be resumed from it.
+# The log: the results so far, in a local file. A run that ended at any moment can be resumed from it.
 #
 # Its first line has the settings of the run. Each further line has the result of one request, and is written whole; a
 # line that was cut off when the process ended is removed when the file is opened again.
@@ -46,11 +46,11 @@ from promptools.json_values import is_object, try_json
 
 SETTINGS = "settings"
 BEGINNING = f'{{"{SETTINGS}": '.encode()
-"""How each log begins."""
+"""The beginning of each log."""
 
 
 class BatchLog:
-    """The log at `path`, open in one process. If the file exists, its settings must equal `settings`."""
+    """The log at `path`, which only one process may have open. In an existing file, the settings must be `settings`."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
@@ -73,11 +73,11 @@ class BatchLog:
         return line < len(self._done) and bool(self._done[line])
 
     def done(self) -> bytes:
-        """Return a byte for each line up to the last one with a result, starting at line 0: 1 if it has a result."""
+        """Return a byte for each line, starting at line 0: 1 if the line has a result. Lines beyond these have none."""
         return bytes(self._done)
 
     def add(self, answer: BatchAnswer) -> None:
-        """Add a result; raise `PromptoolsError` if it cannot be written, which leaves the file unchanged."""
+        """Add a result. If it cannot be written, raise `PromptoolsError` and leave the file unchanged."""
         problem = answer.problem and asdict(answer.problem)
         self._write({"line": answer.line, "result": answer.result, "problem": problem})
         self._mark(answer.line)
@@ -119,7 +119,7 @@ class BatchLog:
         self._size += written
 
     def _read_done(self) -> None:
-        """Read the settings, and which requests have results; write the settings to a new file."""
+        """Check the settings, and read which requests have results. In a new file, write the settings."""
         if self._size == 0:
             self._write({SETTINGS: self._settings})
             return
@@ -182,7 +182,7 @@ def _read_row(text: bytes) -> dict[str, Any] | None:
 
 
 FORMAT_VERSION = 1
-"""The version of the log."""
+"""The version of the log's format."""
 
 
 @dataclass(slots=True)
@@ -192,11 +192,11 @@ class BatchTotals:
     requests: int
     """Requests with a `custom_id`."""
     earlier: int = 0
-    """Those that had a result before this run."""
+    """Requests that had a result before this run."""
     done: int = 0
-    """Those that have a result."""
+    """Requests that have a result."""
     failed: int = 0
-    """Those of them that failed, invalid ones too."""
+    """Requests whose result is a failure, including invalid requests."""
     unnamed: int = 0
     """Invalid lines without a `custom_id`."""
     prompt_tokens: int = 0
@@ -212,10 +212,10 @@ class BatchTotals:
 
 
 class BatchJob:
-    """The batch of the file `source`, with its results in `output` and its failures beside it.
+    """A batch that reads requests from `source`, and writes results to `output` and failures to a file beside it.
 
-    `survey` describes the input, `model` replaces the models of the requests. The results are kept in `log` until they
-    are complete.
+    `survey` describes the input. `model` replaces the model of each request; here it only identifies the batch. The
+    results are kept in `log` until they are complete.
     """
 
     def __init__(self, source: str, output: str, survey: InputSurvey, *, model: str | None, log: str | None) -> None:
@@ -233,7 +233,7 @@ class BatchJob:
             )
 
     def is_complete(self) -> bool:
-        """Whether an earlier run wrote the output; raise `UsageError` if it belongs to another batch."""
+        """Whether an earlier run wrote the output; raise `UsageError` if the output belongs to another batch."""
         if self.log.exists() or not exists(self.output):
             return False
         missing = custom_id_digests(self.source)
@@ -279,7 +279,7 @@ class BatchJob:
             self._write(log)
 
     def _write(self, log: BatchLog) -> None:
-        """Write the output after the other files, and remove the log."""
+        """Write the file of errors, then the output, and remove the log."""
         if self.totals.failed or self.totals.unnamed:
             write_lines(self.errors, self._problems(log))
         else:
@@ -318,7 +318,7 @@ def default_log(output: str) -> str:
 
 
 def check_paths(source: str, output: str, log: str | None) -> None:
-    """Raise `UsageError` if the files of a batch cannot be what their names promise."""
+    """Raise `UsageError` if the files of a batch cannot be read or written under these names."""
     check_name(source)
     check_name(output)
     names = [source, output, errors_path(output), log or default_log(output)]

@@ -1,7 +1,7 @@
-"""Columns of Arrow, in files and data frames: requests and replies as JSON, and results.
+"""Arrow columns in files and data frames: the columns of inputs, which become JSON, and the columns of results.
 
-`InputColumns` names the columns that an input may have, and converts their values to JSON. Each schema of results is
-next to the function that makes its rows. pyarrow is loaded on first use.
+`InputColumns` names the columns that an input may have, and `RowReader` converts their values to JSON. Each schema of
+results has a function that makes its rows. pyarrow is loaded on first use.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def arrow(module: str = "pyarrow") -> Any:
 
 # The columns of an input: their types, and their values as JSON.
 #
-# A null means that there is nothing, so it is left out: Arrow gives each struct of a column the fields of all others.
-# A list and a map have the nulls that were written. Values that are JSON as a string are not touched.
+# A null in a row or a struct is left out, because Arrow gives each struct of a column the fields of all others. A null
+# in a list or a map is kept, because somebody wrote it. A value that is JSON as a string is not changed.
 
 
 Kind: TypeAlias = Literal["string", "boolean", "key", "object", "array"]
-"""A `key` is a string or an integer; an `object` or `array` is nested, or a string of JSON."""
+"""The kind of a column. A `key` is a string or an integer. An `object` or `array` is nested, or a string of JSON."""
 Convert: TypeAlias = Callable[[Any], Any]
-"""Converts a value that is not null, as pyarrow returns it, to JSON."""
+"""A function that converts a value to JSON. It gets the value as pyarrow returns it, and no nulls."""
 
 EXPECTED: Mapping[Kind, str] = {
     "string": "a string",
@@ -162,10 +162,10 @@ def _same(value: Any) -> Any:
     return value
 
 
-# The columns of results, each schema in one place, and the rows of them.
+# The columns of results: their schemas, and the functions that make rows.
 #
-# What has no fixed shape, the arguments of a call and the body of a response, is JSON as a string. Lists are never
-# null.
+# Values without a fixed shape, such as the arguments of a call and the body of a response, are JSON as strings. Lists
+# are never null.
 
 
 KEYS = ("id", "custom_id")
@@ -202,7 +202,7 @@ def reparsed_schema() -> Any:
 
 
 def reparsed_file_schema() -> Any:
-    """Return the Arrow schema of a file of reparsed replies, which adds the ids as strings."""
+    """Return the Arrow schema of a file of reparsed replies: the ids as strings, and `reparsed_schema`."""
     pa = arrow()
     return pa.schema([*((key, pa.string()) for key in KEYS), *reparsed_schema()])
 
@@ -218,12 +218,12 @@ def batch_row(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reparsed_row(reply: Reply) -> dict[str, Any]:
-    """Return the result of reading a reply as a row."""
+    """Return a parsed reply as a row."""
     return {
         "calls": [
             {
                 "name": call.name,
-                "arguments": escape_surrogates(call.arguments_json),  # which are escapes of JSON
+                "arguments": escape_surrogates(call.arguments_json),  # these are valid escapes of JSON
                 "dialect": call.dialect,
                 "fixes": _fix_rows(call.fixes),
             }
@@ -241,7 +241,7 @@ def reparsed_row(reply: Reply) -> dict[str, Any]:
 
 
 def failed_row(line: int, error: Exception) -> dict[str, Any]:
-    """Return the row of a reply that cannot be read."""
+    """Return the row for a reply that cannot be read."""
     message = escape_surrogates(clip(str(error)))
     return {
         "calls": [],
@@ -254,7 +254,7 @@ def failed_row(line: int, error: Exception) -> dict[str, Any]:
 
 
 def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ids of a row as strings; other values are converted to JSON."""
+    """Return the ids of a row as strings; an id that is not a string is converted to JSON."""
     values = {key: row[key] for key in KEYS if row.get(key) is not None}
     return {
         key: escape_surrogates(value) if isinstance(value, str) else json.dumps(value) for key, value in values.items()
@@ -267,7 +267,7 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
 
 
 def escape_surrogates(text: str) -> str:
-    r"""Return a text that UTF-8 can express, with lone surrogates as `\udxxx`."""
+    r"""Return a text with its lone surrogates written as `\udxxx`, so that UTF-8 can express it."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

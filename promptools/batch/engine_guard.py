@@ -1,8 +1,9 @@
 """Ends the engine's processes if ours is killed: `python engine_guard.py PID ...`, with a pipe as standard input.
 
-vLLM's engine runs in a separate process. If the process that started it is killed, it waits for requests forever and
-keeps the GPU's memory, so the next run of the batch would find none. The guard waits until the other end of its
-standard input is closed, as happens when a process ends in any way, and then kills the engine if it still runs.
+vLLM's engine runs in a separate process. If the process that started it is killed, the engine waits for requests
+forever and keeps the GPU's memory, so the next run of the batch would find none. The guard waits until the other end of
+its standard input is closed, which happens whenever the process at that end ends. Then it kills the engine if that is
+still running.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Any
 
 @contextlib.contextmanager
 def guard_engine() -> Generator[None, None, None]:
-    """Let a guard end the children that multiprocessing started when this process ends.
+    """Start a guard, which kills the child processes of multiprocessing once the block or this process has ended.
 
-    A process that is forked later must not outlive this one: it inherits the pipe.
+    A process that is forked later inherits the pipe to the guard, so it must not outlive this process.
     """
     pids = [str(child.pid) for child in multiprocessing.active_children()]
     command = [sys.executable, "-P", str(Path(__file__).resolve()), *pids]
-    # its own session: Ctrl-C is meant for us, and the guard continues until we have ended
+    # in its own session: Ctrl-C is meant for this process, and the guard must continue until this process has ended
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:  # noqa: S603 our own file
         try:
             yield
@@ -35,7 +36,7 @@ def guard_engine() -> Generator[None, None, None]:
 
 
 def wait_and_kill(pids: Iterable[int]) -> None:
-    """Wait until standard input ends, and kill the processes `pids`, unless other processes have their ids by then."""
+    """Wait until standard input ends; then kill the processes `pids`, unless other processes have got these ids."""
     psutil: Any = import_module("psutil")
     processes: list[Any] = []
     for pid in pids:

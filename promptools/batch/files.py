@@ -1,4 +1,4 @@
-"""The files of a batch, local or, with fsspec, compressed and remote: their lines, or their rows in Parquet."""
+"""Read and write the files of a batch: lines, or rows of Parquet. With fsspec, files may be compressed or remote."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from promptools.errors import PromptoolsError, UsageError, without_credentials
 MAX_LINE = 64 * 2**20
 """Maximum number of bytes of a line."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-"""Ends of file names that need fsspec."""
+"""Endings of the names of files that need fsspec."""
 PARQUET = ".parquet"
 ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
-"""Ends of the names of outputs that their files of errors do not have."""
+"""Endings that are removed from the name of an output to make the name of its file of errors."""
 
 
 def check_name(path: str) -> None:
@@ -94,7 +94,7 @@ def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
 def write_lines(path: str, lines: Iterable[bytes]) -> None:
     """Write a file under a temporary name, and rename it when it is complete.
 
-    Raises `PromptoolsError` if it cannot be written, for example because the disk is full.
+    Raises `PromptoolsError` if the file cannot be written, for example because the disk is full.
     """
     write_file(path, lambda file: file.writelines(lines))
 
@@ -116,7 +116,7 @@ def write_file(path: str, write: Callable[[IO[bytes]], None]) -> None:
                 filesystem, inner = _fsspec(path).core.url_to_fs(path)
                 filesystem.mv(f"{inner}.tmp", inner)
         except BaseException:
-            with suppress(Exception):  # what went wrong before is the error
+            with suppress(Exception):  # the first error is the one to raise
                 remove(temporary)
             raise
 
@@ -132,7 +132,7 @@ def remove(path: str) -> None:
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open a file, decompressed according to its suffix; raise `UsageError` if it is a folder or a pipe."""
+    """Open a file for reading, and decompress it by its suffix; raise `UsageError` if it is a folder or a pipe."""
     if is_local(path):
         if Path(path).exists() and not Path(path).is_file():
             raise UsageError(f"{path!r} is not a regular file: name one, since it is read more than once")
@@ -179,11 +179,11 @@ def file_errors(path: str, action: str) -> Generator[None, None, None]:
         raise kind(f"cannot {action} {without_credentials(path)!r}: {without_credentials(reason)}") from error
 
 
-# Parquet files: rows in and out, a part of a row group at a time.
+# Read and write rows of Parquet files, a part of a row group at a time.
 
 
 READ_BYTES = 4 * 2**20
-"""Bytes of rows that are decoded at once, by the average of their row group."""
+"""Bytes of rows that are decoded at once, estimated from the average size of a row in its row group."""
 MAX_ROWS = 4096
 """Maximum number of rows that are decoded at once."""
 BUFFER_BYTES = 2**20
@@ -191,13 +191,13 @@ BUFFER_BYTES = 2**20
 GROUP_BYTES = 16 * 2**20
 """Bytes of rows after which a row group is written."""
 CONVERTED_ROWS = 256
-"""Rows that are converted for writing at once. Until then they are Python objects, which are far larger."""
+"""Rows that are converted to Arrow at once for writing. Until then they are Python objects, which are far larger."""
 
 
 def read_input(path: str, columns: InputColumns) -> Iterator[tuple[int, bytes]]:
     """Yield the non-blank lines of an input, or the rows of a Parquet file as JSON, with numbers from 1.
 
-    Raises `UsageError` if it cannot be read, lacks a column, or has a column of a wrong type.
+    Raises `UsageError` if the file cannot be read, lacks a column, or has a column of a wrong type.
     """
     return _read_rows(path, columns) if is_parquet(path) else read_lines(path)
 
@@ -215,7 +215,7 @@ def read_column(path: str, name: str) -> Iterator[Any]:
 def write_rows(path: str, rows: Iterable[Mapping[str, Any]], schema: Any) -> None:
     """Write a Parquet file under a temporary name, and rename it when it is complete.
 
-    Raises `PromptoolsError` if it cannot be written.
+    Raises `PromptoolsError` if the file cannot be written.
     """
 
     def write(file: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The content of a batch file: read once before anything is sent, and again for the requests without a result."""
+"""Read a batch file: once before anything is sent, and again for the requests without a result."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class InputSurvey:
     """The contents of a batch file."""
 
     requests: int = 0
-    """Requests with a `custom_id`, invalid ones too: the lines of the output."""
+    """Requests with a `custom_id`, including invalid ones. The output has a line for each of them."""
     invalid: int = 0
     """Lines that are not sent."""
     unnamed: int = 0
-    """Those of them without a `custom_id`, which have no line in the output."""
+    """Invalid lines without a `custom_id`, which have no line in the output."""
     without_model: int = 0
     urls: Counter[str] = field(default_factory=Counter[str])
     models: Counter[str] = field(default_factory=Counter[str])
     not_utf8: int = 0
-    """The first line whose `custom_id` UTF-8 cannot express, and so Parquet cannot have."""
+    """The first line whose `custom_id` cannot be written in UTF-8, and so not in Parquet either; 0 if there is none."""
     digest: str = ""
     """A digest of all lines."""
 
 
 def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = None) -> InputSurvey:
-    """Read a batch file, and call `measure` with each valid request.
+    """Read a batch file and return its survey; call `measure` with each valid request.
 
-    Raises `UsageError` if it cannot be read, is empty, or contains a `custom_id` twice. Takes some 100 bytes of memory
-    for each request while it reads.
+    Raises `UsageError` if the file cannot be read, is empty, or contains a `custom_id` twice. Takes about 100 bytes of
+    memory for each request while it reads.
     """
     survey = InputSurvey()
     whole = blake2b(digest_size=16)
@@ -105,17 +105,20 @@ def custom_id_digests(path: str) -> set[bytes]:
 
 
 def digest_of(custom_id: str) -> bytes:
-    """Return a digest of 16 bytes."""
+    """Return a digest of 16 bytes for a `custom_id`."""
     return blake2b(custom_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRequests:
-    """The requests in the file `source`, read again at each iteration, including invalid ones with a `custom_id`."""
+    """The requests without a result in the file `source`, including invalid ones that have a `custom_id`.
+
+    The file is read again at each iteration.
+    """
 
     source: str
     done: bytes = field(repr=False)
-    """A byte for each line, the first for line 0: whether it has a result. Further lines have none."""
+    """A byte for each line, starting at line 0: 1 if the line has a result. Lines beyond these have none."""
 
     def __iter__(self) -> Iterator[BatchRequest | LineProblem]:
         """Yield the requests in the order of the file."""
@@ -126,10 +129,10 @@ class PendingRequests:
 
 
 AnswerRequests: TypeAlias = Callable[[PendingRequests, Callable[[BatchAnswer], None]], None]
-"""Answers all requests, and calls the function with each result as soon as it is available."""
+"""A function that answers all requests, and calls another function with each result as soon as it is available."""
 
 
-# How much text the requests of a batch have, in tokens if there is a vocabulary, else in characters.
+# Measure the text in the requests of a batch, in tokens if there is a vocabulary, else in characters.
 
 
 class PromptSize:
@@ -148,7 +151,7 @@ class PromptSize:
         self.largest_line = 0
 
     def add(self, request: BatchRequest) -> None:
-        """Add a request."""
+        """Add the text of a request."""
         text = "\n".join(_texts(request.body))
         size = len(self._encode(text)) if self._encode else len(text)
         self.total += size

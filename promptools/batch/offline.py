@@ -1,8 +1,9 @@
-"""Batches without a server: the model runs in this process, in an engine that answers the client's requests.
+"""Run batches without a server: the model runs in an engine in this process, which answers the client's requests.
 
-`EngineSettings` names the model and its arguments. `open_vllm` makes vLLM's server application with an engine inside,
-`EngineTransport` passes requests to it without a connection, and `open_engine` connects a promptools client to it. So
-everything above the connection is the same as with a server: modes, corrections, results and errors.
+`EngineSettings` names the model and the engine's arguments. `open_vllm` makes vLLM's server application, with an engine
+inside. `EngineTransport` passes requests to this application without a connection, and `open_engine` connects a
+promptools client to it. So everything above the connection is the same as with a server: modes, corrections, results
+and errors.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from promptools.profiles import Target
 
 
-# Which model runs in which engine, and how; plain values that another process can be given.
+# The settings of an engine: plain values that can be sent to another process.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _read_word(word: str) -> dict[str, Any]:
             return value
     key, equals, text = word.partition("=")
     if word.lstrip().startswith("{") or not equals or not key:
-        # the word is not quoted: it may hold a token for the hub
+        # the word is not quoted in full, since it may hold a token for the hub
         raise UsageError(
             f"the engine argument that begins with {clip(key.lstrip(), 20)!r} is neither a JSON object nor KEY=VALUE;"
             " write for example max_model_len=8192"
@@ -85,7 +86,7 @@ def _read_word(word: str) -> dict[str, Any]:
     return {key: text if value is None else value}
 
 
-# The connection to an application in this process: requests go to it as they are, without a socket.
+# The connection to an application in this process: requests are passed to it unchanged, without a socket.
 
 
 WITHOUT_EFFECT = frozenset({
@@ -95,10 +96,10 @@ WITHOUT_EFFECT = frozenset({
 
 
 class EngineTransport:
-    """Base of the async transport of either HTTP library: passes requests to an ASGI application.
+    """Base class of the async transports for both HTTP libraries. It passes requests to an ASGI application.
 
-    vLLM ignores unknown fields. Here such a request is refused, because all results of a batch would lack what the
-    field asks for.
+    vLLM ignores unknown fields. Here, a request with an unknown field is refused, because all results of a batch would
+    lack what the field asks for.
     """
 
     def __init__(self, app: Any, library: HttpLibrary) -> None:
@@ -115,7 +116,7 @@ class EngineTransport:
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Do nothing: whoever made the application closes it."""
+        """Do nothing: the code that made the application closes it."""
 
     def _refusal(self, unknown: list[str]) -> Any:
         names = ", ".join(map(repr, unknown))
@@ -126,7 +127,7 @@ class EngineTransport:
 
 @cache
 def engine_transport_class(library: HttpLibrary) -> Any:
-    """Return the transport class for a library, built on that library's base class, since its clients check for it."""
+    """Return the transport class for a library. It inherits the library's base class, which the clients check for."""
     return type("VllmTransport", (EngineTransport, library.module.AsyncBaseTransport), {})
 
 
@@ -136,7 +137,7 @@ def _unknown_fields(body: bytes, known: frozenset[str]) -> list[str]:
 
 
 def _request_fields(app: Any) -> dict[str, frozenset[str]]:
-    """Return the known fields of each route whose pydantic model would accept any field."""
+    """Return the known fields of each route that takes a pydantic model, since the model would accept any field."""
     fields: dict[str, frozenset[str]] = {}
     for route in app.routes:
         endpoint = getattr(route, "endpoint", None)
@@ -161,23 +162,23 @@ def _names(model: Any) -> set[str]:
 # vLLM has three interfaces for inference without a server. `LLM.generate` is synchronous and takes its requests in
 # batches: second rounds, such as corrections, would wait for the longest reply of the first. `AsyncLLM.generate`
 # batches continuously, but knows prompts and `SamplingParams` only: fields of requests, templates, limits and errors
-# would be implemented here a second time. The third, which is used here, is the application that `vllm serve` puts on
-# a socket, around an `AsyncLLM`; `vllm run-batch` is made of the same functions. So a request means what it means to
-# the server, which the package knows by measurements, and no parameter is translated or lost.
+# would have to be implemented here a second time. The third, which is used here, is the application around an
+# `AsyncLLM` that `vllm serve` puts on a socket; `vllm run-batch` is made of the same functions. So a request means the
+# same as to a server, whose behaviour promptools knows from measurements, and no parameter is translated or lost.
 #
-# vLLM does not list these functions among its stable interfaces. In 0.28 and 0.32 they have the same names and
-# arguments, though they moved in between; tests run with both.
+# vLLM does not list these functions among its stable interfaces. They have the same names and arguments in 0.28 and
+# 0.32, although other modules contain them; tests run with both versions.
 
 
 _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Modules that have vLLM's functions, the newest first."""
+"""The modules in which vLLM's versions have these functions, that of the newest version first."""
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
 """Our defaults for engine arguments: nobody reads the metrics of a batch."""
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
-"""Arguments that are decided elsewhere."""
+"""Arguments that are not accepted, since other settings decide them."""
 _ENVIRONMENT = {"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_LOGGING_LEVEL": "WARNING"}
 """Settings of vLLM, unless the environment has them: stdout is for results, and stderr shows the progress."""
 
@@ -192,15 +193,15 @@ class VllmApp:
     """The `AsyncLLM`."""
     version: str
     model: str
-    """The name under which the model is asked for."""
+    """The name of the model in requests."""
     chat_template: str | None
     """The model's chat template; None if its tokenizer has none."""
     parses_calls: bool
-    """Whether the engine's own parser of calls is configured, without which it refuses tools."""
+    """Whether one of vLLM's own parsers of calls is configured. Without one, vLLM refuses tools."""
 
     @property
     def architecture(self) -> str:
-        """The model's own name of its architecture, such as `gpt_oss`."""
+        """The name of the model's architecture in its own config, such as `gpt_oss`."""
         return str(getattr(self.engine.model_config.hf_config, "model_type", ""))
 
     @property
@@ -210,7 +211,7 @@ class VllmApp:
 
     @property
     def max_requests(self) -> int:
-        """How many requests the engine computes at once; it queues further ones."""
+        """How many requests the engine computes at once; further requests are queued."""
         config = self.engine.vllm_config
         return int(config.scheduler_config.max_num_seqs) * int(config.parallel_config.data_parallel_size)
 
@@ -253,7 +254,7 @@ async def _make_app(engine: Any, arguments: Any) -> VllmApp:
     tasks = await engine.get_supported_tasks()
     app = _function("build_app", _APP)(arguments, tasks, engine.model_config)
     await _function("init_app_state", _STATE)(engine, app.state, arguments, tasks)
-    app.state.server = SimpleNamespace(should_exit=False)  # what vLLM tells to stop once the engine has ended
+    app.state.server = SimpleNamespace(should_exit=False)  # vLLM tells this object to stop once the engine has ended
     names: Any = arguments.served_model_name or arguments.model
     return VllmApp(
         app=app,
@@ -266,7 +267,7 @@ async def _make_app(engine: Any, arguments: Any) -> VllmApp:
 
 
 def _chat_template(engine: Any, configured: str | None) -> str | None:
-    """Return the chat template in use: that of a file, a text, or the tokenizer."""
+    """Return the chat template in use: the configured text, the content of a configured file, or the tokenizer's."""
     if configured is not None:
         file = Path(configured)
         return configured if "{" in configured or not file.is_file() else file.read_text(encoding="utf-8")
@@ -344,17 +345,17 @@ def _has_module(name: str) -> bool:
     """Whether a module exists; this imports its parent packages."""
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # one of its packages
+    except ModuleNotFoundError:  # one of its parent packages is missing
         return False
 
 
-# A client of promptools before an engine of this process, and the batch requests that it answers.
+# A promptools client that is connected to an engine in this process, and the answers to batch requests.
 
 
 BASE_URL = "http://vllm.invalid/v1"
-"""The address of the engine in requests to it; no name is resolved, and nothing is sent over a network."""
+"""The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""Requests that wait in the engine, as a share of those that it computes: the next ones begin without a pause."""
+"""Requests that wait in the engine, as a share of those that it computes. So the next ones begin without a pause."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"
@@ -366,11 +367,11 @@ class OfflineEngine:
     """An engine in this process that answers batch requests."""
 
     client: AsyncOpenAI
-    """The client before the engine; it is of no use once the engine is closed."""
+    """The client that is connected to the engine. It cannot be used once the engine is closed."""
     concurrency: int
-    """Requests at once that keep the engine busy."""
+    """How many concurrent requests keep the engine busy."""
     target: Target
-    """The model's profile, with its reasons."""
+    """The model's profile, with the reasons for it."""
     _app: VllmApp
     _answerer: RequestAnswerer
 
@@ -421,7 +422,7 @@ def _make_client(settings: EngineSettings, http: Any) -> AsyncOpenAI:
     options: dict[str, Any] = {
         "provider": VLLM,
         "base_url": BASE_URL,
-        "api_key": os.environ.get("VLLM_API_KEY") or PLACEHOLDER_KEY,  # vLLM asks for it if it is set
+        "api_key": os.environ.get("VLLM_API_KEY") or PLACEHOLDER_KEY,  # vLLM requires it if it is set
         "allow_provider": False,
         "max_retries": 0,
         "timeout": None,
@@ -431,7 +432,10 @@ def _make_client(settings: EngineSettings, http: Any) -> AsyncOpenAI:
 
 
 def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Target]:
-    """Record what is known about the engine's model, and drop native mode if vLLM does not parse calls."""
+    """Record what is known about the engine's model, and return the client and the model's profile.
+
+    Native mode is left out if vLLM does not parse calls.
+    """
     session = client.promptools
     seen = _describe_model(app)
     session.context.detection_cache.put(server_root(BASE_URL), app.model, seen, VLLM)
@@ -447,7 +451,7 @@ def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Targe
 
 
 def _describe_model(app: VllmApp) -> ServerInfo:
-    """Return what detection would find out about a server, taken from the model itself."""
+    """Return what detection would find out about a server with this model, as taken from the model itself."""
     template = app.chat_template
     described = ModelDescription(
         files=(("model", app.engine.model_config.model),),

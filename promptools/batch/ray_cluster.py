@@ -1,8 +1,8 @@
 """Run a batch on the nodes of a Ray cluster, through Ray Data.
 
 `ray_session` connects this process to a cluster. `stream_chunks` is the only user of Ray Data: it reads items in one
-task, processes them on any node, and yields the results. With it `ClusterAnswering` sends requests, in actors that
-`ActorSettings` describe, and `reparse_on_cluster` reads logged replies.
+task, processes them on any node, and yields the results. `ClusterAnswering` uses it to send requests from actors, which
+`ActorSettings` describe. `reparse_on_cluster` uses it to read logged replies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from promptools.profiles import Config
 
 
-# This process as a driver of Ray: a cluster that runs already, or one on this machine that ends with the process.
+# Connect this process to a cluster that is already running, or to a new one on this machine that ends with the process.
 
 
 CLIENT_SCHEME = "ray://"
@@ -74,7 +74,7 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
         if not connected:
             _connect(ray, address)
         for handler in logging.getLogger("ray.data").handlers:
-            if isinstance(handler, logging.StreamHandler):  # errors are raised, too; the file in the session has all
+            if isinstance(handler, logging.StreamHandler):  # errors are also raised; the session's log file has all
                 handler.setLevel(logging.CRITICAL)
         try:
             with _errors_of(ray):
@@ -85,9 +85,9 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    # a cluster that is started here reports nothing to anybody
+    # a cluster that is started here must not send usage statistics
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # else Ray's core warns on stderr that actors of Ray Data have arguments in the store, where this process keeps them
+    # else Ray's core warns on stderr that arguments of Ray Data's actors are in the store, although they stay there
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address:
         _check_address(address)
@@ -106,7 +106,7 @@ def _connect(ray: Any, address: str | None) -> None:
 def _check_address(address: str) -> None:
     """Raise `UsageError` if nothing listens at HOST:PORT: Ray itself would end the process."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():  # as `auto`
+    if not host or not port.isdigit():  # such as `auto`
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -131,7 +131,7 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what happened, without stacks: for the error of a task, the exception that the task raised."""
+    """Return the first line of an error, without stacks. For the error of a task, use the exception in the task."""
     cause = getattr(error, "cause", None)
     text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
     return clip(without_credentials(text.strip().splitlines()[0]))
@@ -139,19 +139,19 @@ def _first_line(error: BaseException) -> str:
 
 # Items through Ray Data: one task reads them, an operation runs on chunks of them on any node, results stream back.
 #
-# A chunk is one row of the dataset, and each row is a block, so that a chunk is what is moved, run and run again. Ray
-# Data holds back the reading while chunks wait, and runs the chunks of a process or a node that ended again: what an
-# operation returns for a chunk is kept whole or not at all.
+# A chunk is one row of the dataset, and each row is one block, so that Ray Data moves, runs and repeats whole chunks.
+# It pauses the reading while chunks wait. If a process or a node ends, its chunks are run again: the results of a chunk
+# are kept whole or not at all.
 
 
 CELL = "chunk"
-"""The only column."""
+"""The name of the only column."""
 MAX_CHUNK_BYTES = 4 * 2**20
 """A chunk is closed when it reaches this many bytes; a larger item forms its own chunk."""
 MAX_FAILED_STARTS = 8
-"""Actors in a row that may end before they have started."""
+"""How many actors in a row may end before they have started."""
 READ_AHEAD = 1
-"""Chunks of results that are fetched before they are used."""
+"""How many chunks of results are fetched before they are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class ChunkSource:
     items: Iterable[Any]
     size: int
     on_this_node: bool
-    """Whether they can be read on the node of this process only, which is where a local file is."""
+    """Whether the items can be read only on the node of this process, as those of a local file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +169,14 @@ class ChunkOperation:
     """The operation on each chunk: a function, or a class that every actor instantiates."""
 
     call: Any
-    """Takes a block with the items of a chunk, and returns one with their results."""
+    """Takes a block with the items of a chunk, and returns a block with their results."""
     options: dict[str, Any]
     """Arguments of `Dataset.map_batches`: the processes and their resources."""
     in_order: bool = False
 
 
 def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> Iterator[list[Any]]:
-    """Yield the results of the chunks, either as they arrive or in the order of the items."""
+    """Run the operation on each chunk, and yield the chunk's results, as they arrive or in the order of the items."""
     dataset = ray.data.from_items([0], override_num_blocks=1)
     context = dataset.context
     context.enable_progress_bars = False
@@ -194,7 +194,7 @@ def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> I
         batch_format="pyarrow",
         **_placement(ray, source),
     )
-    # a row is a block, but with GPUs Ray Data wants a number of rows
+    # a row is a block, but with GPUs Ray Data requires the number of rows
     dataset = dataset.map_batches(operation.call, batch_size=1, batch_format="pyarrow", **operation.options)
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=READ_AHEAD):
         for cell in block.column(CELL):
@@ -219,7 +219,7 @@ def encode_chunk(values: list[Any]) -> Any:
 
 
 def _decode(cell: Any) -> list[Any]:
-    # the cells come from processes of this run, to which Ray itself sends functions in pickle
+    # the cells come from processes of this run, to which Ray itself sends pickled functions
     values: list[Any] = pickle.loads(cell.as_buffer())  # noqa: S301
     return values
 
@@ -243,10 +243,9 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
         yield encode_chunk(chunk)
 
 
-# What an actor needs to answer requests as this process would: a server with its key, or an engine, and the limits.
+# What an actor needs to answer requests like this process: a server with its key, or an engine, and the limits.
 #
-# `ActorSettings` are of one of two kinds: `ServerActorSettings`, with a client, or `EngineActorSettings`, with an
-# engine.
+# There are two kinds of `ActorSettings`: `ServerActorSettings`, for a client, and `EngineActorSettings`, for an engine.
 
 
 class ActorSettings(Protocol):
@@ -257,7 +256,7 @@ class ActorSettings(Protocol):
         ...
 
     def default_actors(self, ray: Any) -> int:
-        """Return how many actors fit on the cluster, if no number is given."""
+        """Return the number of actors if none is given: as many as fit on the cluster."""
         ...
 
     def share(self, actors: int) -> int:
@@ -265,18 +264,19 @@ class ActorSettings(Protocol):
         ...
 
     def open_pool(self, actors: int) -> AbstractAsyncContextManager[RequestPool]:
-        """Open what one of `actors` actors sends its requests with."""
+        """Open the pool with which one of `actors` actors sends its requests."""
         ...
 
 
 ACTOR_CPUS = 0.25
-"""Processors of an actor, which waits most of the time. With less, an actor of a lost node fits on another sooner."""
+"""Processors that an actor reserves. An actor mostly waits; if it reserves little, the actor of a lost node is more
+likely to fit on another node."""
 ENGINE_CPUS = 1
 MAX_SEQUENCES = 256
-"""Requests that an engine computes at once if its arguments do not say: vLLM's default on most GPUs, and on large ones
-no more than are in an actor's chunks."""
+"""Requests that an engine computes at once, if its arguments do not say. It is vLLM's default on most GPUs. On large
+GPUs vLLM computes more, but not more than the chunks of an actor hold."""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-"""Arguments of an engine by which its GPUs multiply."""
+"""Arguments of an engine. Their product is the number of its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ class ServerActorSettings:
     detect: bool
     mode: ModeName | None
     model: str | None
-    """Replaces the model of each request."""
+    """Replaces the model of each request. None: keep it."""
     default_model: str | None
     """The model of requests that name none."""
     timeout: float
@@ -320,7 +320,7 @@ class ServerActorSettings:
         return {"num_cpus": ACTOR_CPUS}
 
     def default_actors(self, ray: Any) -> int:
-        """Return one actor for each node that has room for it, but not more than concurrent requests."""
+        """Return the number of nodes with room for an actor, but at most the number of concurrent requests."""
         return min(_count_rooms(ray, "CPU", ACTOR_CPUS, most=1), self.concurrency)
 
     def share(self, actors: int) -> int:
@@ -329,13 +329,13 @@ class ServerActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Yield a pool that uses the client."""
+        """Yield a pool that sends requests with the client."""
         async with self.make_client() as client:
             servers = RequestServers(client, model=self.model, default_model=self.default_model)
             yield RequestPool(servers.answer, AdaptiveLimit(self.share(actors)), patience=self.patience)
 
     def make_client(self) -> AsyncOpenAI:
-        """Build the client."""
+        """Build the client of an actor."""
         from promptools.client import AsyncOpenAI
 
         return AsyncOpenAI(
@@ -358,11 +358,11 @@ class EngineActorSettings:
     engine: EngineSettings
     patience: float
     concurrency: int | None
-    """Maximum number of requests under way in all actors; None: what the engines take."""
+    """Maximum number of requests under way in all actors. None: as many as the engines take."""
 
     @property
     def gpus(self) -> int:
-        """The GPUs of an engine; none on a cluster without GPUs."""
+        """The number of GPUs of an engine, on a cluster that has GPUs."""
         return prod(self._number(name, 1) for name in PARALLEL)
 
     def resources(self, ray: Any) -> dict[str, float]:
@@ -370,13 +370,16 @@ class EngineActorSettings:
         return {"num_cpus": ENGINE_CPUS, **({"num_gpus": self.gpus} if _has_gpus(ray) else {})}
 
     def default_actors(self, ray: Any) -> int:
-        """Return as many actors as the GPUs of all nodes suffice for, or one for each node if there are no GPUs."""
+        """Return how many engines fit on the GPUs of all nodes; without GPUs, return one for each node."""
         if _has_gpus(ray):
             return _count_rooms(ray, "GPU", self.gpus)
         return _count_rooms(ray, "CPU", ENGINE_CPUS, most=1)
 
     def share(self, actors: int) -> int:
-        """Return an equal share of the concurrent requests, or as many as an engine computes and a few more."""
+        """Return an equal share of `concurrency`; if that is None, return how many requests an engine takes.
+
+        An engine takes as many as it computes at once, and some more that wait in it.
+        """
         if self.concurrency is not None:
             return max(1, self.concurrency // actors)
         sequences = self._number("max_num_seqs", MAX_SEQUENCES) * self._number("data_parallel_size", 1)
@@ -384,7 +387,7 @@ class EngineActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Load the model, and yield a pool that uses the engine."""
+        """Load the model, and yield a pool that sends requests to the engine."""
         async with open_engine(self.engine) as engine:
             limit = engine.concurrency if self.concurrency is None else self.share(actors)
             yield RequestPool(engine.answer, FixedLimit(limit), patience=self.patience)
@@ -401,19 +404,19 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how often `size` of a resource fits on the nodes, at most `most` times on each; 1 if it fits on none."""
+    """Return how many times `size` of a resource fits on all nodes, at most `most` times on each; 1 if on none."""
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
     return max(1, int(sum(rooms)))
 
 
-# Requests to results on the nodes of a cluster: actors that each hold a client, and the requests under way in it.
+# Answer requests on the nodes of a cluster, in actors that each hold a client or an engine.
 
 
 SURPLUS = 3
-"""Requests in the chunks of an actor for each that may be under way."""
+"""How many requests are in the chunks of an actor for each request that may be under way."""
 MAX_CHUNK = 32
-"""Maximum number of requests in a chunk: they are sent again if their actor ends before the last has a result."""
+"""Maximum number of requests in a chunk. All are sent again if their actor ends before the last one has a result."""
 
 
 class ClusterAnswering:
@@ -425,7 +428,7 @@ class ClusterAnswering:
         self.actors = actors or settings.default_actors(ray)
 
     def __call__(self, pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
-        """Call `record` with the result of each request, more than once if Ray repeats a chunk.
+        """Answer the requests, and call `record` with each result, more than once if Ray repeats a chunk.
 
         Raises `UpstreamError` if a server is down for too long or refuses the key, or an engine does not start.
         """
@@ -450,7 +453,8 @@ class ClusterAnswering:
 def chunk_plan(concurrency: int) -> tuple[int, int]:
     """Return how many requests a chunk has, and how many chunks an actor processes at once.
 
-    Chunks have more than `concurrency` requests: a chunk mostly waits for its slowest requests, while others are sent.
+    All chunks together have more than `concurrency` requests: while a chunk waits for its slowest requests, those of
+    other chunks are sent.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))
     return size, ceil(SURPLUS * concurrency / size)
@@ -465,7 +469,7 @@ class AnsweringActor:
         self._pool: RequestPool | PromptoolsError | None = None
 
     async def __call__(self, block: Any) -> Any:
-        """Return a block with answers to the requests in a block; the last one may be an error that ends the run."""
+        """Return a block with the answers to a block of requests. The last item may be an error that ends the run."""
         try:
             pool = await self._open()
         except PromptoolsError as error:
@@ -480,9 +484,9 @@ class AnsweringActor:
         return encode_chunk(answers)
 
     async def _open(self) -> RequestPool:
-        """Open the pool for the first chunk; it belongs to the current event loop, and ends with the process.
+        """Return the pool. It is opened for the first chunk, belongs to the event loop, and ends with the process.
 
-        If it cannot be opened, every chunk raises the same error.
+        If the pool cannot be opened, the same error is raised for every chunk.
         """
         async with self._lock:
             if self._pool is None:
@@ -495,7 +499,7 @@ class AnsweringActor:
         return self._pool
 
 
-# Logged replies to calls, content and reasoning, on the nodes of a cluster.
+# Read calls, content and reasoning from logged replies, on the nodes of a cluster.
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +509,7 @@ class LogLines:
     path: str
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines."""
+        """Yield the number and the text of each line."""
         return read_replies(self.path)
 
 

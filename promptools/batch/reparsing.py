@@ -42,18 +42,18 @@ from promptools.schema import Tools
 from promptools.types import Reply
 
 CHUNK = 256
-"""Replies that a process gets at once."""
+"""How many replies a process gets at once."""
 OPTIONS = ("dialect", "finish_reason", "in_reasoning")
 """Keys of a logged reply that are options of `parse`."""
 INVALID = (PromptoolsError, ValueError, TypeError, RecursionError)
-"""What is raised for a reply that cannot be read."""
+"""The exceptions that are raised for a reply that cannot be read."""
 
 
 class ReparsedLine(NamedTuple):
     """The result for one line of a log."""
 
     text: bytes
-    """A line of JSON: the parsed reply, or an `error`; as a row it has all columns."""
+    """A line of JSON with the parsed reply, or with an `error`. If it is made as a row, it has all columns."""
     has_calls: bool = False
     failed: bool = False
 
@@ -64,7 +64,7 @@ def read_replies(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLine:
-    """Read the reply in line `line` of a log; the result has the form of a line, or of a Parquet row."""
+    """Read the reply in line number `line` of a log. With `as_row`, the result has the columns of a Parquet file."""
     row: Any = None
     try:
         row = json.loads(text)
@@ -91,14 +91,14 @@ def reparse_reply(row: Mapping[str, Any]) -> Reply:
     options: dict[str, Any] = {key: row[key] for key in OPTIONS if row.get(key) is not None}
     if tools is not None and not isinstance(tools, str):
         tools = json.dumps(tools)
-    # an empty list is not the same as none: no call of such a reply was offered
+    # an empty list differs from none: it means that no tool was offered
     return parse(text, None if tools is None else _prepare(tools), **options)
 
 
 def reparse(
     lines: Iterable[tuple[int, bytes]], workers: int, *, as_row: bool = False, dialects: Sequence[DialectTable] = ()
 ) -> Iterator[ReparsedLine]:
-    """Yield the result for each line, in order, using `workers` processes, or only this one if that is 1.
+    """Yield the result for each line, in order, using `workers` processes, or only this one if `workers` is 1.
 
     `dialects` are the app's own dialects. A few chunks for each process are read ahead. Raises `PromptoolsError` if a
     process ends, for example because memory ran out.
@@ -126,19 +126,19 @@ def reparse(
 
 @contextmanager
 def _without_interrupts() -> Generator[None, None, None]:
-    """Block Ctrl-C here, and permanently in processes started meanwhile: their parent ends them.
+    """Block Ctrl-C during the block, and permanently in processes that are started in it: their parent ends them.
 
-    If a process ended by itself while starting, the pool would wait for it. The mask applies to this thread and to
-    those processes; another thread, such as one of Arrow's, may still receive the signal, so its handler is replaced
-    too.
+    If a process ended by itself while starting, the pool would wait for it. The mask of signals applies to this thread
+    and to those processes. Another thread, such as one of Arrow's, may still receive the signal, so the handler of the
+    signal is replaced too.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    in_main_thread = threading.current_thread() is threading.main_thread()  # no other one has handlers
+    in_main_thread = threading.current_thread() is threading.main_thread()  # no other thread has handlers
     held_back: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: held_back.append(number)) if in_main_thread else None
-    resource_tracker.ensure_running()  # the first process to be started would start it, which unblocks SIGINT
+    resource_tracker.ensure_running()  # otherwise the first process would start it in the block, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -170,7 +170,7 @@ def _reparse_chunk(
 def reparse_lines(
     lines: Iterable[tuple[int, bytes]], *, as_row: bool, dialects: Sequence[DialectTable]
 ) -> Iterator[ReparsedLine]:
-    """Yield the result for each line, knowing the app's own `dialects`."""
+    """Yield the result for each line. `dialects` are the app's own dialects."""
     own = read_own(dialects)
     for line, text in lines:
         with using_own(own):
@@ -192,24 +192,25 @@ def _prepare(text: str) -> Tools | None:
     return None if tools is None else Tools(tools)
 
 
-# Replies in the columns of a data frame: what is read of them, in columns beside them.
+# Replies in a column of a data frame: what is read from them becomes further columns.
 
 
 OPTION_COLUMNS = InputColumns(
     {name: kind for name, kind in REPLY_COLUMNS.kinds.items() if name not in {"id", "custom_id"}},
     REPLY_COLUMNS.required,
 )
-"""The columns that decide how a reply is read; ids of any type are not converted."""
+"""The columns that decide how a reply is read. Ids are left out: they may have any type, and are not converted."""
 
 
 def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
     """Read the replies in a batch of columns; return an Arrow table that adds the columns of `reparsed_schema`.
 
-    `batch` is a table or record batch of Arrow, or a mapping of names to lists or arrays, so that `map_batches` of Ray
-    Data and `map(batched=True)` of datasets take this function as it is. The column `text` is required; `tools`,
-    `dialect`, `finish_reason` and `in_reasoning` are optional. Other columns are kept, unless a new one with the same
-    name replaces them. A reply that cannot be read has an `error`, whose `line` counts from 1 in the batch. `dialects`
-    are your own dialects; on other machines, pass what `promptools.dialects.read_table` returns for their files.
+    `batch` is an Arrow table or record batch, or a mapping of names to lists or arrays, so this function can be passed
+    to `map_batches` of Ray Data and to `map(batched=True)` of datasets. The column `text` is required; `tools`,
+    `dialect`, `finish_reason` and `in_reasoning` are optional. Other columns are kept, unless a new column has the same
+    name. A reply that cannot be read has an `error`, whose `line` is counted from 1 in the batch. `dialects` are your
+    own dialects. If the function runs on other machines, pass what `promptools.dialects.read_table` returns for their
+    files.
 
     Raises `UsageError` if `text` is missing, a column has a wrong type, or pyarrow is not installed.
     """
@@ -224,7 +225,7 @@ def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
 def reparse_series(replies: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
     """Read the replies in a Polars series of structs, and return a series of structs of type `reparsed_dtype()`.
 
-    The structs have the fields that `reparse_columns` takes as columns: `pl.struct("text",
+    The structs have the fields that `reparse_columns` takes as columns, for example: `pl.struct("text",
     "tools").map_batches(reparse_series, return_dtype=reparsed_dtype())`.
     """
     polars = _polars()
@@ -233,7 +234,7 @@ def reparse_series(replies: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
 
 
 def reparsed_dtype() -> Any:
-    """Return the type of `reparsed_schema` for Polars: a struct."""
+    """Return the Polars type for `reparsed_schema`: a struct."""
     polars = _polars()
     return polars.Struct(dict(polars.from_arrow(reparsed_schema().empty_table()).schema))
 
@@ -253,7 +254,7 @@ def _reparse_table(table: Any, dialects: Iterable[GivenDialect]) -> Any:
         for line, row in enumerate(RowReader(table.schema, OPTION_COLUMNS).read(table), 1):
             try:
                 result = reparsed_row(reparse_reply(row))
-                encode_row(result)  # one row that Arrow cannot have would cost all of them
+                encode_row(result)  # without this check, one row that Arrow cannot hold would make all rows fail
                 rows.append(result)
             except INVALID as error:
                 rows.append(failed_row(line, error))
@@ -262,7 +263,7 @@ def _reparse_table(table: Any, dialects: Iterable[GivenDialect]) -> Any:
 
 def _as_table(batch: Any) -> Any:
     pa = arrow()
-    batch = getattr(batch, "pa_table", batch)  # what a batch of datasets is before it is converted to Python objects
+    batch = getattr(batch, "pa_table", batch)  # the Arrow table that a batch of datasets is made from
     if isinstance(batch, pa.RecordBatch):
         return pa.Table.from_batches([batch])
     if isinstance(batch, pa.Table):
@@ -284,7 +285,7 @@ def _as_array(name: str, values: Any) -> Any:
 
 
 def _as_python(values: Any) -> Any:
-    """Return NumPy arrays as lists, including nested ones."""
+    """Return a value with all NumPy arrays in it, nested ones too, as lists."""
     if hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):

@@ -1,7 +1,7 @@
-"""Many concurrent requests: each is sent until it has a result, waiting for the server if necessary.
+"""Send many requests concurrently, each until it has a result, and wait for the server if necessary.
 
-Their number is fixed, or follows an `AdaptiveLimit`: it grows while the server keeps up, and is halved when it does
-not.
+The number of concurrent requests is fixed, or follows an `AdaptiveLimit`, which grows while the server keeps up, and is
+halved when the server does not.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 START = 4
-"""Requests at once in the beginning."""
+"""The number of concurrent requests in the beginning."""
 INFLATION = 3.0
-"""How many times as long as before answers take when the server has too many of them."""
+"""If answers take this many times as long as before, the server has too many requests."""
 ROUND = 8
 """Minimum number of answers between two comparisons of how long they take."""
 BASELINE_WEIGHT = 0.2
-"""Weight of the last round in what answers usually take."""
+"""Weight of the last round in the usual time of answers."""
 
 
 class AdaptiveLimit:
@@ -74,7 +74,7 @@ class AdaptiveLimit:
             self._wake()
 
     def pushed_back(self, sent_at: float, retry_after: float | None = None) -> None:
-        """Count a request, sent at `sent_at`, that the server rejected, asking to wait `retry_after` seconds."""
+        """Count a rejected request, which was sent at `sent_at`. Pause all requests for `retry_after` seconds."""
         if sent_at >= self._halved_at:
             self._halve()
         if retry_after:
@@ -107,7 +107,7 @@ class AdaptiveLimit:
 
 
 class FixedLimit(AdaptiveLimit):
-    """A constant limit: an engine in this process queues what it cannot compute yet, and should be kept busy."""
+    """A constant limit, for an engine in this process: it queues what it cannot compute yet, and should stay busy."""
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(most, clock)
@@ -118,7 +118,7 @@ class FixedLimit(AdaptiveLimit):
 
 
 class _Round:
-    """Compares the time per token in each round of answers with that of earlier rounds.
+    """Compares the time per token in each round of answers with the time per token in earlier rounds.
 
     Sums of seconds and of tokens are compared: a single answer may be short, with most of its time spent on the prompt.
     """
@@ -143,13 +143,14 @@ class _Round:
 
 
 TRIES = 3
-"""Times that a request is sent which may itself be the reason why the server fails."""
+"""How many times a request is sent if the request itself may be the reason why the server fails."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 20.0
-"""Maximum of the random seconds between two tries of a request, doubled from the first to the longest."""
+"""The wait between two tries of a request is a random number of seconds. Its maximum is doubled after each try, from
+`FIRST_WAIT` up to `LONGEST_WAIT`."""
 
 SendRequest: TypeAlias = Callable[[BatchRequest], Awaitable[BatchAnswer]]
-"""Returns the result of a request; raises `TemporaryFailureError` if it may have one later."""
+"""A function that returns the result of a request. It raises `TemporaryFailureError` if there may be a result later."""
 RecordAnswer: TypeAlias = Callable[[BatchAnswer], None]
 
 
@@ -231,7 +232,10 @@ class RequestPool:
 
 
 class _Stop:
-    """Decides when a request is not sent again: after enough tries, or when its patience is used up."""
+    """Decides when a request is not sent again: after `patience` seconds, or after `TRIES` suspicious failures.
+
+    A failure is suspicious if the request itself may be the reason.
+    """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -247,12 +251,12 @@ class _Stop:
 
 
 def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
-    """Return a tenacity wait that lasts as long as the server asks for, else `backoff`."""
+    """Return a wait for tenacity: `backoff`, or none if the server asked for a wait, since the limit is paused then."""
 
     def wait(state: tenacity.RetryCallState) -> float:
         error = state.outcome and state.outcome.exception()
         asked = error.retry_after if isinstance(error, TemporaryFailureError) else None
-        # the limit is paused for as long; the request queues there with the others
+        # the limit is paused for the time that the server asked for; the request queues there with the others
         return 0.0 if asked else backoff(state)
 
     return wait
@@ -274,7 +278,7 @@ class _Feed:
         self._lock = asyncio.Lock()
 
     async def next(self) -> BatchRequest | LineProblem | None:
-        """Return the next request, None after the last one."""
+        """Return the next request; None after the last one."""
         async with self._lock:
             if not self._ready:
                 self._ready.extend(await asyncio.to_thread(self._read))
