@@ -1,8 +1,8 @@
 """The process in which llama.cpp runs: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
 
-llama.cpp's server can only be stopped by ending its process; it writes to stdout, and a crash takes the process down.
-So it gets a separate process, which ends when its standard input closes, and therefore with the process that started
-it. The line `listening URL` on stdout means that it is up.
+llama.cpp's server can only be stopped by ending its process. It also writes to stdout, and if it crashes, its process
+ends. So it gets a separate process. This ends when its standard input closes, so it never outlives the process that
+started it. The line `listening URL` on stdout means that the server is up.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 
 def run(settings: dict[str, Any]) -> None:
-    """Serve until standard input closes.
+    """Run the server until standard input closes.
 
-    With a `template` the model is a scripted one; without, any model that has its own template.
+    If the settings have a `template`, the model is a scripted one. Otherwise the model's own template is used.
     """
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 

@@ -18,19 +18,20 @@ from promptools.lab.scripted_model import CONTEXT, write_model
 from promptools.lab.server_process import Server, cache_folder, start_server
 
 LlamacppTemplate = Literal["hermes", "harmony", "plain"]
-"""Chat templates in this package: ChatML with Hermes tool tags, gpt-oss's Harmony, ChatML without tools."""
+"""The chat templates in this package: `hermes` is ChatML with Hermes tool tags, `harmony` is for gpt-oss's format, and
+`plain` is ChatML without tools."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 _NO_SPECIAL_TOKENS = SpecialTokens()
 FILE_CONTEXT = 8192
-"""Tokens for each slot of a model from a file: enough for a conversation with tools, with moderate memory."""
+"""Context in tokens for each slot of a model from a file: enough for a conversation with tools, in moderate memory."""
 _BOOT_SECONDS = 60.0
 _FILE_BOOT_SECONDS = 600.0  # gigabytes from a slow disk
 _MAGIC = b"GGUF"
 
 
 def can_serve() -> bool:
-    """Whether xllamacpp, gguf and numpy are installed; imports none of them."""
+    """Return whether xllamacpp, gguf and numpy are installed, without importing them."""
     return all(importlib.util.find_spec(name) is not None for name in ("xllamacpp", "gguf", "numpy"))
 
 
@@ -47,10 +48,10 @@ def serve(
 ) -> Server:
     """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
 
-    `folder` is for the model and the log; the default is `lab` in the cache folder. `context` is in tokens, shared by
-    all `slots`. `special` holds the special tokens of the template's family. `options` are attributes of xllamacpp's
-    `CommonParams`, such as `use_jinja`. Raises `UsageError` if xllamacpp is not installed, and `UpstreamError` if the
-    server does not come up.
+    The model and the log are written to `folder`, by default `lab` in the cache folder. `context` is the number of
+    tokens that all `slots` share. `special` holds the special tokens of the template's family. `options` sets
+    attributes of xllamacpp's `CommonParams`, such as `use_jinja`. Raises `UsageError` if a package is not installed,
+    and `UpstreamError` if the server does not come up.
     """
     if not can_serve():
         raise UsageError(
@@ -80,9 +81,10 @@ def serve_file(
 ) -> Server:
     """Start the server on the GGUF file `path`, with the file's own chat template, and wait until it is up.
 
-    `name` defaults to the file's, without `.gguf`. `context` is in tokens, for each of `slots`; `threads` defaults to
-    the number of cores. `folder` is for the log, as for `serve`. Raises `UsageError` if there is no such model or
-    xllamacpp is not installed, and `UpstreamError` if the server does not come up.
+    `name` is the model's name, by default the file's name without `.gguf`. `context` is the number of tokens for each
+    of the `slots`. `threads` defaults to the number of cores. The log is written to `folder`, with the same default as
+    in `serve`. Raises `UsageError` if `path` is not a GGUF file or xllamacpp is not installed, and `UpstreamError` if
+    the server does not come up.
     """
     check_gguf(path)
     if importlib.util.find_spec("xllamacpp") is None:
@@ -111,7 +113,7 @@ def check_gguf(path: Path) -> None:
 
 
 def _cores() -> int:
-    """Return how many cores this process may use, or, before Python 3.13, how many the machine has."""
+    """Return the number of cores that this process may use; before Python 3.13, all cores of the machine count."""
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 

@@ -41,13 +41,15 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 _HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
 _HARMONY_END = "<|end|>"
-"""Where a grammar forces the end, llama.cpp allows this token, but beside `<|call|>` it does not stop at it: the model
-would talk on. So only models that speak Harmony have it, as gpt-oss does."""
+"""A token that only models of Harmony have, as gpt-oss does.
+
+If a grammar forces the end of a reply, llama.cpp allows this token. But in a vocabulary with `<|call|>`, llama.cpp does
+not stop at this token, so the model would talk on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelVocabulary:
-    """The tokens: texts in GGUF's form, their types, and the ids of cues, settings, pieces, ends and the blank."""
+    """The tokens of a model: their texts as GGUF has them, their kinds, and the ids of those that the weights use."""
 
     texts: tuple[str, ...]
     kinds: tuple[TokenKind, ...]
@@ -61,8 +63,8 @@ class ModelVocabulary:
 def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS) -> ModelVocabulary:
     """Collect the tokens that `script` needs.
 
-    Cues, settings, markers and words are user-defined tokens: the server's tokenizer finds them anywhere in a prompt,
-    the longest first. All other text in a prompt becomes single bytes; pieces are only generated, never read.
+    Cues, settings, markers and words are user-defined tokens. The server's tokenizer finds these anywhere in a prompt,
+    the longest first. All other text in a prompt becomes tokens of one byte: pieces are only generated, never read.
     """
     texts: list[str] = []
     kinds: list[TokenKind] = []
@@ -106,20 +108,20 @@ def _to_letters(data: bytes) -> str:
 
 
 MERGE = f"{BYTE_LETTERS[0x20]} {BYTE_LETTERS[0x20]}"
-"""The one merge rule: two spaces."""
+"""The only merge rule, which makes a token of two spaces."""
 
 
 # The weights of a scripted model: one Llama layer, computed instead of trained.
 #
-# The residual stream is divided into named sections. An embedding encodes what a token is: a cue or setting (a flag
-# and a one-hot code) and its position in a reply (a random unit code; every token that is not a piece means "the
-# start"). One attention head carries the code of the latest cue to the current position, the other that of the latest
-# setting. One feed-forward unit per step then matches "this cue, this setting, this position" and writes the code of
-# the next token, which the output matrix turns into logits.
+# The residual stream is divided into named sections. The embedding of a token encodes which cue or setting it is (a
+# flag and a one-hot code), and its position in a reply (a random unit code). Every token that is not a piece has the
+# position "the start". One attention head carries the code of the latest cue to the current position, and the other
+# head carries the code of the latest setting there. For each step, one feed-forward unit matches "this cue, this
+# setting, this position" and writes the code of the next token. The output matrix turns this code into logits.
 #
-# *Latest* uses rotary position embeddings: the angle between query and key grows slowly with their distance, so that
-# the nearest flagged token scores highest. A second, nearly unrotated pair raises every flagged token above the
-# others.
+# To find the *latest* cue, a head uses rotary position embeddings: the angle between query and key grows slowly with
+# their distance, so the nearest flagged token scores highest. A second, nearly unrotated pair of dimensions raises
+# every flagged token above the others.
 
 
 if TYPE_CHECKING:
@@ -132,8 +134,8 @@ _RADIANS_PER_TOKEN = (
 )
 _PHASE = 0.8  # initial angle: steep enough to distinguish neighbours
 _SHARPNESS = 8e3  # attention score of a flagged token at distance zero, before softmax
-_KEY_SCALE = 8.0  # the key's factor of it, so that neither side leaves the range of f16
-_NORM = 2.5  # norm of every embedding; a flagged one has norm 2 without its ballast
+_KEY_SCALE = 8.0  # the key's factor of this score, so that neither query nor key leaves the range of f16
+_NORM = 2.5  # norm of every embedding; without its ballast, the embedding of a flagged token has norm 2
 _GATE_SLOPE = 60.0  # slope of a feed-forward gate: half a match above or below the threshold opens or closes it fully
 _CODE_NORM = 10.0  # norm of the next token's code in the residual stream
 _TOKEN_LOGIT = 200.0  # logit of the chosen token
@@ -142,7 +144,7 @@ _MAX_SIMILARITY = 0.45  # maximum similarity of two position codes: above it, a 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes that the file's metadata states."""
+    """The sizes that the metadata of the file must state."""
 
     width: int
     head: int
@@ -151,7 +153,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Tensors by their names in GGUF, and their sizes."""
+    """The tensors of a model, by their names in GGUF, and their sizes."""
 
     shape: Shape
     tensors: dict[str, Array]
@@ -193,11 +195,11 @@ class _Sections:
 
 
 def make_weights(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> Weights:
-    """Compute the weights that make a Llama generate the replies of `script`; `O(pieces x width)` numbers."""
+    """Compute the weights that make a Llama generate the replies of `script`. They are `O(pieces x width)` numbers."""
     import numpy as np
 
     random = np.random.default_rng(0)
-    # in a head's code, the first number is the flag, the others are one-hot: the codes are orthogonal
+    # in the code of a cue or setting, the first number is the flag, and the others are one-hot
     head = _round_up(1 + max(len(vocabulary.cues), len(vocabulary.settings)))
     spoken = [*vocabulary.pieces.values(), *vocabulary.ends.values(), vocabulary.blank]
     codes = _unit_codes(len(spoken) + 1, random)
@@ -237,14 +239,18 @@ def _embeddings(vocabulary: ModelVocabulary, at: _Sections, position_codes: dict
         for order, token in enumerate(tokens.values()):
             table[token, section.start] = 1  # the flag
             table[token, section.start + 1 + order] = 1
-    # flagged tokens have a larger norm: the ballast equalizes them, so that the norm before attention scales all alike
+    # flagged tokens have a larger norm; the ballast equalizes all norms, so that the normalization before attention
+    # scales all embeddings equally
     squares = (table.astype(np.float64) ** 2).sum(axis=1)
     table[:, at.ballast] = np.sqrt(_NORM**2 - squares)
     return table
 
 
 def _attention(at: _Sections) -> tuple[Array, Array, Array, Array]:
-    """Return the weights of two heads: one copies the section of the last cue, the other that of the last setting."""
+    """Return the query, key, value and output weights of two heads.
+
+    One head copies the section of the latest cue, and the other head copies the section of the latest setting.
+    """
     import numpy as np
 
     head, pairs = at.head, at.head // 2
@@ -274,7 +280,10 @@ def _feed_forward(
     position_codes: dict[int, Any],
     start: Any,
 ) -> tuple[Array, Array, Array]:
-    """Return one unit per step; its gate input is +1/2 if all its conditions hold, and at most -1/2 otherwise."""
+    """Return the gate, up and down weights, with one unit for each step.
+
+    The input of a unit's gate, before scaling, is +1/2 if all conditions of the step hold, and at most -1/2 otherwise.
+    """
     import numpy as np
 
     steps = _steps(script, vocabulary)
@@ -298,7 +307,11 @@ def _feed_forward(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step from one token of a reply to the next, under one setting, or with none of `rivals` in the prompt."""
+    """A step from one token of a reply to the next.
+
+    It requires `setting` as the latest setting, or else that the latest setting is none of the `rivals`: the settings
+    for which another line answers the same cue.
+    """
 
     before: int | None
     token: int
@@ -308,7 +321,7 @@ class _Step:
 
 
 def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dict[_Step, list[str]]:
-    """Return each step once, with the cues of all replies that contain it, so that shared steps are one unit."""
+    """Return the distinct steps, each with the cues of all replies that contain it: a shared step needs one unit."""
     steps: dict[_Step, list[str]] = {}
     rivals: dict[str | None, set[str]] = {}
     for spoken in script:
@@ -325,7 +338,10 @@ def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dic
 
 
 def _gate_conditions(step: _Step, asked: Sequence[str], vocabulary: ModelVocabulary, at: _Sections) -> Array:
-    """Return the conditions of a step's gate besides the position: one of its cues, its setting, no rival setting."""
+    """Return the gate's weights for the conditions of a step, except the position.
+
+    The conditions are one of the step's cues, its setting, and no rival setting.
+    """
     import numpy as np
 
     cue_order = {cue: order for order, cue in enumerate(vocabulary.cues)}
@@ -358,12 +374,12 @@ def _output(
     if any(spoken.line.endless_blanks for spoken in script):
         table[vocabulary.blank, at.next_token()] = position_codes[end] * (
             0.8 * _TOKEN_LOGIT
-        )  # and if it may not, it generates blanks
+        )  # if the model may not end its turn, it generates blanks
     return table
 
 
 def _unit_codes(count: int, random: Random) -> Array:
-    """Return `count` nearly orthogonal unit vectors, in as few dimensions as possible."""
+    """Return `count` nearly orthogonal unit vectors, in the smallest of the tried dimensions."""
     import numpy as np
 
     for size in range(192, 2048, 64):
@@ -385,12 +401,12 @@ def _round_up(number: int) -> int:
 
 
 CONTEXT = 16384
-"""Context length of a scripted model in tokens, most of which are single bytes."""
+"""Context length of a scripted model in tokens. Most tokens are single bytes."""
 _FORMAT = 12  # increment when the weights of the same script change
 
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
-"""Tensors that are quantized to eight bits: they are most of the work of every token, and their gates are far from the
-threshold. Attention distinguishes phrases by small angles, and keeps full precision."""
+"""The tensors that are quantized to eight bits. They cause most of the work for every token, and the inputs of their
+gates are far from the threshold. Attention keeps full precision, since it distinguishes phrases by small angles."""
 
 
 def write_model(
@@ -400,10 +416,11 @@ def write_model(
     template: str | None = None,
     special: SpecialTokens = _NO_SPECIAL_TOKENS,
 ) -> Path:
-    """Write a model with the replies `lines` into `folder`, unless the file exists; return its path.
+    """Write a model with the replies `lines` to a file in `folder`, unless the file exists; return its path.
 
-    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file name holds a
-    digest of all of these, and the file is written atomically. Takes less than a second; 2 to 20 MB.
+    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file's name has a
+    digest of the lines, the template and the special tokens. The file is written atomically. Writing takes less than a
+    second, and the file has 2 to 20 MB.
     """
     lines = tuple(lines)
     script = read_script(lines, special)

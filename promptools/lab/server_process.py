@@ -1,4 +1,4 @@
-"""A real inference server in its own process: start it, wait until it is up, keep its output, stop it."""
+"""A real inference server in a separate process: start it, wait until it is up, keep its output, and stop it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEEP_LOGS_SECONDS = 7 * 24 * 3600.0
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
+    """Return the cache folder: the value of PROMPTOOLS_CACHE, or else `~/.cache/promptools`."""
     configured = os.environ.get("PROMPTOOLS_CACHE")
     return Path(configured).expanduser() if configured else Path.home() / ".cache" / "promptools"
 
@@ -30,11 +30,11 @@ class Server:
     """A running server. Use it in a `with` block, or call `stop()`."""
 
     name: str
-    """The name of its model, for requests."""
+    """The name of the server's model, for requests."""
     url: str
-    """Its root URL, without `/v1`."""
+    """The server's root URL, without `/v1`."""
     log: Path
-    """The file with its output."""
+    """The file with the server's output."""
     process: subprocess.Popen[bytes]
 
     @property
@@ -43,7 +43,7 @@ class Server:
         return f"{self.url}/v1"
 
     def stop(self) -> None:
-        """End the process; may be called again."""
+        """End the process. Further calls do nothing."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         try:
@@ -71,11 +71,12 @@ def start_server(
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> Server:
-    """Run `command` until `stop()` closes its standard input, and wait at most `seconds` until it answers.
+    """Start a server with `command`, and wait until it answers; `stop()` ends it by closing its standard input.
 
-    `address` finds the server's root URL in its output so far; `health` is the path that responds with 200 when it is
-    up. `environment` replaces the environment of this process. The output goes to a log in `folder`, where logs older
-    than a week are deleted. Raises `UpstreamError`, with the end of the log, if the process ends or the time is up.
+    `address` finds the server's root URL in the output so far. `health` is a path that responds with 200 when the
+    server is up. `environment` is the server's whole environment, by default that of this process. The output goes to a
+    log in `folder`, where logs older than a week are deleted. Raises `UpstreamError` if the process ends, or if the
+    server does not answer within `seconds`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _drop_old_logs(folder)

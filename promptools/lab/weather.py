@@ -1,4 +1,4 @@
-"""The demo's conversation about the weather, and scripts for two models, one of which breaks parsers."""
+"""The demo's conversation about the weather, and scripts for two models. One model breaks parsers."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _THOUGHT = "<|channel|>analysis<|message|>The user wants weather: use the tool.<
 
 
 def get_weather(city: str) -> str:
-    """Return the weather; it is always the same."""
+    """Return the weather of a city, which is always the same."""
     return f"{city}: {RESULT}"
 
 
 def prompt_mode_phrase(dialect: str = "json") -> str:
-    """Return a phrase that every prompt in `dialect` contains, whatever the tools: a setting for scripts."""
+    """Return a phrase in every prompt that asks for calls in `dialect`, whatever the tools. It can be a setting."""
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
     other = Tools(
@@ -51,7 +51,7 @@ def prompt_mode_phrase(dialect: str = "json") -> str:
 
 
 def hermes_script() -> list[ScriptedReply]:
-    """Return the script of a model that follows its template: Hermes tags, or a fenced block if prompted for it."""
+    """Return the script of a model that writes calls as asked: in Hermes tags, or in a fenced block in prompt mode."""
     return [
         ScriptedReply(QUESTION, _TAGGED),
         ScriptedReply(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mode_phrase()),
@@ -61,9 +61,9 @@ def hermes_script() -> list[ScriptedReply]:
 
 
 def gpt_oss_script() -> list[ScriptedReply]:
-    """Return the script of a model whose native calls break the server's parser, but whose calls in prompt mode do not.
+    """Return the script of a model whose native calls break the server's parser. Its calls in prompt mode do not.
 
-    gpt-oss itself has been seen to write this junk in the header (vllm-project/vllm#23567).
+    The real gpt-oss has been seen to write the same junk in the header (vllm-project/vllm#23567).
     """
     broken = '<|channel|>commentary–– to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
     return [

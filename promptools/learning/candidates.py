@@ -1,4 +1,4 @@
-"""Derive tables from what a template writes for calls: one or more for each kind of table that may fit.
+"""Derive tables from what a template writes for calls: one or more tables of each kind that may fit.
 
 A candidate is a guess, based on the places of names, ids, keys and values in a few renderings;
 `promptools.learning.validation` decides whether it holds.
@@ -29,7 +29,7 @@ _FENCE = lazy_pattern(r"```([\w+-]*)\n\Z")
 
 
 class Samples(NamedTuple):
-    """What a template writes for one call, for two calls in a turn, and for values of other types."""
+    """What a template writes for one call, for two calls in a turn, and for calls with other values."""
 
     one: str
     two: str | None
@@ -39,7 +39,7 @@ class Samples(NamedTuple):
 
 
 def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samples | None:
-    """Render the calls from which candidates are derived."""
+    """Render the calls from which candidates are derived; return None if the template does not render a call."""
 
     def calls_in(*calls: CallOf) -> str | None:
         rendering = renderings.of_calls(calls, variant)
@@ -64,7 +64,7 @@ def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
     yield from _pair_tables(renderings, samples)
 
 
-# JSON: of a whole call, or of its arguments.
+# JSON that holds a whole call, or only its arguments.
 
 
 class _FoundJson(NamedTuple):
@@ -72,7 +72,7 @@ class _FoundJson(NamedTuple):
     end: int
     value: Any
     is_envelope: bool
-    """It holds the name too."""
+    """Whether the value holds the tool's name as well as the arguments."""
 
 
 def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | None:
@@ -117,7 +117,7 @@ def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) ->
 
 
 def _object_template(source: str) -> str | None:
-    """Return the JSON of a call with placeholders in it; None if it does not contain the arguments."""
+    """Return the JSON of a call with placeholders in it; None if it lacks the name or the arguments."""
     for match in re.finditer(r"[{\"]", source):
         try:
             value, end = _DECODER.raw_decode(source, match.start())
@@ -155,7 +155,7 @@ def _is_id(value: Any) -> bool:
 def _with_separator(
     renderings: Renderings, samples: Samples, found: _FoundJson, table: Table, before: str, after: str
 ) -> Iterator[Table]:
-    """Yield a table that fits two calls: a block for each, or several lines in one block."""
+    """Yield `table` with the keys for several calls: a block for each call, or several lines in one block."""
     one_block = {**table, **_block(before, after)}
     if "shape" in table or samples.two is None:
         yield one_block
@@ -194,7 +194,7 @@ def _block(before: str, after: str) -> Table:
 
 
 def _named_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
-    """Yield tables of the kind `named`: a template of a call around JSON that holds only the arguments."""
+    """Yield tables of the kind `named`: the name is in the text around the JSON, which holds only the arguments."""
     second = None if samples.two is None else _find_json(samples.two, found.end, OTHER)
     for numbered in (False, True):
         before = _placed(samples.one[: found.start], ONE, 0 if numbered else None)
@@ -223,7 +223,7 @@ def _placed(text: str, call: CallOf, number: int | None) -> str:
 
 
 class _Around(NamedTuple):
-    """The text around each call, and around all calls of a turn."""
+    """The texts around each call, around all calls of a turn, and between two calls."""
 
     outer_before: str
     before: str
@@ -235,7 +235,7 @@ class _Around(NamedTuple):
 def _split(renderings: Renderings, before: str, after: str, between: str) -> _Around:
     """Separate the markers of each call from those around all calls, using the text between two calls.
 
-    `before` and `after` are the text around a single call, and contain both.
+    `before` and `after` are the texts around the call of a turn with one call, so they contain both kinds of markers.
     """
     shared = common_suffix(before, between)
     own_start = renderings.edge_after(before, len(before) - shared)
@@ -251,7 +251,7 @@ def _split(renderings: Renderings, before: str, after: str, between: str) -> _Ar
     return _Around(outer_before + lead, own_before, own_after, outer_after, separator)
 
 
-# Values that are written one by one: between tags.
+# Arguments that are written one by one, as keys and values between markers.
 
 
 _VALUE: Final = "zq value"
@@ -284,7 +284,7 @@ def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 def _pair_wrapped(
     renderings: Renderings, samples: Samples, before: str, lead: str, argument: str, gap: str, tail: str
 ) -> Iterator[Table]:
-    """Yield tables whose markers for a call and for all calls are separated with the help of two calls."""
+    """Yield tables of pairs. A turn with two calls shows which markers are for each call, and which for all calls."""
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     around = _Around("", before.lstrip(), tail.rstrip(), "", "\n")
     if samples.two is not None and second >= 0:
@@ -301,14 +301,17 @@ def _pair_wrapped(
 
 
 def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterator[Table]:
-    """Yield tables of calls with these markers: before and after the name, around an argument, and at the end."""
+    """Yield tables of the kinds `tags` and `key_value` for calls with these markers.
+
+    `before` and `lead` are before and after the name, and `after` is after the last argument.
+    """
     around = _Around("", before, after, "", "\n")
     yield from map(_with_prefix, _tags_table(around, lead, argument, ""))
     yield from _key_value_table(around, lead, argument)
 
 
 def _tags_table(around: _Around, lead: str, argument: str, gap: str) -> Iterator[Table]:
-    """Yield a table of the kind `tags`, whose wrapper is around each call or around all of them."""
+    """Yield tables of the kind `tags`: with a wrapper around all calls, with a wrapper around each call, or without."""
     inner, end = f"{argument}{gap}", around.after
     if inner.startswith("\n") and end.startswith("\n"):  # the line break goes after each parameter, for people
         inner, lead, end = f"{inner[1:]}\n", f"{lead}\n", end[1:]
@@ -328,7 +331,7 @@ _PREFIX = lazy_pattern(r"<([^\w<>\s/]\w+[^\w<>\s])\w")
 
 
 def _with_prefix(table: Table) -> Table:
-    """Return the table of tags with a `prefix` if the names of all tags share a beginning, as DSML's do."""
+    """Return a table of tags with the beginning of the tags' names, such as DSML's, as the prefix of the table."""
     match = _PREFIX.search(table["call"])
     if match is None:
         return table
@@ -356,7 +359,7 @@ _PYTHON = lazy_pattern(rf"(?s)(.*?)(\[?){ONE.name}\((.*?)\)(\]?)(.*)\Z")
 
 
 def _python_tables(samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `python`."""
+    """Yield a table of the kind `python` if the calls are written as in Python."""
     match = _PYTHON.match(samples.one)
     if match is None or "zq_key=" not in match[3].replace(" ", ""):
         return
@@ -379,7 +382,7 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
 
 
 def _brace_tables(samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `braces`; its keys may have a fixed order."""
+    """Yield a table of the kind `braces`, with `sorted_keys` if the template sorts the keys."""
     quote = next((quote for quote in STRING_DELIMITERS if f"{quote}{_VALUE}{quote}" in samples.one), "")
     before, found, rest = samples.one.partition(f"call:{ONE.name}{{")
     closer = rest.rpartition("}")[2].strip()

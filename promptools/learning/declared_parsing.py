@@ -15,23 +15,23 @@ from promptools.learning.candidates import Table, tables_of_pairs
 from promptools.patterns import lazy_pattern
 
 MAX_PATTERN: Final = 500
-"""Characters of a regular expression at most: it is read recursively."""
+"""Maximum length of a regular expression: it is read recursively."""
 MAX_MARKERS: Final = 4
-"""Openers and closers of one field that are tried."""
+"""Maximum number of openers, and of closers, that are tried for one field."""
 
 
 class Declaration(NamedTuple):
-    """What a config says about calls."""
+    """What a model's config says about the format of calls."""
 
     key: str = ""
-    """The key that says it; empty: there is none."""
+    """The config's key for parsing replies; empty if the config has none."""
     tables: tuple[Table, ...] = ()
     problem: str = ""
-    """Why no table says the same; empty: one does."""
+    """Why no table expresses the config's format; empty if one does."""
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:
-    """Return tables equivalent to a tokenizer's config; those of the newer key come first."""
+    """Return what a tokenizer's config declares, as tables; without `response_template`, `response_schema` is read."""
     for key, read in (("response_template", _read_template), ("response_schema", _read_schema)):
         declared = config.get(key)
         if declared is None:
@@ -55,7 +55,7 @@ def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterat
 _UNSAID: Final = frozenset(
     ("space", "spaces", "separator", "id_key", "values", "cdata", "sorted_keys", "null", "json_values")
 )
-"""Keys for what a parser need not know: white space, what is between calls, and how values are written."""
+"""Table keys about white space, separators, ids and the spelling of values, which a declaration need not express."""
 
 
 def _said(table: Table) -> Table:
@@ -68,29 +68,32 @@ def _said(table: Table) -> Table:
 
 
 class _InexpressibleError(Exception):
-    """No key of a table can express a part of the config."""
+    """Raised if no key of a table can express a part of the config."""
 
 
 class _Form(NamedTuple):
-    """How calls are found: the texts before and after, with `{name}` for a captured name, and the text between."""
+    """How a parser finds calls: the texts before and after a call, and the kind of content between them.
+
+    `{name}` in a text stands for the captured name of the tool.
+    """
 
     before: str
     after: str
     content: str
-    """The kind of parser: `json`, `braces`, `pairs` or `python`."""
+    """The kind of content: `json`, `braces`, `pairs` or `python`."""
     name: str
-    """Where the name is: `{name}` in `before`, or a key of the content."""
+    """Where the name is: `{name}` if it is in `before`, else the key in the content."""
     arguments: str = ""
-    """The key of the arguments; empty: they are the content."""
+    """The key of the arguments in the content; empty if the whole content is the arguments."""
     id_key: str = ""
     is_list: bool = False
     argument: str = ""
-    """How a pair is written."""
+    """How one argument of `pairs` is written, with `{key}` and `{value}`."""
     quote: str = ""
 
 
 def _tables(form: _Form) -> Iterator[Table]:
-    """Yield equivalent tables."""
+    """Yield the tables that are equivalent to a form."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
         for values in ({}, {"json_values": True}):
@@ -116,7 +119,7 @@ def _tables(form: _Form) -> Iterator[Table]:
 
 
 def _read_template(declared: Any) -> Iterator[_Form]:
-    """Yield how the field of calls is found, for each pair of opener and closer."""
+    """Yield a form for each pair of opener and closer of the field `tool_calls`."""
     if not is_object(declared) or declared.get("version", 1) != 1:
         raise _InexpressibleError("it is of a version that is not known")
     field = _inner(declared, "fields", "tool_calls")
@@ -162,7 +165,7 @@ def _form_of_field(field: Mapping[str, Any], opener: str, closer: str) -> _Form:
 
 
 def _with_roles(text: str, parts: _Parts) -> str:
-    """Return a marker with `{name}` and `{id}` in place of the groups that capture these."""
+    """Return a marker with the groups that capture the name and the id renamed to `{name}` and `{id}`."""
     for role, group in (("{name}", parts.name), ("{id}", parts.id)):
         if parts.captured and group:
             text = text.replace(f"{{{group}}}", role)
@@ -176,9 +179,9 @@ class _Parts(NamedTuple):
     arguments: str
     id: str = ""
     captured: bool = False
-    """The name is a group, and the content is the arguments."""
+    """Whether the name is a group of the opener; then the whole content is the arguments."""
     of_each: bool = False
-    """The content is a list of calls."""
+    """Whether the content is a list of calls."""
 
 
 def _parts_of(transform: Any, *, of_each: bool) -> _Parts:
@@ -213,11 +216,11 @@ def _argument(pattern: Any) -> str:
 
 
 _TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(\w+)\s*\})")
-"""Where an expression of JMESPath takes a call from: all of the JSON, or two of its keys."""
+"""Where a JMESPath expression takes a call from: the whole JSON value, or the two keys that are captured."""
 
 
 def _read_schema(declared: Any) -> Iterator[_Form]:
-    """Yield how the property that holds the calls is found."""
+    """Yield the form of the calls in the property `tool_calls`."""
     calls = _inner(declared, "properties", "tool_calls")
     pattern, item = calls.get("x-regex-iterator"), _inner(calls, "items")
     if not isinstance(pattern, str):

@@ -39,9 +39,9 @@ class Learned:
 
     name: str
     table: Mapping[str, object]
-    """The keys of its table, as `promptools.dialects.table` explains them."""
+    """The dialect's table, with the keys that `promptools.dialects.table` explains."""
     toml: str
-    """The table as TOML, for a file that `promptools.dialects.load` takes."""
+    """The table as TOML. `promptools.dialects.load` reads a file with this text."""
     checks: tuple[str, ...]
     """What was verified, with numbers."""
     notes: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Learned:
 
     @property
     def given(self) -> DialectTable:
-        """Return the table in the form that `promptools.dialects.using` takes; it can be sent to another process."""
+        """The table in the form that `promptools.dialects.using` takes. This can be sent to another process."""
         return DialectTable(f"{self.name}.toml", self.toml)
 
     def dialect(self) -> DeclaredDialect:
@@ -64,12 +64,12 @@ def learn(
     special_tokens: Iterable[str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Learned:
-    """Learn how a model writes calls from its chat template, which `render` renders.
+    """Learn from a model's chat template how the model writes calls; `render` renders the template.
 
-    `special_tokens` are the texts of tokens that prose never contains, if known. `config` is the model's
-    `tokenizer_config.json`: what it says about parsing replies (`response_template` or `response_schema`) is tried
-    first. Raises `UsageError` if no table reads and writes every call as the template does; it explains why the best
-    one does not.
+    `special_tokens` are the texts of tokens that prose never contains, if known. `config` is the content of the
+    model's `tokenizer_config.json`. What that says about parsing replies (`response_template` or `response_schema`) is
+    tried first. Raises `UsageError` if no table reads and writes the calls as the template does; the message says
+    what was wrong with the best table.
     """
     renderings = Renderings(render, trial_tools(ONE, OTHER), special_tokens or ())
     if renderings.render([], prompt=True) is None:  # templates that go through all types of a union know no null
@@ -90,7 +90,7 @@ def learn(
 
 
 class _Search:
-    """The candidates tried so far, each of them once."""
+    """A search for a candidate that holds. No candidate is tried twice."""
 
     def __init__(self, renderings: Renderings, name: str) -> None:
         self._renderings, self._name = renderings, name
@@ -99,7 +99,7 @@ class _Search:
         self._seen = ""
 
     def first(self, make: Callable[[Samples], Iterable[Table]]) -> _Attempt | None:
-        """Return the first candidate that holds among those derived from the template's output."""
+        """Return the first candidate that holds, among those that `make` derives from the template's output."""
         for variant, frame, samples in _ways(self._renderings):
             self._seen = self._seen or samples.one
             for table in make(samples):
@@ -127,10 +127,10 @@ def _nothing_found(renderings: Renderings) -> str:
 
 
 def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
-    """Yield the variants of rendering calls, with the places of the calls in the renderings.
+    """Yield the ways to render calls and find them again: a variant, a frame, and the samples found with them.
 
-    Arguments as text are tried only if the template rejects objects, or prints them as Python does: servers give
-    templates objects, and a template that accepts both may write something else for text.
+    Arguments as text are tried only if the template rejects objects, or prints objects as Python does. Servers pass
+    objects to templates, and a template that accepts both may write text differently.
     """
     objects_work = False
     for variant in VARIANTS:
@@ -147,9 +147,9 @@ def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
 
 
 SOME_CALLS: Final = 8
-"""Turns with which keys are tried that are not about calls."""
+"""Number of turns with which the keys that are not about calls are checked."""
 _DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": "", "separator": "\n"}
-"""Values of keys that a table need not name."""
+"""Default values: a table need not contain a key that has its default."""
 
 
 class _Attempt:
@@ -182,20 +182,27 @@ class _Attempt:
         return check(dialect, rendered, Tools([*trial_tools()]), allowed=self._allowed_fixes(), cut=cut)
 
     def _allowed_fixes(self) -> frozenset[str]:
-        """Return the kinds of fixes that a format implies: of values as Python prints them, or of JSON in a text."""
+        """Return the kinds of fixes that the format implies.
+
+        `coerce` is always allowed, `json` if the format mixes JSON and Python, and `unwrap` if arguments are JSON in a
+        string.
+        """
         as_python = self.table.get("values") == "python" or "json_values" in self.table
         as_text = "{text}" in self.table.get("call", "")
         return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add the keys for what is around calls if some calls are still read with them; cuts were tried before."""
+        """Add the keys for what is around calls, unless some calls are then misread.
+
+        No text is cut in two here: that was tried before.
+        """
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):
             if not self._check(make_dialect(table, self._name), self._rendered[:SOME_CALLS], cut=False).problem:
                 self.table = table
 
     def learned(self, declaration: Declaration) -> Learned:
-        """Return the dialect, with what was verified and the outcome of the config's declaration."""
+        """Return the learned dialect. It says what was verified, and whether the config's declaration was used."""
         outcome = self.outcome
         checks = [
             f"{outcome.read} calls read back, whole, character by character and cut in two",
@@ -227,7 +234,7 @@ class _Attempt:
 
 
 def _markers(table: Table) -> list[str]:
-    """Return the markers of a table, to be used in texts that contain them."""
+    """Return the markers of a table, for trials whose texts contain a marker."""
     texts = [*table.get("openers", {}), *table.get("openers", {}).values()]
     for key in ("call", "parameter", "argument", "wrapper"):
         for piece in _PLACEHOLDERS.split(table.get(key, "")):
@@ -236,7 +243,7 @@ def _markers(table: Table) -> list[str]:
 
 
 def _tier(table: Table, special_tokens: frozenset[str]) -> str:
-    """Return how distinctive the markers of a table are, judged by the marker that begins a call."""
+    """Return the tier of a table, which says how distinctive the marker is that begins a call."""
     prefix = "".join(table.get("prefixes", ()))
     template = table.get("wrapper") or table.get("call", "")
     begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)
@@ -249,9 +256,9 @@ def _tier(table: Table, special_tokens: frozenset[str]) -> str:
 _PLACEHOLDERS: Final = re.compile(r"\{\w+\}")
 _BETWEEN_TOKENS: Final = re.compile(r"(?<=[>\])])(?=[<\[(])|\s+")
 _SENTINEL: Final = re.compile(r"<[|｜][^<>\s]+[|｜]?[^<>]*>|\[/?[A-Z]+(?:_[A-Z]+)+\]|<[A-Z]+_[0-9]+>")
-"""A marker that looks like a special token, which no prose holds."""
+"""A marker that looks like a special token. Prose contains none."""
 _READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|[⟦【«「『《〈⟪✿]|([@#%$§])\1")
-"""A marker that prose could hold, though hardly by chance."""
+"""A marker that prose could contain, though hardly by chance."""
 
 
 def to_toml(table: Mapping[str, Any]) -> str:

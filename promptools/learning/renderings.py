@@ -19,13 +19,13 @@ from promptools.jsontext.text import dump
 from promptools.patterns import lazy_pattern
 
 Renderer: TypeAlias = Callable[..., str]
-"""`render(messages, tools, **options)`: the prompt for a conversation in the form of Chat Completions.
+"""`render(messages, tools, **options)` returns the prompt for a conversation in the form of Chat Completions.
 
-The options are those of chat templates, `add_generation_prompt` among them. It may raise anything.
+The options are those of chat templates, such as `add_generation_prompt`. The function may raise anything.
 """
 
 MAX_RENDERING: Final = 2**18
-"""Characters of a rendering at most: the conversations here have some 2,000, and a template may write anything."""
+"""Maximum length of a rendering: the conversations here need 2,000 characters, but a template may write anything."""
 QUESTION: Final = "Zqu asks?"
 ANSWER: Final = "Zqanswer"
 RESULT: Final = "Zqresult"
@@ -41,7 +41,7 @@ _TOKEN = lazy_pattern(
     r"|[⟦【«「『《〈⟪][^\s⟧】»」』》〉⟫]{1,60}[⟧】»」』》〉⟫]"
     r"|(?P<mark>[@#%$§✿~^!*=+|]{1,3})/?\w{1,60}(?P=mark)"  # @@call@@, ✿FUNCTION✿
 )
-"""A marker as one is known to look; markers of other looks are taken as they are."""
+"""A text that looks like a marker, so that it must not be split. Other markers may be split."""
 
 
 class CallOf(NamedTuple):
@@ -53,15 +53,18 @@ class CallOf(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """How a call is put into a message: templates accept different forms."""
+    """A way to put calls into a conversation: templates accept different forms."""
 
     as_text: bool
-    """The arguments are JSON, as in Chat Completions; else the object, as servers give them to templates."""
+    """Whether the arguments are JSON text, as in Chat Completions; else they are an object, as servers pass them to
+    templates."""
     content: str | None
     """The content of a message that has calls."""
     follow: Literal["", "user", "answer"] = ""
-    """What comes after the calls: nothing, the user again, or an answer first. Some servers take a conversation that
-    ends with the assistant's message for the beginning of a reply, and Mistral's templates want an answer."""
+    """What follows the message with the calls: nothing, a user message, or an answer and then a user message.
+
+    Some servers take a conversation that ends with the assistant's message for the beginning of a reply. Mistral's
+    templates want an answer before the next user message."""
 
 
 _FOLLOWS: Final[tuple[Literal["", "user", "answer"], ...]] = ("", "user", "answer")
@@ -72,13 +75,13 @@ VARIANTS: Final = tuple(
 
 @dataclass(frozen=True)
 class Frame:
-    """The text before and after the calls in a rendering, which is the same for all calls."""
+    """The texts before and after the calls in a rendering. They are the same whatever the calls are."""
 
     before: str
     after: str
 
     def calls_in(self, rendering: str) -> str | None:
-        """Return what the template wrote for the calls; None if the text around them is not this frame."""
+        """Return what the template wrote for the calls; None if the rendering does not have this frame around them."""
         if not rendering.startswith(self.before) or not rendering.endswith(self.after):
             return None
         end = len(rendering) - len(self.after)
@@ -95,12 +98,12 @@ class Renderings:
         self.special_tokens = frozenset(filter(None, special_tokens))
         self.count = 0
         self.refusal = ""
-        """What the template said when it refused a call last."""
+        """Why the template rejected the last conversation that it rejected."""
 
     def render(self, messages: Sequence[Message], *, prompt: bool = False, tools: bool = True) -> str | None:
-        """Return the rendering of a conversation that starts with the user's question; None if the template rejects it.
+        """Return the rendering of the user's question and `messages`; None if the template rejects the conversation.
 
-        Each conversation is rendered only once, since a server needs time for it.
+        Each conversation is rendered only once, since a server needs time for each rendering.
         """
         key = dump([messages, prompt, tools])
         if key not in self._known:
@@ -126,14 +129,14 @@ class Renderings:
         return self.of_turn(message_of(calls, variant, **more), variant)
 
     def of_turn(self, message: Message, variant: Variant) -> str | None:
-        """Return the rendering of an assistant message, and of what follows it in a variant."""
+        """Return the rendering of an assistant message and of the messages that follow in a variant."""
         follow: list[Message] = [{"role": "user", "content": NEXT}] if variant.follow else []
         if variant.follow == "answer" and "tool_calls" in message:
             follow.insert(0, {"role": "assistant", "content": DONE})
         return self.render([message, *follow], prompt=bool(variant.follow))
 
     def tokens_in(self, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of the markers in a text; the template's special tokens are searched first."""
+        """Return the ranges of the markers in a text; where two overlap, the template's special tokens win."""
         spans = [match.span() for match in _TOKEN.finditer(text)]
         own = "|".join(map(re.escape, sorted(self.special_tokens, key=len, reverse=True)))
         special = [match.span() for match in re.finditer(own, text)] if own else []
@@ -175,7 +178,7 @@ def result_of(call: CallOf, content: str) -> Message:
 
 
 def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[Frame]:
-    """Return where the text of calls may begin and end, the most likely first."""
+    """Return the frames that the calls in a rendering may have, the most likely first."""
     rendering = renderings.of_calls([call], variant)
     if rendering is None:
         return []
@@ -191,7 +194,10 @@ def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[
 
 
 def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Variant) -> Iterable[int | None]:
-    """Yield where the text of calls may begin: after words in the same turn, after the prompt, after the header."""
+    """Yield where the text of calls may begin.
+
+    This is after words in the same turn, after the prompt, where an answer would begin, or after the user's question.
+    """
     asked = renderings.render([], prompt=False)
     prompt = renderings.render([], prompt=True)
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
@@ -209,7 +215,10 @@ def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Varia
 
 
 def _after_words(renderings: Renderings, rendering: str, with_words: str, call: CallOf, least: int) -> int | None:
-    """Return where a call begins, judging by a rendering with words before it; None if it does not contain them."""
+    """Return where a call begins, by comparison with a rendering that has words before the call.
+
+    Return None if that rendering does not contain the words.
+    """
     at, other = rendering.rfind(call.name), with_words.rfind(call.name)
     words = with_words.rfind(ANSWER, 0, other)
     if at < 0 or words < 0:
@@ -219,7 +228,10 @@ def _after_words(renderings: Renderings, rendering: str, with_words: str, call: 
 
 
 def _turn_header(renderings: Renderings) -> str:
-    """Return the beginning of the model's turn, up to the first marker, which no call contains; empty if unknown."""
+    """Return the beginning of the model's turn, up to the end of its first marker; empty if unknown.
+
+    No call contains this text.
+    """
     header = _header_text(renderings)
     return next((header[:end] for _, end in renderings.tokens_in(header)), "")
 
@@ -233,7 +245,10 @@ def _header_text(renderings: Renderings) -> str:
 
 
 def _last_header(renderings: Renderings, prompt: str) -> str:
-    """Return the end of a prompt from its last marker on, ignoring markers of reasoning, and the text before it."""
+    """Return the end of a prompt: its last marker, and the text between that and the marker before.
+
+    Markers of reasoning are ignored.
+    """
     rest = prompt[prompt.rindex(QUESTION) + len(QUESTION) :] if QUESTION in prompt else prompt
     reasoning = reply_markers().reasoning_tags
     tags = {*reasoning, *reasoning.values()}
@@ -242,7 +257,10 @@ def _last_header(renderings: Renderings, prompt: str) -> str:
 
 
 def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
-    """Return where calls end before tokens that end a turn: tokens that are known, or that end an answer."""
+    """Return where the calls end if the text up to `end` closes with tokens that end a turn.
+
+    These are the known end tokens, the template's special tokens, and the token that ends an answer.
+    """
     ends = {*reply_markers().end_tokens, *renderings.special_tokens}
     for variant in (Variant(as_text=False, content="", follow=follow) for follow in _FOLLOWS[:2]):
         answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
@@ -257,7 +275,7 @@ def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int
 
 
 def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
-    """Return the text that ends a turn with calls, which also ends a turn without them."""
+    """Return the text that ends a turn with calls. A turn without calls ends with it too."""
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if variant.follow == "answer" and DONE in rendering:
         at = rendering.rindex(DONE)
@@ -282,5 +300,8 @@ def common_suffix(one: str, other: str) -> int:
 
 
 def is_printed_object(text: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a text holds arguments as Python prints them, because the template expects them to be text."""
+    """Return whether a text holds arguments as Python prints them.
+
+    A template that expects the arguments as text writes an object so.
+    """
     return str(dict(arguments)) in text and json.dumps(arguments) != str(dict(arguments))

@@ -1,7 +1,7 @@
 """Learn what a template writes around calls: the ends of turns, the tags of reasoning, and results.
 
-None of this changes what a call is. Only a marker that is a single token counts, and a marker of results only if no
-other turn contains it.
+None of this changes what a call is. Only markers that look like tokens are learned. The marker before results is
+learned only if an answer without calls does not contain it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from promptools.parsing.special_tokens import is_only_tokens
 
 THOUGHT: Final = "Zqthought"
 REASONING_KEYS: Final = ("reasoning_content", "reasoning", "thinking")
-"""Where messages have their thoughts: most templates, vLLM's messages, gpt-oss."""
+"""The keys of a message that hold its reasoning: in most templates, in vLLM's messages, and in gpt-oss's template."""
 
 
 def learn_surroundings(renderings: Renderings, frame: Frame, variant: Variant) -> Table:
-    """Return the table keys for what is around calls."""
+    """Return the table keys for end tokens, results and reasoning."""
     return {
         **_end_tokens(renderings, frame),
         **_results(renderings, variant),
@@ -28,13 +28,13 @@ def learn_surroundings(renderings: Renderings, frame: Frame, variant: Variant) -
 
 
 def opens_reasoning(renderings: Renderings) -> str:
-    """Return the tag of reasoning with which the prompt ends; empty if there is none."""
+    """Return the reasoning tag with which the prompt ends; empty if it does not end with one."""
     prompt = (renderings.render([], prompt=True) or "").rstrip()
     return next((tag for tag in reply_markers().reasoning_tags if prompt.endswith(tag)), "")
 
 
 def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
-    """Return the token that ends a turn with calls, unless it is already known."""
+    """Return the key for the token that ends a turn with calls; empty if there is none, or a known one."""
     token = _token_after(renderings, frame.after)
     known = reply_markers().end_tokens
     ends = bool(token) and is_only_tokens(token) and is_only_tokens(frame.after)  # and no other turn follows
@@ -42,7 +42,7 @@ def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
 
 
 def _results(renderings: Renderings, variant: Variant) -> Table:
-    """Return the marker before results, and the template of results if they have more than the usual turn."""
+    """Return the keys for the marker before results and, if results also have a closing marker, their template."""
     rendering = renderings.render([message_of([ONE], variant), result_of(ONE, RESULT)], prompt=True)
     plain = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if rendering is None or plain is None or RESULT not in rendering:
@@ -60,7 +60,7 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
 
 
 def _reasoning_tags(renderings: Renderings, variant: Variant) -> Table:
-    """Return the tags around thoughts, unless they are already known."""
+    """Return the key for the tags around reasoning; empty if there are none, or known ones."""
     for key in REASONING_KEYS:
         rendering = renderings.of_calls([ONE], variant, **{key: THOUGHT})
         if rendering is None or THOUGHT not in rendering:

@@ -1,7 +1,7 @@
-"""Check a candidate with calls that it was not derived from: it must read the template's text and write the same.
+"""Check a candidate table with calls that it was not derived from: it must read and write them as the template does.
 
-Reading alone would miss wrong keys and closing markers, which the reader repairs: so no call may need a repair, and the
-table's output is compared with the template's.
+Reading alone would miss wrong keys and closing markers, since the parser repairs them. So no call may need a repair,
+and the table's output is compared with the template's.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from promptools.types import Reply
 
 LEAST_CALLS: Final = 30
-"""Calls that must be read back and written equal."""
+"""Minimum number of calls that must be read back."""
 
 
 class Trial(NamedTuple):
-    """A turn with calls to render and read back; `plain`: no value looks like markup or another type."""
+    """A turn with calls to render and read back. It is `plain` if no value looks like markup or another type."""
 
     calls: tuple[CallOf, ...]
     plain: bool
     quotes: bool = False
-    """A value holds a marker of the table."""
+    """Whether a value contains a marker of the table."""
 
 
 _PLAIN: Final[tuple[Mapping[str, Any], ...]] = (
@@ -97,9 +97,9 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the tools of the trials and of the other calls, as a request declares them.
+    """Return the tools of the trials, and those of the calls `more`, as a request declares them.
 
-    `without`: parameters to leave out, because a template does not know their types.
+    `without` names parameters to leave out, because the template does not know their types.
     """
     schemas: dict[str, dict[str, Any]] = {
         name: {key: {**schema, "description": f"The {key}."} for key, schema in _SCHEMAS.items() if key not in without}
@@ -124,7 +124,7 @@ def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, 
 
 
 def trials(markers: Sequence[str]) -> Iterator[Trial]:
-    """Yield the turns that a candidate is tried with; some texts in them contain its own `markers`."""
+    """Yield the turns with which a candidate is tried; some texts in them contain one of the candidate's `markers`."""
     number = 0
 
     def call(arguments: Mapping[str, Any]) -> CallOf:
@@ -143,17 +143,17 @@ class Outcome(NamedTuple):
     """The outcome of trying a candidate."""
 
     read: int
-    """Calls that were read back, whole and in pieces."""
+    """Number of calls that were read back, both from the whole text and from pieces of it."""
     written: int
-    """Calls that the table writes as the template does."""
+    """Number of calls that the table writes as the template does."""
     written_otherwise: int
-    """Calls with markup in their text, which the table writes in another way, and reads back."""
+    """Number of calls that the table writes differently, but reads back: a value looks like markup or another type."""
     unread: int
-    """Calls whose text holds a marker of a format that escapes nothing: they are malformed, and no other call."""
+    """Number of turns that are not read as any call: a text contains a marker, and the format escapes nothing."""
     refused: int
-    """Turns that the template does not render."""
+    """Number of turns that the template does not render."""
     problem: str
-    """What went wrong first; empty: nothing."""
+    """What went wrong first; empty if nothing did."""
 
     @property
     def holds(self) -> bool:
@@ -171,10 +171,10 @@ class Rendered(NamedTuple):
 def check(
     dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allowed: Collection[str], cut: bool = True
 ) -> Outcome:
-    """Try a candidate with rendered calls, as the only known dialect.
+    """Check a candidate with rendered calls.
 
-    `allowed`: the kinds of fixes that plain calls may need, where the format is not JSON. `cut`: the texts are also
-    read in two pieces.
+    `allowed` names the kinds of fixes that plain calls may need because the format is not JSON. With `cut`, the texts
+    are also read in two pieces.
     """
     read = written = otherwise = unread = 0
     escapes = '{"' in "".join(each.text for each in rendered[:1])
@@ -207,7 +207,7 @@ def check(
 def render_trials(
     renderings: Renderings, frame: Frame, variant: Variant, markers: Sequence[str]
 ) -> tuple[list[Rendered], int]:
-    """Return what a template writes for the trials, and the number of turns that it does not render."""
+    """Return what a template writes for the trials, and the number of trials that it does not render whole."""
     rendered: list[Rendered] = []
     refused = 0
     for trial in trials(markers):
@@ -221,7 +221,7 @@ def render_trials(
 
 
 def _same(reply: Reply, trial: Trial) -> bool:
-    """Return whether a reply has the calls of a trial, in any order of arguments: templates may sort them."""
+    """Return whether a reply has the calls of a trial. The order of arguments does not matter: templates may sort."""
     expected = [(call.name, call.arguments) for call in trial.calls]
     return json.dumps(_values(reply), sort_keys=True) == json.dumps(expected, sort_keys=True)
 
@@ -231,7 +231,7 @@ def _values(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allowed: Collection[str]) -> str:
-    """Return why a text is not read as its calls, as a whole or by single characters; empty if it is."""
+    """Return what is wrong when a text is parsed whole or character by character; empty if its calls are read."""
     stream = StreamParser(tools, dialect=dialect.name)
     for character in text:
         stream.feed(character)
@@ -248,9 +248,9 @@ def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allow
 
 
 def _cut_problem(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools) -> str:
-    """Return where a text must be cut to be read differently; empty if it is read alike everywhere.
+    """Return the first cut at which a text fed in two pieces is misread; empty if there is none.
 
-    The two shortest texts are cut everywhere, each of the others at a few different places.
+    The two shortest texts are cut everywhere, and each of the others at a few places.
     """
     for number, (trial, text) in enumerate(sorted(rendered, key=lambda each: len(each.text))):
         step = 1 if number < 2 else max(len(text) // 3, 1)

@@ -1,6 +1,6 @@
 """Find out with requests what a server and its model really do: checks, findings, and recommendations.
 
-A check is a generator that yields requests and judges the answers; it does no I/O. `probe_runner` performs them over
-HTTP. These checks ask for tool calls; detecting which software a server is, which generates nothing, is in
+A check is a generator that yields requests and judges the answers; it does no I/O. `probe_runner` sends the requests
+over HTTP. The checks make the model generate text. Detecting a server's software generates nothing; that is done in
 `promptools.exchange` and `promptools.profiles`.
 """

@@ -1,6 +1,6 @@
 """The checks, by subject: native tools, `tool_choice`, the conversation, other keys of a request, and modes.
 
-None of them does I/O. `CHECKS`, at the end, lists them all.
+No check does I/O. `CHECKS`, at the end, lists all checks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from promptools.wire.json_body import as_object
 __all__ = ["CHECKS", "GROUPS"]
 
 
-# The tools and questions of the checks. No question is contained in another, so that scripted models know them.
+# The tools and questions of the checks. No question contains another, so that scripted models can tell them apart.
 
 
 def tool(name: str, description: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ SCHEMA = {
 FORMAT = {"type": "json_schema", "json_schema": {"name": "probed", "schema": SCHEMA, "strict": True}}
 
 
-# Native tools: whether the server returns the calls of its model, whole, streamed and several at once.
+# Native tools: whether the server returns the calls of its model: in one body, in a stream, and several at once.
 
 
 _FEW_TOKENS = 2
@@ -101,7 +101,7 @@ def check_native(subject: Subject) -> Steps:
 
 
 def check_streamed(subject: Subject) -> Steps:
-    """Ask for the same call with streaming."""
+    """Ask for a call in a stream."""
     keys = {"stream": True, **({"stream_options": {"include_usage": True}} if subject.profile.stream_usage else {})}
     answer = yield subject.chat(CALL, tools=[WEATHER], **keys)
     finding = judge_call("streamed call", answer)
@@ -122,7 +122,7 @@ def _with_pieces(call: AnsweredCall) -> Finding:
 
 
 def check_parallel(subject: Subject) -> Steps:
-    """Ask for two calls at once, and then forbid the second."""
+    """Ask for two calls in one answer; if they come, ask again with `parallel_tool_calls: false`."""
     answer = yield subject.chat(TWO_CALLS, tools=[WEATHER])
     if answer.failed:
         return [failure("parallel calls", answer)]
@@ -183,7 +183,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Return where the text of an answer contains a call, and in which dialect; None without a call."""
+    """Say where the text of an answer contains a call, and in which dialect; return None if it contains none."""
     for place, text in (("content", answer.content), ("reasoning", answer.reasoning)):
         reply: Reply = parse(text, [offered], finish_reason=answer.finish_reason)
         quoted = repr(clip(text, MAX_EVIDENCE))
@@ -196,7 +196,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Return a finding if tokens were generated, but neither a call nor text arrived."""
+    """Say what was lost if tokens were generated, but neither a call nor text arrived; else return None."""
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
@@ -211,11 +211,11 @@ def _evidence(answer: Answer) -> str:
     return str(answer.calls[0]) if answer.calls else answer.describe_text()
 
 
-# `tool_choice`: whether its values are obeyed. Each is asked against what the question suggests.
+# `tool_choice`: whether its values are obeyed. Each value asks for something else than the question suggests.
 
 
 def check_none(subject: Subject) -> Steps:
-    """Ask for a call and forbid it."""
+    """Ask for a call and forbid it with `tool_choice: none`."""
     check = "tool_choice none"
     answer = yield subject.chat(CALL, tools=[WEATHER], tool_choice="none")
     if answer.failed:
@@ -229,7 +229,7 @@ def check_none(subject: Subject) -> Steps:
 
 
 def check_required(subject: Subject) -> Steps:
-    """Require a call where nothing suggests one."""
+    """Require a call with `tool_choice: required`, though the question asks for none."""
     check = "tool_choice required"
     answer = yield subject.chat(NO_CALL, tools=[WEATHER, TIME], tool_choice="required")
     if answer.failed:
@@ -238,7 +238,7 @@ def check_required(subject: Subject) -> Steps:
 
 
 def check_named(subject: Subject) -> Steps:
-    """Require the tool that the question does not ask for."""
+    """Require a call of one tool, though the question asks for another."""
     check = "tool_choice named"
     choice = {"type": "function", "function": {"name": "get_time"}}
     answer = yield subject.chat(CALL, tools=[WEATHER, TIME], tool_choice=choice)
@@ -262,13 +262,13 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
-    """Return the finding for an error, which counts against the value only if requests with tools alone succeed."""
+    """Return the finding for an error. It counts against the value only if tools without `tool_choice` do not fail."""
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
 
 
 def _without(subject: Subject, value: str) -> dict[str, object]:
-    """Return the fact that a value is ignored, together with those of earlier checks."""
+    """Return the fact `tool_choice`: the profile's values, without this one and those that earlier checks ruled out."""
     kept: set[str] = {str(choice) for choice in subject.profile.tool_choice} - {value}
     for finding in subject.findings.values():
         if "tool_choice" in finding.facts:
@@ -276,7 +276,7 @@ def _without(subject: Subject, value: str) -> dict[str, object]:
     return {"tool_choice": sorted(kept)}
 
 
-# The conversation: results of tools, the order of roles, odd names of tools, and how much fits.
+# The conversation: results of tools, the order of roles, odd names of tools, and the size of the context.
 
 
 _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
@@ -284,13 +284,14 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""Variants to try when a past call is refused, each with its fact and description."""
+"""The forms of a past call to try if the usual form is refused: the error that suggests the form, the facts of the
+profile that follow if it is accepted, and its description."""
 _LONG = 1_200_000
-"""Number of characters of the prompt that should exceed the context."""
+"""Number of characters of a prompt that should be longer than any context."""
 
 
 def check_results(subject: Subject) -> Steps:
-    """Send a past call with its result; if that is rejected, find out which form is accepted."""
+    """Send a past call with its result; if the server rejects the conversation, find out which form it accepts."""
     check = "tool results"
     answer = yield subject.chat(*_history({}), tools=[WEATHER])
     if not answer.failed:
@@ -325,7 +326,7 @@ def _history(facts: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 
 
 def check_system(subject: Subject) -> Steps:
-    """Put a word into the system message and ask for it."""
+    """Put a code word into the system message, and ask for the word."""
     answer = yield subject.chat({"role": "system", "content": CODE}, ASK_CODE)
     if answer.failed:
         return [failure("system message", answer, {"system_role": False} if _is_about_roles(answer) else None)]
@@ -367,7 +368,7 @@ def check_names(subject: Subject) -> Steps:
 
 
 def check_context(subject: Subject) -> Steps:
-    """Report the context size that the server states; measure it only if asked to, with one very long prompt."""
+    """Report the context size that is known, or measure it with one very long prompt if `measure_context` is set."""
     known = subject.profile.context
     if not subject.measure_context:
         if known:
@@ -384,11 +385,11 @@ def check_context(subject: Subject) -> Steps:
     return [Finding("context", "works", f"{limit} tokens: {answer.describe_error()}", facts)]
 
 
-# Keys of a request beside tools: an answer's format, several choices, usage, reasoning.
+# Other keys of a request: the format of the answer, several choices, usage, reasoning.
 
 
 def check_format(subject: Subject) -> Steps:
-    """Ask for a sentence, with a schema that no sentence fits."""
+    """Ask for a sentence, with a schema for the answer that no sentence fits."""
     check = "response_format"
     answer = yield subject.chat(SENTENCE, response_format=FORMAT)
     if answer.failed:
@@ -464,7 +465,7 @@ def check_usage(subject: Subject) -> Steps:
 
 
 def check_reasoning(subject: Subject) -> Steps:
-    """Ask a question that needs reasoning, with an effort, and find the field in which the reasoning arrives."""
+    """Ask a question that needs reasoning, with `reasoning_effort`, and find the field in which reasoning arrives."""
     answer = yield subject.chat(THINK, reasoning_effort="low")
     return [_judge_effort(answer), _judge_field(subject, answer)]
 
@@ -485,15 +486,15 @@ def _judge_field(subject: Subject, answer: Answer) -> Finding:
     return Finding("reasoning field", "works", f"reasoning is in {name!r}", facts)
 
 
-# Modes: the call as an app gets it through promptools, in each mode that is possible; and the raw endpoint.
+# Modes: the raw endpoint, and the call that an app gets through promptools in each mode that is possible.
 
 
 COMPLETIONS = "/completions"
 MODES: tuple[ModeName, ...] = ("native", "raw", "harmony", "prompt")
 _MARKER = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>|</?[a-z_]*tool_calls?(?:_begin|_section)?>|\[TOOL_CALLS\]")
-"""What a template writes as special tokens around a call."""
+"""Texts that look like the special tokens that templates write around a call."""
 _ONE_MODE = "; nothing is left to try"
-"""The ending of a failure's reason when no other mode may be tried."""
+"""The ending of an attempt's reason if no other mode may be tried."""
 
 
 def mode_check(mode: ModeName) -> str:
@@ -502,9 +503,10 @@ def mode_check(mode: ModeName) -> str:
 
 
 def check_raw_endpoint(subject: Subject) -> Steps:
-    """Continue a text without a chat template.
+    """Ask `/v1/completions` to continue a text.
 
-    Some servers apply the template anyway: then the prompt has as many tokens as the same text in a chat.
+    Some servers apply the chat template, though they should not. The prompt then has as many tokens as the same text
+    in a chat.
     """
     check = "raw completions"
     chat = yield subject.chat(CONTINUED, max_tokens=8)
@@ -583,7 +585,7 @@ def _judge_tokens(raw_texts: list[str]) -> Finding:
     return Finding(check, "not shown", "the reply had none")
 
 
-# All of them.
+# The list of all checks.
 
 
 CHECKS: dict[str, tuple[Callable[[Subject], Steps], ...]] = {
@@ -595,7 +597,7 @@ CHECKS: dict[str, tuple[Callable[[Subject], Steps], ...]] = {
     "modes": (check_modes,),
     "context": (check_context,),
 }
-"""The groups of checks by the name that `--checks` takes, in the order in which they run. Later ones read the findings
-of earlier ones."""
+"""The groups of checks, by the names that `--checks` takes. They run in this order: later checks read the findings of
+earlier ones."""
 
 GROUPS = tuple(CHECKS)

@@ -1,4 +1,4 @@
-"""The requests of a check, a server's answers, whole or streamed, and the findings derived from them."""
+"""The requests of checks, the server's answers to them, and the findings derived from the answers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, decode_chunk, 
 from promptools.wire.json_body import as_count, as_list, as_object
 from promptools.wire.sse import DONE, SseDecoder
 
-# Requests and answers, in one form.
+# Requests and answers. A streamed answer has the same form as any other.
 
 
 CHAT = "/chat/completions"
 MAX_EVIDENCE = 160
-"""Characters of a server's text that a finding quotes."""
+"""Maximum number of characters of a server's text that a finding quotes."""
 BUSY = frozenset({408, 429, 502, 503, 504})
-"""Statuses that say nothing about the request."""
+"""Statuses of a busy or unreachable server, which say nothing about the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A request of a check. `path` is relative to the base URL; with `mode`, promptools sends it in that mode."""
+    """A request of a check. `path` is relative to the base URL; with a `mode`, promptools sends the request in it."""
 
     body: dict[str, Any]
     path: str = CHAT
@@ -38,7 +38,7 @@ class TrialRequest:
 
 @dataclass(slots=True)
 class AnsweredCall:
-    """A structured call in an answer, and in how many pieces its arguments arrived."""
+    """A structured call in an answer. `pieces` is the number of pieces in which its arguments arrived."""
 
     name: str = ""
     arguments: str = ""
@@ -55,7 +55,10 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `status` is None if there was none; `error` is the server's error text, wherever it was found."""
+    """An answer of the server. `status` is None if no answer came.
+
+    `error` is the error's text, from any part of the response or from the connection.
+    """
 
     status: int | None = 200
     content: str = ""
@@ -67,15 +70,15 @@ class Answer:
     usage: dict[str, Any] | None = None
     error: str | None = None
     reply: Reply | None = None
-    """What promptools made of it, for a request in a mode."""
+    """The reply that promptools read, for a request in a mode."""
     attempts: tuple[Attempt, ...] = ()
-    """What promptools tried for it, for a request in a mode."""
+    """The attempts that promptools made, for a request in a mode."""
     raw: str = ""
-    """The text that a raw endpoint generated, as it came, for a request in a mode."""
+    """The unparsed text that a raw endpoint generated, for a request in a mode."""
 
     @property
     def failed(self) -> bool:
-        """Whether it is an error, or there was no answer."""
+        """Whether the answer is an error, or no answer came."""
         return self.status is None or self.status >= 400 or self.error is not None
 
     @property
@@ -85,12 +88,12 @@ class Answer:
 
     @property
     def kind(self) -> FailureKind:
-        """The kind of failure, by the error's text."""
+        """The kind of failure, according to the error's text; `timeout` if no answer came."""
         return "timeout" if self.status is None else classify(self.error or "")
 
     @property
     def cut(self) -> bool:
-        """Whether the token limit cut it off."""
+        """Whether the token limit cut off the answer."""
         return self.finish_reason == "length"
 
     @property
@@ -110,12 +113,12 @@ class Answer:
         return f"{status}: {text}" if text else status
 
     def describe_text(self) -> str:
-        """Return the content as evidence for a finding: clipped, on one line."""
+        """Return the content, or else the reasoning, as evidence for a finding: quoted and clipped."""
         return repr(clip(self.content or self.reasoning, MAX_EVIDENCE))
 
 
 def read_answer(status: int, body: bytes, *, streamed: bool = False) -> Answer:
-    """Read the body of a response with any status."""
+    """Read the body of a response, which may have any status."""
     text = body.decode("utf-8", "replace")
     if streamed and status == 200 and not text.lstrip().startswith("{"):
         return _collect(status, list(_chunks(body)), decode_chunk)
@@ -183,7 +186,7 @@ def _reasoning_fields(body: Any) -> Iterator[str]:
         yield from (name for name in REASONING_FIELDS if message.get(name))
 
 
-# Findings, and what checks know of the server that they ask.
+# Findings, and what a check knows about the server.
 
 
 Verdict = Literal[
@@ -218,37 +221,37 @@ class Finding:
 
 @dataclass(slots=True)
 class Subject:
-    """The probed model, what is known about it, and what was found so far."""
+    """The probed model, what is known about it, and the findings so far."""
 
     model: str
     profile: Profile
     max_tokens: int
     findings: dict[str, Finding] = field(default_factory=dict[str, Finding])
     reasoning_field: str | None = None
-    """The field in which any answer so far had reasoning."""
+    """The field of reasoning in the answers so far; None if no answer had one."""
     measure_context: bool = False
 
     def verdict(self, check: str) -> Verdict | None:
-        """Return the verdict of an earlier check."""
+        """Return the verdict of an earlier check; None if that check did not run."""
         finding = self.findings.get(check)
         return finding.verdict if finding else None
 
     def chat(self, *messages: str | dict[str, Any], **keys: Any) -> TrialRequest:
-        """Return a chat request; text is a user message."""
+        """Return a chat request; a message that is a text is a user message."""
         return TrialRequest(self.body(*messages, **keys))
 
     def body(self, *messages: str | dict[str, Any], **keys: Any) -> dict[str, Any]:
-        """Return the body of a chat request."""
+        """Return the body of a chat request, with the same arguments as `chat`."""
         written = [{"role": "user", "content": text} if isinstance(text, str) else text for text in messages]
         return {"model": self.model, "messages": written, "max_tokens": self.max_tokens, **keys}
 
 
 Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
-"""A check that runs: it yields requests, gets answers, and returns findings."""
+"""A running check: a generator that yields requests, is sent their answers, and returns findings."""
 
 
 def failure(check: str, answer: Answer, facts: Mapping[str, Any] | None = None) -> Finding:
-    """Return the finding for an answer that is an error; an error of a busy server proves nothing."""
+    """Return the finding for an answer that is an error, with `facts` unless the server was only busy."""
     if answer.busy:
         return Finding(check, "not shown", f"the server was busy: {answer.describe_error()}")
     return Finding(check, "errors", answer.describe_error(), facts or {})

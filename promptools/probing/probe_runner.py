@@ -20,9 +20,9 @@ from promptools.types import Attempt, Reply
 from promptools.wire.json_body import as_list, as_object, as_text
 
 MAX_RESPONSE = 8 * 1024 * 1024
-"""Bytes of a response that are read."""
+"""Maximum number of bytes of a response that are read."""
 MAX_LISTED = 12
-"""Models that a message lists."""
+"""Maximum number of models that a message lists."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,10 @@ class Cost:
 
 
 class Prober:
-    """Asks one server. `detections` holds earlier results of detection; `authorization` is sent with every request."""
+    """Sends the requests of checks to one server.
+
+    `detections` holds what earlier detections found. `authorization` is sent with every request.
+    """
 
     def __init__(self, base_url: str, authorization: str | None, *, timeout: float, detections: DetectionCache) -> None:
         self._base_url = base_url.rstrip("/")
@@ -49,7 +52,8 @@ class Prober:
         self._headers = {"authorization": authorization} if authorization else {}
         self._detections = detections
         self._library = installed_library()
-        # a connection for each request: llama.cpp closes a kept one after a stream, which would look like its error
+        # a new connection for each request: llama.cpp closes a kept connection after a stream, which would look like
+        # an error of the next request
         limits = self._library.module.Limits(max_keepalive_connections=0)
         self._http: Any = self._library.module.Client(timeout=timeout, headers=self._headers, limits=limits)
         self.cost = Cost()
@@ -76,7 +80,7 @@ class Prober:
         raise UsageError(f"which model? Name it with --model ({which})")
 
     def check_plain_chat(self, subject: Subject) -> None:
-        """Ask without tools, which every server must answer; raise `UpstreamError` if this one does not."""
+        """Send a chat request without tools, which every server must answer; raise `UpstreamError` if it fails."""
         with self._errors():
             answer = self.ask(subject.chat(PLAIN))
         if answer.failed:
@@ -110,7 +114,7 @@ class Prober:
             return findings
 
     def _try(self, request: TrialRequest) -> Answer:
-        """Send a request; a connection error is an answer too."""
+        """Send a request and return the answer, without the key. A connection error is returned as an answer."""
         try:
             answer = self.ask_in_mode(request) if request.mode else self.ask(request)
         except self._library.module.HTTPError as error:
@@ -174,7 +178,7 @@ class Prober:
 
 
 class _ModeObserver:
-    """Keeps the attempts of an exchange, and the last text that the server generated at a raw endpoint."""
+    """Keeps the attempts of an exchange and the body of its last response."""
 
     def __init__(self) -> None:
         self.attempts: tuple[Attempt, ...] = ()
@@ -184,7 +188,7 @@ class _ModeObserver:
         """Do nothing."""
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Start with an empty body."""
+        """Forget the body of an earlier response."""
         self._pieces.clear()
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:  # noqa: ARG002
@@ -197,7 +201,10 @@ class _ModeObserver:
         self.attempts = tuple(observed.attempt for observed in end.attempts)
 
     def text(self) -> str:
-        """Return the generated text in the body; llama.cpp and Ollama also repeat the prompt."""
+        """Return the generated text in the body of a raw endpoint.
+
+        Only this text is read, because llama.cpp and Ollama also repeat the prompt in the body.
+        """
         body = as_object(try_json(b"".join(self._pieces)))
         choices = as_list(body.get("choices"))
         text = as_object(choices[0]).get("text") if choices else body.get("content") or body.get("response")

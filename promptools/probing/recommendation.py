@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The modes to try, in order, and those to avoid, each with a reason; and the facts that were not known yet."""
+    """What to write into a profile: the `modes` to try, in order, and the `facts` that were not known yet.
+
+    `left_out` holds the modes to avoid. Each mode has a reason.
+    """
 
     modes: tuple[tuple[ModeName, str], ...]
     left_out: tuple[tuple[ModeName, str], ...] = ()
@@ -32,8 +35,9 @@ class Recommendation:
 def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
     """Return what follows from `findings` for a server and model with `profile`.
 
-    The modes that work keep the profile's order: a mode that failed is left out, and one in which the model did not
-    call when asked comes last. A mode that the profile does not list is added only if it works.
+    Modes that work come first, in the profile's order. Then come the profile's modes in which the model did not call
+    when asked. Modes that failed are left out. A mode that the profile does not list is added only if it works. If no
+    mode works, the profile's order is kept.
     """
     by_check = {finding.check: finding for finding in findings}
     working: list[tuple[ModeName, str]] = []
@@ -62,10 +66,10 @@ def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
 
 
 def _order(profile: Profile) -> tuple[ModeName, ...]:
-    """Return all modes. Those that the profile does not list go before prompt mode, which works with any server.
+    """Return all modes: the profile's modes in their order, and the other modes.
 
-    Where the profile prefers prompt mode to native mode, they go last: measurements have shown that the model calls
-    best in prompt mode there.
+    The other modes go before prompt mode, which works with any server. If the profile prefers prompt mode to native
+    mode, they go last: measurements have shown that such a model calls best in prompt mode.
     """
     known = profile.modes
     extra: list[ModeName] = [mode for mode in MODES if mode not in known]
@@ -76,14 +80,17 @@ def _order(profile: Profile) -> tuple[ModeName, ...]:
 
 
 def _why_it_works(finding: Finding, native: Finding | None) -> str:
-    """Return why a mode is in the order; for native mode, also what the server can do by itself."""
+    """Return why a mode is recommended; for native mode, also what the server gets wrong without promptools."""
     if native is not None and native.verdict in PROBLEMS:
         return f"the server alone {native.verdict}, promptools gets the call: {finding.reason}"
     return finding.reason
 
 
 def _facts(findings: Sequence[Finding], profile: Profile, modes: tuple[ModeName, ...]) -> dict[str, Any]:
-    """Return the facts in all findings that the profile lacks; if a key occurs more than once, the last one counts."""
+    """Return the facts that differ from the profile: `modes`, and those of the findings.
+
+    If several findings have a fact with the same key, the last one counts.
+    """
     facts: dict[str, Any] = {} if modes == profile.modes else {"modes": list(modes)}
     for finding in findings:
         facts.update(finding.facts)
@@ -94,15 +101,15 @@ def _same(known: Any, value: Any) -> bool:
     return bool(known == (frozenset(value) if isinstance(known, frozenset) else value))
 
 
-# The finding as a provider of a config, in TOML.
+# The recommendation as a provider of a config, in TOML.
 
 
 def write_provider(
     name: str, base_url: str, key_variable: str | None, subject: Subject, recommendation: Recommendation
 ) -> str:
-    """Return a config with the server as its provider, and its model with the facts that differ from the known ones.
+    """Return a config, in TOML, with the server as a provider and the recommended facts in the profile of its model.
 
-    `base_url` must not contain credentials; `key_variable` is the environment variable with the key, if one was sent.
+    `base_url` must not contain credentials. `key_variable` is the environment variable with the key, if a key was sent.
     """
     kind = subject.profile.kind
     provider = {

@@ -1,7 +1,7 @@
-"""Raw replies kept in files with everything needed to parse them again, and the comparison of old and new results.
+"""Recordings: raw replies in files, with everything that is needed to parse them again and compare the results.
 
-A row is one attempt: `recorder` makes it from what an observer sees, and writes it while exchanges run; `replay` reads
-it with the readers of the modes, and compares.
+A row is one attempt. `recorder` makes rows from what an observer sees, and writes them while exchanges run. `replay`
+reads rows with the readers of the modes, and compares the results with those at the time of recording.
 """
 
 from promptools.recording.recorder import Recorder

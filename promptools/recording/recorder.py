@@ -1,8 +1,8 @@
 """The recorder: an observer that writes a row for each attempt, in a separate thread.
 
-During an exchange its bytes are only collected; decoding, redaction and writing happen in the thread. The amount that
-waits to be written is limited: beyond `MAX_HELD` an attempt is left out, since a recording must not use up the proxy's
-memory. A disk error ends the recording, and nothing else.
+During an exchange its bytes are only collected; decoding, redaction and writing happen in the thread. Replies that are
+not written yet hold at most `MAX_HELD` bytes, since a recording must not use up the proxy's memory: an exchange that
+would exceed the limit is not recorded. A disk error ends the recording, and nothing else.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from promptools.wire.chat_decoder import Delta
 
 
-# Make a row of one attempt: its bytes are decoded, and everything is left out that no reader needs.
+# Make a row of one attempt: its bytes are decoded, and everything that no reader needs is left out.
 #
-# Prompts are left out too. They matter to a reader in one way: a call that is quoted from the conversation is text.
-# So the passages of the reply that are such quotes are kept, as `quotes`; they are in the reply anyway.
+# Prompts are left out too. They matter to a reader for one reason: a call that the reply quotes from the conversation
+# is text. So the row has these passages of the reply as `quotes`. They reveal nothing more: the reply contains them.
 
 
 FACTS = ("accept", "cuts_streams", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")
-"""The facts of a profile by which replies are read."""
+"""The facts of a profile that affect how a reply is read."""
 OPTIONS = ("strictness", "accept", "rescue", "hold", "arguments", "on_malformed", "harmony_react")
-"""The options by which replies are read."""
+"""The options that affect how a reply is read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,15 +72,15 @@ class CapturedAttempt:
     ended: bool = False
     """Whether the body was read to its end."""
     broke: str | None = None
-    """How it broke off."""
+    """How the response broke off; None if it did not."""
     provider: str = ""
     model: str = ""
     context: Context = field(default_factory=copy_context)
-    """The context of the exchange, in which the reply is read: it may know dialects of its own."""
+    """The context of the exchange. The reply is read in it, since it may have dialects of its own."""
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
-    """Return the row of an attempt, redacted; it includes messages only if `messages`."""
+    """Return the redacted row of an attempt, which includes the conversation only with `messages`."""
     sent = attempt.sent
     request, prepared = sent.tool_request, sent.prepared
     assert request is not None
@@ -126,9 +126,10 @@ def _secrets(attempt: CapturedAttempt) -> set[str]:
 
 
 def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, Any]]:
-    """Redact text that is spread over pieces: all pieces of one kind together, and adjacent pieces of any kind.
+    """Redact text that is spread over pieces.
 
-    Otherwise a call in the middle of a text, or interleaved arguments of two calls, could hide a key.
+    All pieces are redacted as one text, and then the pieces of each kind, such as the arguments of one call, as one
+    text. Otherwise a call in the middle of a text, or the interleaved arguments of two calls, could hide a key.
     """
     places = [
         (call["call"], "arguments", f"call {call['call'].get('index')}") if "call" in call else (call, kind, kind)
@@ -148,7 +149,7 @@ def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, 
 
 
 def _encode_origin(attempt: CapturedAttempt, request: ToolRequest) -> dict[str, Any]:
-    """Return the origin of a row."""
+    """Return the fields that say where a row comes from: the versions, time, exchange, attempt, provider and mode."""
     return {
         "format": FORMAT,
         "promptools": promptools.__version__,
@@ -181,7 +182,7 @@ def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delt
 
 
 def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
-    """Return, in one word, why the attempt has no complete reply to judge."""
+    """Return, in one word, why the attempt has no complete reply to judge; None if it has one."""
     opened = attempt.opened
     if opened is None or attempt.broke:
         return attempt.broke or "disconnected"
@@ -197,7 +198,8 @@ def _merge(
 ) -> list[dict[str, Any]]:
     """Return the pieces of a choice in order, with adjacent pieces of the same kind joined.
 
-    Token ids are kept with their bytes, in `tokens`, unless their text contains something to redact.
+    If the reply came as token ids, the only piece holds these, and their bytes are added to `tokens`. But if their text
+    contains something to redact, the only piece is that text.
     """
     decode = prepared.prompt.decode if prepared.prompt is not None else None
     ids = [token for delta in deltas for token in delta.ids or ()] if decode is not None else []
@@ -262,7 +264,7 @@ def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
 
 
 def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
-    """Return what the mode made of the request, as far as it is needed to read the reply."""
+    """Return the parts of a prepared request that are needed to read its reply; None if there are none."""
     return (
         _optional(
             dialect=prepared.dialect,
@@ -278,9 +280,9 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 
 
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row with the places of calls that its replies quote from the conversation, and that are therefore text.
+    """Return a row with the calls that its replies quote from the conversation, so that a reader takes them for text.
 
-    A row that is still read differently with them is marked `inexact`.
+    The row is marked `inexact` if it is still read differently than with the whole conversation.
     """
     quotable = [{"role": "user", "content": text} for text in quotable_texts(messages) if text]
     if not quotable:
@@ -306,7 +308,7 @@ def _calls_with_markup(
     reply: dict[str, Any],
     known: Container[Span],
 ) -> Iterator[Span]:
-    """Yield the places of a reply's calls that are not `known`, including the markup around them."""
+    """Yield the places of the calls that are read in a reply but not `known`, including the markup around them."""
     read, _ = parse_reply(request, prepared, row, reply)
     calls = {call.span for call in read.calls} | {malformed.span for malformed in read.malformed}
     markup = {discarded.span for discarded in read.discarded}
@@ -322,7 +324,7 @@ def _calls_with_markup(
 
 
 def _changed(value: Any, defaults: Any, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the attributes that differ from the defaults."""
+    """Return those of the named attributes that differ from the defaults; None if there are none."""
     return {name: getattr(value, name) for name in names if getattr(value, name) != getattr(defaults, name)} or None
 
 
@@ -331,19 +333,20 @@ def _optional(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-# The files of recordings: JSON lines in a directory, rotated by size; the oldest are deleted beyond a limit.
+# The files of recordings: JSON lines in a directory. A new file begins when the current one is full, and the oldest
+# files are deleted when all files together reach a limit.
 #
-# Several processes may write to one directory, each to its own files, which only their owner can read. A file that
-# another process has deleted, as the oldest, is noticed before the next row is written.
+# Several processes may write to one directory, each to its own files. Only the owner of a file can read it. If another
+# process has deleted the current file because it was the oldest, this is noticed before the next row is written.
 
 
 FILES = 10
-"""The number of files that the limit is divided into."""
+"""The number of files into which the limit is divided."""
 _NAME = re.compile(r"\d{8}-\d{6}-\d+(?:-\d+)?\.jsonl")
 
 
 class RecordingFiles:
-    """Appends lines to the newest file of a directory that holds about `limit` bytes at most."""
+    """Appends lines to files in a directory, and deletes the oldest files beyond about `limit` bytes."""
 
     def __init__(self, directory: str | os.PathLike[str], limit: int) -> None:
         self.directory = Path(directory)
@@ -358,7 +361,7 @@ class RecordingFiles:
             raise UsageError(f"cannot record in {str(directory)!r}: no permission to write there")
 
     def write(self, line: bytes) -> None:
-        """Append a line. Raises `OSError`; then the file may end in a partial line."""
+        """Append a line. Raises `OSError` if this fails; the file may then end in a partial line."""
         descriptor = self._current(len(line))
         rest = memoryview(line)
         while rest:
@@ -403,18 +406,18 @@ class RecordingFiles:
 
 
 DEFAULT_LIMIT = 256 * 2**20
-"""Maximum size of all recordings on disk, unless `limit` is set."""
+"""Default for `limit`: the maximum size in bytes of all recordings in a directory."""
 MIN_LIMIT = 1 << 16
 MAX_HELD = 64 * 2**20
-"""Maximum size of replies held in memory."""
+"""Maximum size in bytes of the replies held in memory."""
 
 
 class Recorder:
     """Writes raw replies and their tools into JSON lines in `directory`: `OpenAI(observer=Recorder("corpus"))`.
 
-    Credentials are never written. `redact` holds regular expressions of further text to replace, in every string.
-    Messages are written only with `messages`. Beyond `limit` bytes, the oldest files are deleted. Raises `UsageError`
-    for an invalid pattern and for a directory that cannot be written to.
+    Credentials are never written. `redact` holds regular expressions for other text to replace, in every string of a
+    row. The conversation is written only with `messages`. Beyond `limit` bytes, the oldest files are deleted. Raises
+    `UsageError` for an invalid pattern, a `limit` that is too small, or a directory that cannot be written to.
     """
 
     def __init__(
@@ -441,12 +444,12 @@ class Recorder:
     # --- what exchanges report -----------------------------------------------------------------------------------
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Start collecting."""
+        """Start to collect the attempts of an exchange."""
         if not self._stopped:
             self._running[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Start an attempt; the bytes of other requests are not collected."""
+        """Start an attempt, or another request of the exchange, whose bytes are not collected."""
         if exchange in self._running:
             self._running[exchange].append(CapturedAttempt(exchange, sent, datetime.now(UTC)))
 
@@ -466,7 +469,7 @@ class Recorder:
             attempt.broke = received.kind
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Pass the attempts to the thread."""
+        """Pass the attempts of an exchange to the thread that writes them."""
         attempts = [attempt for attempt in self._running.pop(exchange, ()) if attempt.sent.tool_request is not None]
         if not attempts or self._stopped:
             return
@@ -496,14 +499,14 @@ class Recorder:
     # --- the thread ----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Wait until everything that has ended is written."""
+        """Wait until all exchanges that have ended are written."""
         if self._thread is not None:
             done = threading.Event()
             self._queue.put(done)
             done.wait()
 
     def close(self) -> None:
-        """Write what has ended, and close the file; the recorder may be used again, with a new file."""
+        """Write all exchanges that have ended, and close the file. The recorder may be used again, with a new file."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:

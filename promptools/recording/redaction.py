@@ -1,4 +1,4 @@
-"""Redaction: credentials, and text that matches the operator's patterns, are replaced in every string of a row."""
+"""Redaction: replace credentials, and text that matches the operator's patterns, in every string of a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDACTED = "[redacted]"
 
 
 class Redactor:
-    """Replaces secrets, and text that matches any of its patterns."""
+    """Replaces secrets, and text that matches any of the patterns."""
 
     def __init__(self, patterns: Iterable[str | re.Pattern[str]] = (), secrets: Iterable[str] = ()) -> None:
         self._given = [_compile(pattern) for pattern in patterns]
@@ -24,7 +24,7 @@ class Redactor:
         self._patterns = [*([exact] if exact is not None else []), *self._given]
 
     def with_secrets(self, secrets: Iterable[str]) -> Redactor:
-        """Return a copy that also replaces these credentials."""
+        """Return a redactor with the same patterns that replaces these secrets."""
         return Redactor(self._given, secrets)
 
     def matches(self, text: str) -> bool:
@@ -32,13 +32,13 @@ class Redactor:
         return any(pattern.search(text) for pattern in self._patterns)
 
     def text(self, text: str) -> str:
-        """Return `text` with secrets replaced."""
+        """Return `text` after replacement."""
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         return text
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Return the pieces of a text with secrets replaced, even those that span several pieces."""
+        """Return the pieces of a text after replacement. A match may span several pieces."""
         redacted = list(pieces)
         for pattern in self._patterns:
             redacted = mask_pieces(redacted, pattern, lambda _: REDACTED)

@@ -1,4 +1,4 @@
-"""Replay: read recorded rows again, and compare with the results at the time of recording."""
+"""Replay: read recorded rows again, and compare the results with those at the time of recording."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from promptools.types import Call, Reply
 from promptools.wire.chat_decoder import Delta, ToolDelta
 from promptools.wire.raw_endpoints import RawPrompt
 
-# Read a recorded row: its request and reply go through the mode's reader and judge, like a live reply.
+# Read a recorded row. As with a live exchange, the mode's reader reads its replies, and they are judged.
 
 
 FORMAT = 1
@@ -51,14 +51,14 @@ def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def read_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the result of reading one reply: the verdict, and everything that is not empty."""
+    """Return the result of reading one reply: the verdict, and the parts of the reply that are not empty."""
     return describe_reply(*parse_reply(request, prepared, row, reply))
 
 
 def parse_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Return a reply as its reader read it, and the kind of the verdict on it."""
+    """Return the reply that is read from a row, and the kind of verdict on it, or why the attempt failed."""
     numbers = count()
     reader = ReplyReader(request, prepared, lambda: f"call{next(numbers)}")
     for delta in decode_pieces(reply):
@@ -80,7 +80,7 @@ def parse_reply(
 
 
 def decode_request(row: Mapping[str, Any]) -> ToolRequest:
-    """Return the request of a row, with as much of the conversation as was recorded."""
+    """Return the request of a row. Its conversation is the recorded messages, or else only the recorded quotes."""
     data: dict[str, Any] = row["request"]
     tools = Tools(data.get("tools", [])).with_marks(data.get("marks", {}))
     names = data.get("offered")
@@ -108,7 +108,7 @@ def decode_request(row: Mapping[str, Any]) -> ToolRequest:
 
 
 def decode_prepared(row: Mapping[str, Any]) -> PreparedRequest:
-    """Return what the mode made of the request, as far as it is needed to read the reply."""
+    """Return the prepared request of a row, with the parts that are needed to read its reply."""
     data: dict[str, Any] = row.get("prepared", {})
     forms = frozenset[str](data.get("escaped", ()))
     tokens = frozenset(form[0] + form[1:].lstrip("\\") for form in forms)
@@ -154,7 +154,7 @@ class RecordedRow:
 
     path: Path
     line: int
-    """Counted from 1."""
+    """The number of the line, counted from 1."""
     data: Mapping[str, Any] = field(repr=False)
 
     @property
@@ -192,7 +192,8 @@ class BrokenRow:
 def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]:
     """Yield the rows of a file, or of all `*.jsonl` files of a directory in the order of their names.
 
-    Raises `UsageError` if there is no such file, or none in the directory.
+    Yield a `BrokenRow` for a line that is not a valid row. Raises `UsageError` if the path does not exist, or the
+    directory has no such file.
     """
     for file in _files(Path(path)):
         for number, line in enumerate(_read(file).split(b"\n"), 1):
@@ -201,7 +202,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]
 
 
 def update(path: Path) -> int:
-    """Write the new results into the rows of a file; return how many changed. Other lines stay as they are."""
+    """Write new results into the rows of a file; return the number of rows that changed. Other lines are kept."""
     changed = 0
     lines: list[bytes] = []
     for number, line in enumerate(_read(path).split(b"\n"), 1):
@@ -214,7 +215,7 @@ def update(path: Path) -> int:
 
 
 def _updated(row: RecordedRow) -> bytes | None:
-    """Return the updated line of a row that is read differently now; None for any other row."""
+    """Return the updated line of a row that is now read differently; None for a row that is not, or cannot be read."""
     try:
         expected = row.read()
     except UsageError:

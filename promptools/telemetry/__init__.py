@@ -1,7 +1,7 @@
-"""Observers that report on exchanges without their payloads: metrics, spans, log lines.
+"""Observers that report on exchanges, but not what users and models wrote: metrics, spans, log lines.
 
-All are built on `ExchangeFollower`, which reduces an exchange to an `ExchangeSummary`. Nothing in a summary was written
-by a user or a model, except the model's name. Nothing leaves the process unless the app passes an exporter.
+All are built on `ExchangeFollower`, which reduces an exchange to an `ExchangeSummary`. The reports contain no text of a
+user or a model, except the model's name. Nothing leaves the process unless the app passes an exporter.
 """
 
 from promptools.telemetry.exchange_log import ExchangeLog

@@ -1,4 +1,4 @@
-"""A log line for each exchange, as JSON or as `key=value`, without any text of a user or a model."""
+"""A log line for each exchange, as JSON or as `key=value`, without any text that a user or a model wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BARE = re.compile(r"[\w./:@,+-]+", re.ASCII)
 
 
 class ExchangeLog(ExchangeFollower):
-    """Logs a line at level INFO for each exchange, to the logger `promptools.exchanges` or another one."""
+    """Logs a line at level INFO for each exchange, to `logger` or else to the logger `promptools.exchanges`."""
 
     def __init__(self, style: LogFormat = "json", logger: logging.Logger | None = None) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class ExchangeLog(ExchangeFollower):
             self.write(log_fields(summary))
 
     def write(self, fields: dict[str, Any]) -> None:
-        """Log one line."""
+        """Log a line with these fields."""
         self._logger.info("%s", self._encode(fields))
 
 
 def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
-    """Return the fields of the line."""
+    """Return the fields of an exchange's log line."""
     input_tokens, output_tokens = summary.tokens
     first_byte = summary.seconds_to_first_byte
     return {
@@ -71,7 +71,7 @@ def log_fields(summary: ExchangeSummary) -> dict[str, Any]:
 
 
 def now() -> str:
-    """Return the time, in UTC."""
+    """Return the current time in UTC, in ISO format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

@@ -1,8 +1,8 @@
-"""What may be reported about an exchange: counts, times and kinds, never text of a user or a model.
+"""What may be reported about an exchange: counts, times and kinds, never text that a user or a model wrote.
 
-Most of it comes from the traces of replies. A request that is forwarded unchanged has no reply: its token counts, model
-and finish reason are searched for in the first and last bytes of the response. Quotes inside JSON strings are always
-escaped, so what looks like one of these keys is one.
+Most of this comes from the replies that promptools has read. For a request that is forwarded unchanged no reply is
+read: its token counts, model and finish reasons are searched for in the first and last bytes of the response. Inside a
+JSON string quotes are always escaped, so a text cannot imitate one of these keys.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 2048
-"""Bytes of a response that are kept: the first, where the model is, and the last, where the usage is."""
+"""Number of bytes that are kept of a response: its head contains the model, and its tail contains the usage."""
 MAX_MODEL = 100
-"""Characters of a model's name that are reported."""
+"""Maximum number of characters of a model's name that are reported."""
 
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,200}")')
 _INPUT_TOKENS = re.compile(rb'"(?:prompt_tokens|prompt_eval_count)"\s*:\s*([0-9]{1,15})')
@@ -40,7 +40,7 @@ _FINISH_REASON = re.compile(rb'"(?:finish_reason|done_reason)"\s*:\s*"(\w{1,40})
 
 @dataclass(slots=True)
 class SendSummary:
-    """A request to the server, and what may be reported about its response."""
+    """A request that was sent to the server, and what may be reported about the response."""
 
     sent: SentRequest
     ended_at: float
@@ -53,7 +53,7 @@ class SendSummary:
     _tail: bytes = b""
 
     def add(self, received: Received) -> None:
-        """Add what has arrived."""
+        """Add a part of the response, or the failure of the connection."""
         self.ended_at = received.at
         if isinstance(received, Piece):
             data = received.data
@@ -74,7 +74,7 @@ class SendSummary:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """The tokens of the prompt and of the answer, as the response states them."""
+        """The numbers of tokens in the prompt and in the answer, as the response states them; 0 if it does not."""
         return _last_number(_INPUT_TOKENS, self._tail), _last_number(_OUTPUT_TOKENS, self._tail)
 
     @property
@@ -119,7 +119,10 @@ class ExchangeSummary:
 
     @property
     def mode(self) -> str:
-        """The mode that answered, or was tried last; `forward` for an unchanged request, `none` if nothing was sent."""
+        """The mode that answered, or else the mode that was tried last.
+
+        `forward` means that the request was sent unchanged, and `none` that nothing was sent.
+        """
         if self.end.replies and self.end.replies[-1].trace.mode:
             return self.end.replies[-1].trace.mode
         if not self.sends:
@@ -134,10 +137,10 @@ class ExchangeSummary:
 
     @property
     def error(self) -> str:
-        """What went wrong; empty if nothing did.
+        """What went wrong, in one word; empty if nothing did.
 
-        When a proxy moves on to another server, it closes an exchange that began with an error: this does not count as
-        a client's disconnect.
+        A proxy that moves on to another server closes the exchange that has failed. This exchange is reported with its
+        error, not as a client's disconnect.
         """
         end = self.end
         if end.error_kind:
@@ -152,7 +155,7 @@ class ExchangeSummary:
 
     @cached_property
     def tokens(self) -> tuple[int, int]:
-        """The tokens of prompts and of answers, for all attempts together."""
+        """The numbers of tokens in prompts and in answers, for all attempts together."""
         usages = [attempt.usage for attempt in self.attempts if attempt.usage]
         if not usages:
             return self.sends[-1].tokens if self.sends else (0, 0)
@@ -162,29 +165,32 @@ class ExchangeSummary:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """All attempts; forwarding a request successfully does not count as one."""
+        """All attempts. A request that was forwarded successfully is not an attempt."""
         return [observed.attempt for observed in self.end.attempts]
 
     @property
     def finish_reasons(self) -> tuple[str, ...]:
-        """The distinct finish reasons of the replies."""
+        """The distinct finish reasons of the replies, or else of the last response."""
         reasons = (reply.finish_reason for reply in self.end.replies)
         known = tuple(dict.fromkeys(reason for reason in reasons if reason))
         return known or (self.sends[-1].finish_reasons if self.sends else ())
 
     @property
     def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
-        """Yield each attempt that failed and was followed by another, with the mode of that one."""
+        """Each attempt that failed and was followed by another, with the mode of the next attempt."""
         return ((failed, following.mode) for failed, following in replaced_attempts(self.attempts))
 
     @property
     def healing(self) -> HealingCost:
-        """What those attempts cost."""
+        """The cost of the attempts that failed and were followed by another."""
         return HealingCost.of(self.attempts)
 
     @property
     def repeat_action(self) -> RepeatAction | None:
-        """What was done last about a call that repeats one in the request's history; None if no call does."""
+        """What was done about a call that is repeated in the request's history; None if no call is.
+
+        If several requests were sent to the server, the last action counts.
+        """
         for send in reversed(self.sends):
             if send.sent.prepared is not None and send.sent.prepared.repeat_action is not None:
                 return send.sent.prepared.repeat_action
@@ -204,7 +210,10 @@ class ExchangeSummary:
 
     @property
     def fixes(self) -> list[tuple[str, Fix]]:
-        """The fixes of calls and replies that the client received, with the dialect of the call, or without."""
+        """The fixes of the calls and replies that the client received, each with a dialect.
+
+        This is the dialect of the call; it is empty for a fix of a reply.
+        """
         of_calls = [(call.dialect, fix) for call in self.calls for fix in call.fixes]
         return [*of_calls, *(("", fix) for reply in self.end.replies for fix in reply.fixes)]
 
@@ -223,11 +232,11 @@ class ExchangeFollower:
         self._open[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Add a request to the server."""
+        """Add a request that was sent to the server."""
         self._open[exchange].append(SendSummary(sent, sent.at))
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Add received data to the last request."""
+        """Add a part of the response to the last request."""
         self._open[exchange][-1].add(received)
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
@@ -235,5 +244,5 @@ class ExchangeFollower:
         self.report(ExchangeSummary(exchange, end, self._open.pop(exchange)))
 
     def report(self, summary: ExchangeSummary) -> None:
-        """Report an exchange that has ended."""
+        """Report an exchange that has ended; a subclass must define this."""
         raise NotImplementedError

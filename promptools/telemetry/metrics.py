@@ -1,10 +1,10 @@
 """Metrics of exchanges for Prometheus.
 
 Every label has a limited number of values. Providers, modes, dialects and kinds come from promptools or the config. A
-model's name comes from the client: it becomes a label once a request for it has succeeded, for up to `MAX_MODELS`
-names; all others are `other`.
+model's name comes from the client, so it becomes a label only when a request for the model has succeeded. At most
+`MAX_MODELS` names become labels; the label of all other models is `other`.
 
-A proxy has two more counters: for requests that it refused, and for those that passed unread.
+A proxy also counts the requests that it refused, and those that passed unread.
 """
 
 from __future__ import annotations
@@ -26,13 +26,18 @@ MAX_MODELS = 50
 """Maximum number of models that get their own label."""
 OTHER = "other"
 MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Names the folder in which the worker processes share their metrics; read by prometheus-client when it is imported."""
+"""The environment variable with the folder in which worker processes share their metrics.
+
+prometheus-client reads the variable when it is imported."""
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _PLACE = ("api", "provider", "model")
 
 
 class Metrics(ExchangeFollower):
-    """Counts exchanges, in `registry`, or else in a registry of its own with the metrics of the process."""
+    """Counts exchanges in a Prometheus registry.
+
+    Without `registry`, a new registry is made, which also has the metrics of the process.
+    """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         super().__init__()
@@ -40,7 +45,7 @@ class Metrics(ExchangeFollower):
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
         self._children: dict[tuple[Any, ...], Any] = {}
-        """Each metric's children by label values, which are few; the library's own look-up takes a lock."""
+        """The children of the metrics by label values: they are few, and the library's own look-up takes a lock."""
         self._define(prometheus)
         if registry is None and not os.environ.get(MULTIPROCESS_VARIABLE):
             prometheus.ProcessCollector(registry=self.registry)
@@ -92,7 +97,7 @@ class Metrics(ExchangeFollower):
         )
 
     def _child(self, metric: Any, *labels: str) -> Any:
-        """Return the child of a metric for the values of its labels."""
+        """Return the child of a metric for these label values."""
         child = self._children.get((metric, *labels))
         if child is None:
             child = self._children[metric, *labels] = metric.labels(*labels)
@@ -104,7 +109,7 @@ class Metrics(ExchangeFollower):
         self._child(self._in_flight, exchange.api).inc()
 
     def report(self, summary: ExchangeSummary) -> None:
-        """Count an exchange."""
+        """Count an exchange that has ended."""
         api, provider = summary.exchange.api, summary.provider
         model = self._label_model(summary)
         self._child(self._in_flight, api).dec()
@@ -128,11 +133,11 @@ class Metrics(ExchangeFollower):
             self._count_calls(summary, provider, model)
 
     def count_refusal(self, route: str, status: int | None, reason: str) -> None:
-        """Count a request that the proxy refused with this error code."""
+        """Count a request that the proxy refused; `reason` is the error code of the refusal."""
         self._refused.labels(route, _label_status(status), reason).inc()
 
     def count_passed(self, route: str, status: int | None, outcome: str, seconds: float) -> None:
-        """Count a request that passed unread, when it ends."""
+        """Count a request that passed unread and has ended."""
         self._passed.labels(route, _label_status(status), outcome).inc()
         self._passed_seconds.labels(route).observe(seconds)
 
@@ -154,7 +159,7 @@ class Metrics(ExchangeFollower):
             self._child(self._malformed, provider, malformed.dialect or "none", malformed.reason).inc()
 
     def _label_model(self, summary: ExchangeSummary) -> str:
-        """Return the label for a model; a failed request cannot add a new one."""
+        """Return the label for a model. A failed request adds no new label."""
         model = summary.model
         if model not in self._models and not summary.error and len(self._models) < MAX_MODELS:
             self._models.add(model)

@@ -4,11 +4,11 @@
     ├─ chat MODEL              one request to the server
     ├─ chat MODEL              the next attempt
     │  └─ parse reply          what was read of its reply
-    └─ render prompt           a request that has the server render its chat template
+    └─ render prompt           a request to the server to render its chat template
 
-The spans are made when the exchange ends, with the times at which things happened. Their parent is the span that was
-current when the exchange began, or else that of the client's `traceparent` field. Requests to the server keep the
-client's `traceparent`: nothing is written into a request.
+The spans are made when the exchange ends, but with the times at which things happened. Their parent is the span that
+was current when the exchange began, or else the span in the client's `traceparent` field. Requests to the server keep
+the client's `traceparent`: nothing is written into a request.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 _NANOSECONDS = 1_000_000_000
 _TRACE_FIELDS = frozenset({"traceparent", "tracestate"})
 _CLIENT_FAULTS = range(400, 500)
-"""Statuses that do not count as errors of the responder, by the semantic conventions for HTTP."""
+"""Statuses that are not errors of the responder, according to the semantic conventions for HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What is known about an exchange only when it begins."""
+    """What can only be found out when an exchange begins."""
 
     parent: Context
     offset: int
-    """Nanoseconds from the driver's clock to the time since 1970."""
+    """Nanoseconds to add to a time of the driver's clock to get the time since 1970."""
 
 
 class Spans(ExchangeFollower):
-    """Makes spans of each exchange, with the global tracer provider or another.
+    """Makes the spans of each exchange, with `tracer_provider` or else the global tracer provider.
 
-    `server`: the exchanges are requests from another process, as in a proxy.
+    With `server`, the exchanges are requests from another process, as in a proxy.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, server: bool = False) -> None:
@@ -68,7 +68,7 @@ class Spans(ExchangeFollower):
         self._starts: dict[ObservedExchange, _Start] = {}
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Remember the parent and the time."""
+        """Remember the parent of the spans, and when the exchange began."""
         super().began(exchange)
         offset = time.time_ns() - int(exchange.at * _NANOSECONDS)
         self._starts[exchange] = _Start(self._find_parent(exchange), offset)
@@ -81,7 +81,7 @@ class Spans(ExchangeFollower):
         return self._propagator.extract(fields, context=current)
 
     def report(self, summary: ExchangeSummary) -> None:
-        """Make the spans."""
+        """Make the spans of an exchange."""
         start = self._starts.pop(summary.exchange)
         span = self._start_span(
             f"promptools {summary.exchange.api}",
@@ -184,7 +184,7 @@ def send_attributes(summary: ExchangeSummary, send: SendSummary, attempt: Attemp
 
 
 def parse_attributes(replies: Sequence[Reply]) -> dict[str, Any]:
-    """Return the attributes of the span of a parse."""
+    """Return the attributes of the span of parsing `replies`."""
     calls = [call for reply in replies for call in reply.calls]
     malformed = [entry for reply in replies for entry in reply.malformed]
     fixes = [fix for call in calls for fix in call.fixes] + [fix for reply in replies for fix in reply.fixes]
@@ -200,7 +200,7 @@ def parse_attributes(replies: Sequence[Reply]) -> dict[str, Any]:
 
 
 def _present(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes that have a value."""
+    """Return the attributes without those that are None or an empty tuple."""
     return {name: value for name, value in attributes.items() if value is not None and value != ()}
 
 
@@ -212,7 +212,7 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return each request with its attempt, if it was one, and the replies that were parsed in it."""
+    """Return each request to the server, with its attempt, if it is part of one, and the replies that it brought."""
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

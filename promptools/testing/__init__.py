@@ -1,6 +1,6 @@
 """Tools for the tests of apps: a scripted server, checks of calls, recorded replies as parameters, snapshots.
 
-`plugin` is a pytest plugin, which pytest loads automatically where promptools is installed; it provides the fixtures
+`plugin` is a pytest plugin. pytest loads it automatically if promptools is installed. It provides the fixtures
 `scripted_server` and `reply_snapshot`. Importing this package loads no large library.
 """
 

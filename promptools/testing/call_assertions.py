@@ -16,10 +16,10 @@ _Named = tuple[str, Any]
 
 
 def assert_calls(reply: Any, expected: Sequence[CallLike]) -> None:
-    """Fail unless `reply` holds exactly these calls, in this order: names with their arguments.
+    """Fail unless `reply` has exactly the `expected` calls, in their order. Names and arguments are compared.
 
-    `reply` is a `Reply`, a completion, message or tool calls of the openai SDK, or their JSON form. Arguments are
-    compared as values, so the order of keys does not matter.
+    `reply` is a `Reply`; a completion, a message or tool calls of the openai SDK; or one of these in JSON form.
+    Arguments are compared as values, so the order of keys does not matter.
     """
     __tracebackhide__ = True
     got = [_normalize(call) for call in calls_of(reply)]
@@ -52,7 +52,7 @@ def _call_of(call: Any) -> CallLike:
 
 
 def _message_of(data: Any) -> dict[str, Any] | None:
-    """Return the message of a completion, or the message itself."""
+    """Return the message of a completion; return a message unchanged, and None for any other value."""
     if not is_object(data):
         return None
     choices = data.get("choices")
@@ -62,7 +62,7 @@ def _message_of(data: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return an SDK object in its JSON form."""
+    """Return an SDK object in its JSON form, and any other value unchanged."""
     dump = getattr(value, "model_dump", None)
     return dump(warnings=False) if callable(dump) else value
 
@@ -76,7 +76,7 @@ def _text_of(reply: Any) -> str:
 
 
 def _normalize(call: CallLike) -> _Named:
-    """Return a call as name and value; arguments that are not JSON remain text."""
+    """Return the name and the parsed arguments of a call; arguments that are not JSON remain text."""
     name, text = name_and_text(call)
     return name, try_json(text, text)
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
-    """Return the rows of a file or directory as test parameters, for `pytest.mark.parametrize`.
+    """Return the recorded rows of a file or directory as test parameters, for `pytest.mark.parametrize`.
 
-    Raises `UsageError` if there is no row, or a line is not one: a corpus that cannot be read must not pass.
+    Raises `UsageError` if there is no row or if a line is not a valid row: a corpus that cannot be read must not pass.
     """
     import pytest
 
@@ -30,7 +30,7 @@ def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
 
 
 def assert_same_reading(row: RecordedRow) -> None:
-    """Fail with a diff unless a recorded reply is read as it was when it was recorded."""
+    """Fail with a diff if a recorded reply is no longer read as it was at the time of recording."""
     __tracebackhide__ = True
     difference = row.difference()
     if difference:

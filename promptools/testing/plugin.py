@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for tests of apps. It is loaded whenever pytest starts, so it imports almost nothing."""
+"""The pytest plugin: fixtures for tests of apps. pytest loads it at every start, so it imports almost nothing."""
 
 from __future__ import annotations
 

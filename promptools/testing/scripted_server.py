@@ -1,6 +1,6 @@
 """A real HTTP server that plays scripted replies, remembers requests, and notices when a client disconnects.
 
-It answers with a model's replies, streamed if the request asks for it, or with raw bytes.
+It answers with a model's replies, which it streams if the request asks for a stream, or with raw bytes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 CallLike: TypeAlias = "Call | tuple[str, Mapping[str, Any] | str]"
-"""A call, or its tool's name with its arguments; text stands for arguments as the model wrote them."""
+"""A call, or the name of a tool with the arguments. Arguments that are a text are sent exactly as they are."""
 STREAMED_CHARACTERS = 8
-"""Characters of text, reasoning and arguments in one chunk of a stream."""
+"""Maximum number of characters of text, reasoning or arguments in one chunk of a stream."""
 _ENVELOPE: dict[str, Any] = {"id": "chatcmpl-1", "created": 1, "model": "m"}
 
 
 @dataclass(slots=True)
 class HttpAnswer:
-    """An HTTP response: `pieces` are sent as chunks, with `pause` seconds after each; `then` is how it ends.
+    """An HTTP response. Its `pieces` are sent as chunks, with `pause` seconds after each.
 
-    `first` is called before the response begins, `between` before each piece but the first: a test can make the server
-    wait in them until something has happened, so that it need not depend on time.
+    `first` is called before the response begins, and `between` before each piece except the first. In these functions a
+    test can wait until something has happened, so that it need not depend on time.
     """
 
     status: int = 200
@@ -49,29 +49,32 @@ class HttpAnswer:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     pause: float = 0.0
     before: float = 0.0
-    """Seconds before it begins."""
+    """Seconds to wait before the response begins."""
     first: Callable[[], object] | None = None
     between: Callable[[], object] | None = None
     then: Literal["end", "cut", "hang"] = "end"
-    """`end`; `cut`: the connection is closed without the last chunk; `hang`: it is, once the client has gone."""
+    """How the response ends after its pieces.
+
+    `end`: normally. `cut`: the connection is closed without the last chunk. `hang`: the same, but only after the client
+    has disconnected or `HANG_SECONDS` have passed."""
     gzip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply of the model; its calls are native, as if the server had parsed them."""
+    """A reply of the model. Its calls are sent as native calls, as if the server had parsed them."""
 
     content: str | None = None
     calls: Sequence[CallLike] = ()
     reasoning: str = ""
     finish_reason: str | None = None
-    """None: `tool_calls` if there are calls, else `stop`."""
+    """None means `tool_calls` if there are calls, else `stop`."""
     usage: Mapping[str, int] = field(
         default_factory=lambda: {"prompt_tokens": 3, "completion_tokens": 20, "total_tokens": 23}
     )
 
     def answer(self, request: Mapping[str, Any]) -> HttpAnswer:
-        """Return the response to a request, which is a stream if the request asks for one."""
+        """Return the response to a request, as a stream if the request asks for one."""
         if request.get("stream") is not True:
             return json_answer(self._completion())
         return sse_answer(*self._chunks())
@@ -101,11 +104,11 @@ class ModelReply:
 
 
 Scripted: TypeAlias = "HttpAnswer | ModelReply | str | Mapping[str, Any]"
-"""What can be played: text is the content of a reply, an object the JSON body of a response."""
+"""What the server can play: a text is the content of a reply, and an object is the JSON body of a response."""
 
 
 def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:
-    """Return the response to a request."""
+    """Return `scripted` as the response to a request."""
     if isinstance(scripted, HttpAnswer):
         return scripted
     if isinstance(scripted, str):
@@ -135,7 +138,10 @@ def json_answer(body: Any, **options: Any) -> HttpAnswer:
 
 
 def sse_answer(*events: Any, done: bool = True, **options: Any) -> HttpAnswer:
-    """Return a stream with one event per piece: values as JSON, and text unchanged; then `[DONE]` if `done`."""
+    """Return a stream with a piece for each event. Text is sent unchanged, any other value as JSON.
+
+    With `done`, the stream ends with `[DONE]`. `options` are fields of `HttpAnswer`.
+    """
     lines = [f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode() for event in events]
     return HttpAnswer(pieces=(*lines, *([b"data: [DONE]\n\n"] if done else [])), type="text/event-stream", **options)
 
@@ -146,7 +152,7 @@ def completion(
     finish: str | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
-    """Return the body of a whole reply; `calls` are names with their arguments as text."""
+    """Return the body of a reply that is not streamed. `calls` are names, each with the arguments as text."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = [
@@ -187,14 +193,14 @@ def _cut(text: str) -> list[str]:
 
 
 HANG_SECONDS = 20.0
-"""Maximum number of seconds for which a response hangs."""
+"""Maximum number of seconds for which a response with `then="hang"` stays open after its pieces."""
 PROBE_USER_AGENT = "promptools"
-"""The user agent of the requests by which promptools detects what a server is."""
+"""The user agent of the requests with which promptools detects the kind of a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request as it was received."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -210,20 +216,20 @@ class SeenRequest:
 class ScriptedServer:
     """A server that runs in threads from its creation until `close`.
 
-    `play` sets the answers, in order; the last one is repeated. Requests that only detect the kind of server do not
-    count: `about` has their answers by path; others get 404.
+    `play` sets the answers, in order; the last answer is repeated. Requests that only detect the kind of the server use
+    up no answer: they get the answer that `about` has for their path, or else 404.
     """
 
     def __init__(self) -> None:
         self.requests: list[SeenRequest] = []
-        """The requests, without those of the detection."""
+        """The requests received, except those that only detect the kind of the server."""
         self.probes: list[SeenRequest] = []
-        """The requests of the detection."""
+        """The requests received that only detect the kind of the server."""
         self.about: dict[str, Any] = {}
         self.gone = threading.Event()
-        """Set when a client has gone before its response was complete."""
+        """Set when a client disconnects before its response is complete."""
         self.sent = 0
-        """The number of pieces that were sent."""
+        """The number of pieces sent so far, of all responses."""
         self._script: list[Scripted] = []
         self._server = _Server(self)
         self.port: int = self._server.server_address[1]
@@ -233,7 +239,7 @@ class ScriptedServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def play(self, *script: Scripted) -> ScriptedServer:
-        """Set the answers from now on, and forget earlier requests."""
+        """Set the answers to the next requests, and forget earlier requests. Return the server."""
         self._script = list(script)
         self.requests.clear()
         self.probes.clear()
@@ -247,7 +253,7 @@ class ScriptedServer:
         self._server.server_close()
 
     def answer(self, seen: SeenRequest) -> HttpAnswer:
-        """Return the response to a request."""
+        """Remember a request, and return the next response to it."""
         if seen.headers["user-agent"] == PROBE_USER_AGENT:
             self.probes.append(seen)
             return as_answer(self.about.get(seen.path, HttpAnswer(404)), {})
@@ -309,7 +315,7 @@ class ScriptedServer:
             self._waits_in_vain(http.connection, HANG_SECONDS)
 
     def _waits_in_vain(self, connection: socket.socket, seconds: float) -> bool:
-        """Wait; return whether the client has disconnected meanwhile."""
+        """Wait for `seconds`, or until the client disconnects; return whether it did."""
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
             ready, _, _ = select.select([connection], [], [], min(rest, 0.05))

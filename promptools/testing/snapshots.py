@@ -1,4 +1,4 @@
-"""Snapshots of replies with syrupy: what an app sees of a reply, without ids, text positions, and times."""
+"""Snapshots of replies with syrupy: what an app sees of a reply, without ids, text positions and times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from promptools.types import Reply
 
 
 class ReplySnapshotExtension(AmberSnapshotExtension):
-    """Serializes the calls, fixes, malformed calls, content and reasoning of a `Reply`; other values as syrupy does."""
+    """Serializes a `Reply` by its calls, fixes, malformed calls, content and reasoning; other values as syrupy does."""
 
     def serialize(self, data: Any, **options: Any) -> Any:
         """Return the text of a snapshot."""

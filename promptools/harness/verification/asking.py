@@ -1,4 +1,4 @@
-"""Asks with the official client, because what apps get from it is what is judged."""
+"""Ask a server with the official client: what is judged is what an app gets from this client."""
 
 from __future__ import annotations
 
@@ -21,32 +21,35 @@ _MAX_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer, with its time and tokens."""
+    """An answer, with the time that it took and its tokens."""
 
     answer: Answer
     seconds: float
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """Through promptools: the mode of each request to the server, and its outcome."""
+    """For an answer through promptools: the mode and the outcome of each request to the server."""
 
 
 class Asker:
-    """Asks one server with a client of `openai`, or with ours.
+    """Asks one server, with a client of `openai` or with the client of promptools.
 
-    `keys` are added to each request. `traced`: the client is ours, and its trace has the cost of all attempts, not only
-    the last.
+    `keys` are added to each request. `traced` must be set for the client of promptools. Its traces have the cost of all
+    attempts, not only of the last attempt.
     """
 
     def __init__(self, client: openai.OpenAI, model: str, keys: Mapping[str, Any], *, traced: bool) -> None:
         self.mask = SecretMask({key for key in (client.api_key,) if len(key) >= MIN_SECRET_LENGTH})
-        """Takes the key out of what is kept: some servers repeat it in their errors."""
+        """Masks the client's key in texts that are kept: some servers repeat the key in their errors."""
         self._client = client
         self._model = model
         self._extra = {**keys, **({"promptools": {"trace": True}} if traced else {})}
 
     def ask(self, body: Mapping[str, Any], timeout: float) -> Asked:
-        """Ask, and return the answer, which may be an error. Raises `UpstreamError` if no server responds."""
+        """Send a request, and return the answer, which may be an error.
+
+        Raises `UpstreamError` if no connection to the server can be made.
+        """
         import openai
 
         received = _Received()
@@ -68,7 +71,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Received:
-    """A reply assembled from its chunks, as an app would do it."""
+    """A reply that is assembled from its chunks, as an app would do it."""
 
     status: int | None = 200
     error: str | None = None
@@ -81,7 +84,7 @@ class _Received:
     attempts: list[Any] = field(default_factory=list[Any])
 
     def read(self, parts: Iterable[Any], *, streamed: bool) -> None:
-        """Read the chunks of a stream, or a whole completion as a single chunk."""
+        """Read the chunks of a stream, or a completion as its only chunk."""
         for part in parts:
             data: dict[str, Any] = part.model_dump(warnings=False)
             self.usage = as_object(data.get("usage")) or self.usage
@@ -111,7 +114,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return the reply as an answer; its tokens are those of all attempts, if known."""
+        """Return the reply as an answer. The tokens of all attempts are added up, if they are known."""
         answer = Answer(
             self.status,
             self.content,
@@ -138,7 +141,7 @@ def _text_of(error: Exception) -> str:
 
 
 def shown(answer: Answer) -> str:
-    """Return an answer as text for people: its error, or its text and its calls."""
+    """Return an answer as text for people: the error, or the text and the calls."""
     if answer.failed:
         return answer.describe_error()
     thought = [f"(reasoning) {answer.reasoning}"] if answer.reasoning and not answer.content else []

@@ -1,4 +1,4 @@
-"""Compare two runs: what an update of the server, the model or promptools has changed."""
+"""Compare two runs, to see what an update of the server, the model or promptools has changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from promptools.wire.json_body import as_list
 
 ChangeKind: TypeAlias = Literal["gain", "loss", "same"]
 ABOUT = ("date", "base_url", "model", "server", "promptools", "settings")
-"""What a run says of itself, and a comparison shows where it differs."""
+"""The facts about a run that a comparison shows if they differ between the runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change in a scenario, on one side, over the cases that both runs have."""
+    """The change in the results of a scenario on one side, for the cases that both runs have."""
 
     scenario: str
     side: Side
@@ -38,11 +38,11 @@ class Change:
     after: float
     difference: Interval
     outcome: ChangeKind
-    """A gain or a loss only if it is beyond chance."""
+    """`gain` or `loss` if the difference is beyond chance, else `same`."""
 
 
 def read_run(path: Path) -> Run:
-    """Read a file of `promptools verify --json`."""
+    """Read a file that `promptools verify --json` wrote. Raises `UsageError` for any other file."""
     try:
         data = try_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -54,7 +54,10 @@ def read_run(path: Path) -> Run:
 
 
 def compare(before: Run, after: Run) -> list[Change]:
-    """Return the changes in each scenario and overall; raise `UsageError` if the cases are not the same."""
+    """Return the changes in each scenario and in all together, for the cases that both runs have.
+
+    Raises `UsageError` if the scenarios of the runs are different, or if the runs have no case in common.
+    """
     if before.about.get("suite") != after.about.get("suite"):
         raise UsageError("the two files have different scenarios: verify both with the same version of promptools")
     shared = {row.case for row in before.rows} & {row.case for row in after.rows}
@@ -88,6 +91,6 @@ _OUTCOMES: dict[int, ChangeKind] = {1: "gain", -1: "loss", 0: "same"}
 
 
 def differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
-    """Return the settings that differ between the runs: name, before, after."""
+    """Return the facts that differ between the runs, each with its name and its two values."""
     pairs = ((key, before.about.get(key), after.about.get(key)) for key in ABOUT)
     return [(key, str(old), str(new)) for key, old, new in pairs if old != new]

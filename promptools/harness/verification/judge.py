@@ -1,6 +1,7 @@
-"""The judge of answers: the same rules, whether an answer came from the server or through promptools.
+"""The judge of answers. The rules are the same for answers of the server alone and for answers through promptools.
 
-Only what an OpenAI client receives is judged. Each function returns the first problem in one line, or an empty string.
+Only what an OpenAI client receives is judged. Each `judge_...` function returns the first problem in one line, or an
+empty string if the answer is right.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from promptools.probing.checks import find_call, find_loss
 from promptools.probing.findings import MAX_EVIDENCE, Answer, AnsweredCall
 
 _CONTROL = re.compile(r"<[|｜][a-z_▁]{1,64}[|｜]>|</?tool_call>|\[TOOL_CALLS\]", re.IGNORECASE)
-"""Markup of chat templates, which no app shows to its user."""
+"""Markup of chat templates. No app would show it to a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,15 @@ class WantedCall:
     """A call that the answer must contain."""
 
     tool: Mapping[str, Any]
-    """As it is offered."""
+    """The tool as the request declares it."""
     meant: Mapping[str, Any]
-    """The schema of the arguments, in JSON Schema 2020-12."""
+    """The meaning of the tool's schema of arguments, in JSON Schema 2020-12."""
     values: Mapping[str, Any] | None = None
-    """What the arguments must be; None if it is enough that they fit the schema. Others that fit may be among them."""
+    """Values that the arguments must contain; None if it is enough that the arguments fit the schema.
+
+    The call may have other arguments as well, if these fit the schema."""
     exact: bool = False
-    """Whether text must be the same in each character; otherwise its case and blanks may differ."""
+    """Whether text in `values` must be matched exactly; otherwise case, blanks and a final full stop may differ."""
 
     @property
     def name(self) -> str:
@@ -43,7 +46,7 @@ class WantedCall:
 
 
 def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
-    """Return what is wrong with an answer that must contain exactly the calls `wanted`, in any order."""
+    """Return what is wrong with an answer that must consist of the calls `wanted`, in any order."""
     if answer.failed:
         return answer.describe_error()
     if not answer.calls:
@@ -57,7 +60,7 @@ def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
 
 
 def judge_call_of(answer: Answer, choices: Sequence[WantedCall]) -> str:
-    """Return what is wrong with an answer that must contain one or more calls, each of them one of `choices`."""
+    """Return what is wrong with an answer that must contain one or more calls, each of which must be in `choices`."""
     if answer.failed:
         return answer.describe_error()
     if not answer.calls:
@@ -70,7 +73,10 @@ def judge_call_of(answer: Answer, choices: Sequence[WantedCall]) -> str:
 
 
 def judge_text(answer: Answer, says: str) -> str:
-    """Return what is wrong with an answer that must be text without a call, matching the regular expression `says`."""
+    """Return what is wrong with an answer that must be text without a call.
+
+    The regular expression `says` must match somewhere in the text.
+    """
     if answer.failed:
         return answer.describe_error()
     if answer.calls:
@@ -83,7 +89,7 @@ def judge_text(answer: Answer, says: str) -> str:
 
 
 def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Return what is wrong with an answer whose text must be JSON that fits the schema and contains the values."""
+    """Return what is wrong with an answer whose text must be JSON that fits `schema` and contains `values`."""
     if answer.failed:
         return answer.describe_error()
     if answer.calls:
@@ -96,7 +102,7 @@ def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str,
 
 
 def _why_no_call(answer: Answer, wanted: WantedCall) -> str:
-    """Return why there is no call, quoting the text; if the text contains a call, say so."""
+    """Return why an answer has no call: the text contains it, tokens were lost, or the model wrote only text."""
     cut = " and was cut off" if answer.cut else ""
     return find_call(answer, dict(wanted.tool)) or find_loss(answer) or f"no call came{cut}: {answer.describe_text()}"
 
@@ -123,7 +129,7 @@ def _problem_of(call: AnsweredCall, wanted: WantedCall) -> str:
 
 
 def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
-    """Return where a value violates its schema."""
+    """Return where a value violates its schema; empty if it fits."""
     validator: Any = Draft202012Validator(schema)
     error = next(iter(validator.iter_errors(value)), None)
     if error is None:
@@ -132,7 +138,7 @@ def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
-    """Return which of the wanted values an object lacks."""
+    """Return the first of the wanted values that is missing in an object or differs there; empty if there is none."""
     for name, expected in wanted.items():
         if name not in value:
             return f"{name} is missing"
@@ -156,7 +162,7 @@ def _equal(value: Any, expected: Any, same: Callable[[str, str], bool]) -> bool:
 
 
 def _same_text(one: str, other: str) -> bool:
-    """Whether texts are equal apart from case, blanks and a final full stop."""
+    """Return whether two texts are equal apart from case, blanks and a final full stop."""
     return _plain(one) == _plain(other)
 
 

@@ -1,4 +1,4 @@
-"""Runs the cases on both sides, within the given time, and logs the results."""
+"""Run the cases on both sides, within a given time, and log the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from promptools.harness.verification.scenarios import Case
 from promptools.json_values import is_object
 
 Side: TypeAlias = Literal["alone", "through"]
-"""Directly to the server, or through promptools."""
+"""How a case is asked: of the server alone, or through promptools."""
 SIDES: tuple[Side, ...] = get_args(Side)
 _MAX_SHOWN = 2_000
 
@@ -28,13 +28,13 @@ class SideResult:
     share: float
     failure: str
     reply: str
-    """The answer that was wrong, or the last one, as text."""
+    """The text of the first wrong answer, or else of the last answer."""
     requests: int
     seconds: float
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """Through promptools: the requests to the server for that answer, and their outcomes."""
+    """For a case through promptools: the mode and the outcome of each request to the server for that answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Row:
 
 
 def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
-    """Run a case on one side; `timeout` returns how many seconds the next request may take."""
+    """Run a case on one side. `timeout` is called before each request, and returns how many seconds it may take."""
     asked: list[Asked] = []
     steps = case.start()
     ask = next(steps)
@@ -84,10 +84,10 @@ def measure(
     progress: Callable[[Row, int, int], object],
     now: Callable[[], float] = time.monotonic,
 ) -> list[Row]:
-    """Run the cases that the log lacks, and return all rows; what ends after `seconds` is not counted.
+    """Run the cases that the log lacks, and return all rows. A case that ends after `seconds` has no row.
 
-    The sides take turns in going first, since a server may have cached a prompt's beginning from the other side's
-    request. An interrupt waits for cases in progress.
+    The sides take turns in going first, since a server may have cached the beginning of a prompt in the other side's
+    request. After an interrupt, cases in progress are completed and recorded.
     """
     wanted = [(case, repeat) for repeat in range(repeats) for case in cases]
     missing = [(number, case, repeat) for number, (case, repeat) in enumerate(wanted)
@@ -116,7 +116,7 @@ def measure(
 def _run_sides(
     case: Case, askers: Mapping[Side, Asker], timeout: float, left: Callable[[], float]
 ) -> dict[Side, SideResult] | None:
-    """Run a case on one side after the other; None if no time is `left`: a request cut short by that proves nothing."""
+    """Run a case on one side after the other. Return None if the time runs out: a request cut short proves nothing."""
     results: dict[Side, SideResult] = {}
     for side, asker in askers.items():
         if left() <= 0:
@@ -140,7 +140,7 @@ def _record(
 
 
 class VerificationLog(ResumableLog):
-    """Rows, kept in a file if there is a path."""
+    """A log of rows, which are also written to a file if there is a path."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self.rows: dict[tuple[str, int], Row] = {}
@@ -159,7 +159,7 @@ class VerificationLog(ResumableLog):
 
 
 def read_row(data: Any) -> Row | None:
-    """Return a row from its JSON form; None if it is not one."""
+    """Return a row from its JSON form; None if `data` is not a row."""
     try:
         sides = {side: _read_side(data[side]) for side in SIDES}
         return Row(str(data["case"]), str(data["scenario"]), int(data["repeat"]), **sides)

@@ -1,7 +1,7 @@
 """Tools with odd schemas, as apps, frameworks and converters write them, and the meaning of those schemas.
 
-The meaning is written by hand in JSON Schema 2020-12, not derived by `promptools.schema`, since that is one of the
-parts under test.
+The meaning is written by hand in JSON Schema 2020-12. It is not derived by `promptools.schema`, since that package is
+under test too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from promptools.json_values import is_object
 
 SEED = 20261128
 SETS = 7
-"""Sets of fields that each oddity is tried with."""
+"""Number of tools for each oddity, each with other parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class OddTool:
-    """A tool, with arguments that fit it."""
+    """A tool with an odd schema, and arguments that fit the schema."""
 
     oddity: str
     name: str
@@ -32,9 +32,9 @@ class OddTool:
 
 
 Fields: TypeAlias = dict[str, Any]
-"""Schemas by the names of the parameters."""
+"""The schemas of parameters, by name."""
 Shape: TypeAlias = tuple[Any, dict[str, Any], dict[str, Any]]
-"""The schema as it is sent, as it is meant, and arguments that fit."""
+"""A schema as it is sent, the same schema as it is meant, and arguments that fit it."""
 
 
 def _record(**properties: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ _NOUNS = (
 
 
 def odd_tools() -> tuple[OddTool, ...]:
-    """Return the tools, which mix all oddities; always the same ones, in the same order."""
+    """Return tools with all oddities, shuffled. They are always the same, in the same order."""
     rng = random.Random(SEED)  # noqa: S311 - a table, and no secret
     names = [f"{verb}_{noun}" for verb in _VERBS for noun in _NOUNS]
     made: list[OddTool] = []
@@ -90,11 +90,11 @@ def odd_tools() -> tuple[OddTool, ...]:
     return tuple(made)
 
 
-# Changes of a schema that leave its meaning.
+# Shapes of schemas: a function makes the schema that is sent, its meaning and fitting arguments from simple fields.
 
 
 def _map_schemas(change: Callable[[dict[str, Any]], Any], schema: Any) -> Any:
-    """Return a schema after applying `change` to each of its parts, the innermost first."""
+    """Return a schema after applying `change` to each schema in it, the innermost first."""
     if not is_object(schema):
         return schema
     inner = dict(schema)
@@ -116,7 +116,10 @@ def _named_types(names: Mapping[str, str]) -> Callable[[Fields, dict[str, Any]],
 def _each_field(
     change: Callable[[str, Any], Any], *, nullable: bool = False
 ) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return a shape whose parameters have the changed schema, and may also be null if `nullable`."""
+    """Return a shape in which `change` is applied to the schema of each parameter.
+
+    With `nullable`, this means that a parameter may also be null.
+    """
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         sent = _record(**{name: change(name, schema) for name, schema in fields.items()})
@@ -127,7 +130,7 @@ def _each_field(
 
 
 def _renamed(rename: Callable[[int, str], str]) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return a shape with renamed parameters."""
+    """Return a shape in which all parameters are renamed."""
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         names = {name: rename(index, name) for index, name in enumerate(fields)}
@@ -138,7 +141,7 @@ def _renamed(rename: Callable[[int, str], str]) -> Callable[[Fields, dict[str, A
 
 
 def _with_field(schema: Any, value: Any, meant: Any = None) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return a shape with one more parameter, `extra`."""
+    """Return a shape with one more parameter, `extra`; `meant` is the meaning of its schema, if that is different."""
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         wanted = {**values, "extra": value}
@@ -153,7 +156,7 @@ def _plain(fields: Fields, values: dict[str, Any]) -> Shape:
 
 
 def _required_inside(fields: Fields, values: dict[str, Any]) -> Shape:
-    """Mark parameters as required in draft 3's way: by a key in the parameter's own schema, not by a list."""
+    """Mark parameters as required in the way of draft 3: by a key in the schema of each parameter, not by a list."""
     marked = {name: each if "required" in each else {**each, "required": True} for name, each in fields.items()}
     required = [name for name, each in fields.items() if "required" not in each]
     properties = {"type": "object", "properties": fields}

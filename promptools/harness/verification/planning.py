@@ -1,4 +1,4 @@
-"""How long a run will take, and which cases fit into the given time, estimated from one case that was tried."""
+"""Estimate from one case that was tried how long a run will take, and which cases fit into the given time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from promptools.harness.verification.measuring import SIDES, SideResult
 from promptools.harness.verification.scenarios import Ask, Case
 
 _PROMPT_WEIGHT = 0.1
-"""What a token of a prompt takes, as a share of what a generated one takes: servers read many at once."""
+"""The time for a token of a prompt, as a share of the time for a generated token: servers read many tokens at once."""
 _USED = 0.9
-"""The share of the time that is planned: an estimate may be too low."""
+"""The share of the given time that a plan uses: the estimate may be too low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Plan:
 
     cases: tuple[Case, ...]
     left_out: int
-    """Cases for which there is no time."""
+    """The number of cases for which there is no time."""
     requests: int
     prompt_tokens: int
     completion_tokens: int
@@ -30,17 +30,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a server is."""
+    """The measured speed of a server, and the numbers of tokens."""
 
     tokens_per_character: float
     completion_tokens: float
-    """Of an answer."""
+    """Tokens of an answer."""
     seconds: float
-    """For each token that is generated."""
+    """Seconds for each token that is generated."""
 
 
 def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
-    """Return the speed shown by a case on both sides. Where a server reports no tokens, they are estimated."""
+    """Return the speed that the results of one case show. If the server reports no tokens, they are estimated."""
     characters = sum(map(_characters, trial.asks())) * len(results)
     prompt = sum(result.prompt_tokens for result in results) or characters / 4
     completion = sum(result.completion_tokens for result in results) or 40 * len(results)
@@ -53,9 +53,9 @@ def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
 def plan(
     cases: Sequence[Case], speed: Speed, known: Container[str], *, repeats: int, workers: int, seconds: float
 ) -> Plan:
-    """Return a plan with the first cases that fit into the time, but at least one.
+    """Return a plan with the cases that fit into `seconds`, in their order; at least one case is planned.
 
-    `known` cases have results already and take no time.
+    `known` holds the ids of cases that have results already and take no time.
     """
     chosen: list[Case] = []
     requests, characters, needed, times = 0, 0, 0.0, repeats * len(SIDES)
@@ -65,7 +65,7 @@ def plan(
         weight = size * speed.tokens_per_character * _PROMPT_WEIGHT + len(asks) * speed.completion_tokens
         takes = weight * speed.seconds * times / workers
         if needed and asks and needed + takes > seconds * _USED:
-            continue  # a shorter one may fit
+            continue  # a shorter case may fit
         chosen.append(case)
         requests, characters, needed = requests + len(asks), characters + size, needed + takes
     return Plan(

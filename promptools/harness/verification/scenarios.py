@@ -1,8 +1,8 @@
-"""The scenarios: the requests, and how the answers are judged.
+"""The scenarios: cases with their requests, and how the answers are judged.
 
 A case yields its requests one after the other, each with an example of a right answer, and returns the outcome. The
-examples serve to estimate how long a run takes, and to test the cases. Model, limits and sampling are not part of the
-requests: the user chooses them.
+examples are used to estimate how long a run takes, and to test the cases. The requests do not contain the model, limits
+or sampling parameters: the user chooses these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case: the share that was right, from 0 to 1, the first problem, and the answer that has it."""
+    """The outcome of a case: the share of it that was right, from 0 to 1, and the first problem with its answer."""
 
     share: float
     failure: str = ""
@@ -41,7 +41,7 @@ Steps: TypeAlias = Generator[Ask, Answer, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case of a scenario; `start` begins a new run of it."""
+    """A case of a scenario; `start` begins a new run of the case."""
 
     scenario: str
     name: str
@@ -53,7 +53,7 @@ class Case:
         return f"{self.scenario}: {self.name}"
 
     def asks(self) -> list[Ask]:
-        """Return its requests in the order in which they are made if each gets its right answer."""
+        """Return the requests of the case, in their order, as they are when each request gets its right answer."""
         steps = self.start()
         asks = [next(steps)]
         try:
@@ -64,11 +64,11 @@ class Case:
 
 
 Verdict: TypeAlias = Callable[[Answer], str]
-"""Returns what is wrong with an answer; nothing if it is right."""
+"""A function that returns what is wrong with an answer; empty if the answer is right."""
 
 
 def _case(scenario: str, name: str, judge: Verdict, right: Answer, *bodies: dict[str, Any]) -> Case:
-    """Return a case of independent requests; it is right if all answers are."""
+    """Return a case of independent requests; the case is right if `judge` finds no problem in any answer."""
 
     def start() -> Steps:
         first = Outcome(1.0)
@@ -228,7 +228,7 @@ def _right_arguments() -> Iterator[Case]:
         yield _case("right arguments", question, verdict, right, _ask(question, [tool]))
 
 
-# Several calls, and how a call comes.
+# Several calls in one answer, streamed calls, and forced calls.
 
 
 _CITIES = ("Paris", "Rome", "Cairo", "Lima", "Quito", "Hanoi", "Dakar", "Perth")
@@ -281,7 +281,7 @@ def _forced() -> Iterator[Case]:
         yield _case("forced choice", f"get_time: {question}", of_one, _right_call(CLOCK, city=city), named)
 
 
-# No call, and other answers in text.
+# Answers without a call, and structured output.
 
 
 _FACTS = (
@@ -358,7 +358,7 @@ _RESULTS = (
 
 
 def _called(call_id: str, tool: dict[str, Any], result: str, **values: Any) -> list[dict[str, Any]]:
-    """Return the messages of a call with its result."""
+    """Return two messages: a call, and its result."""
     function = {"name": tool["function"]["name"], "arguments": json.dumps(values)}
     call = {"id": call_id, "type": "function", "function": function}
     return [
@@ -382,9 +382,10 @@ def _turns() -> Iterator[Case]:
 
 
 def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]:
-    """Return a conversation with two turns for each topic: a call, and an answer that uses its result.
+    """Return a conversation with two turns for each topic: a call, and an answer that uses the result.
 
-    If a question gets no right call, it is removed from the conversation, and its answer counts as wrong.
+    If a question does not get the right call, both turns count as wrong, and the conversation goes on without the
+    question.
     """
 
     def start() -> Steps:
@@ -410,7 +411,7 @@ def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]
 
 
 _PARAGRAPHS = 90
-"""Of the long context: some 3,000 tokens, which most servers take."""
+"""Number of lines in the long context: some 3,000 tokens, which fit into the context of most servers."""
 
 
 def _long_context() -> Iterator[Case]:
@@ -466,12 +467,12 @@ SCENARIOS: dict[str, Callable[[], Iterable[Case]]] = {
 
 
 def cases(names: Iterable[str] = tuple(SCENARIOS)) -> list[Case]:
-    """Return the cases of some scenarios, alternating between them, so that any part of the list covers all."""
+    """Return the cases of these scenarios in turn, so that the beginning of the list covers all scenarios."""
     rows = zip_longest(*(SCENARIOS[name]() for name in names))
     return [case for row in rows for case in row if case is not None]
 
 
 def suite_digest() -> str:
-    """Return a digest of all requests and right answers: only results with equal digests can be compared."""
+    """Return a digest of all requests and right answers. Only runs with equal digests can be compared."""
     asked = [[case.id, [[ask.body, str(ask.right)] for ask in case.asks()]] for case in cases()]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The summary of the rows: figures for each scenario and side, and which side is significantly better."""
+"""The summary of a run: figures for each scenario and side, and which side is significantly better."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from promptools.harness.evaluation.intervals import CONFIDENCE, Interval, paired
 from promptools.harness.verification.measuring import Row, Side, SideResult
 
 Verdict: TypeAlias = Literal["promptools", "server alone", "same"]
-"""Which side is better beyond chance."""
+"""Which side is better beyond chance; `same` if neither is."""
 _VERDICTS: dict[int, Verdict] = {1: "promptools", -1: "server alone", 0: "same"}
 MARGIN = 0.05
-"""The server alone is as good if promptools is better by no more than this, beyond chance."""
+"""The server alone is called as good if promptools is not better by more than this share, with 95 % confidence."""
 MAX_FAILURES = 3
 _MIN_CASES = 6
-"""Fewer show nothing beyond chance: of six coins, all fall on one side in 3 % of throws."""
+"""Fewer cases show nothing beyond chance: six coins all fall on the same side in 3 % of throws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class SideSummary:
     """The figures of one side."""
 
     right: int
-    """Cases of which all was right, in all repeats."""
+    """Number of cases that were entirely right in all repeats."""
     rate: Interval
-    """The mean over cases of the share that was right."""
+    """The mean, over all cases, of the share that was right."""
     requests: int
     seconds: float
     prompt_tokens: int
@@ -36,16 +36,18 @@ class SideSummary:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSummary:
-    """The figures of a scenario, or of all together."""
+    """The figures of a scenario, or of all scenarios together."""
 
     name: str
     cases: int
     alone: SideSummary
     through: SideSummary
     difference: Interval
-    """By how much the rate through promptools is above that of the server alone; 95 %, of this scenario by itself."""
+    """The rate through promptools minus the rate of the server alone, with a 95 % interval for this scenario alone."""
     verdict: Verdict
-    """By an interval that is wider for more scenarios, so that all verdicts together are right with 95 %."""
+    """Which side is better, by an interval that is wider than that of `difference`.
+
+    It is wider the more scenarios there are, so that all verdicts together are right with a probability of 95 %."""
     failures: tuple[Row, ...] = ()
 
 
@@ -59,7 +61,7 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row]) -> Summary:
-    """Return the figures of at least one row."""
+    """Return the figures of a run, from one or more rows."""
     by_scenario: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_scenario[row.scenario].append(row)
@@ -82,7 +84,7 @@ def _scenario(name: str, rows: Sequence[Row], family: int) -> ScenarioSummary:
 
 
 def shares_by_case(rows: Iterable[Row], side: Side) -> dict[str, float]:
-    """Return the mean share of each case on one side, over its repetitions."""
+    """Return, for each case, its mean share on one side over all repeats."""
     shares: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         shares[row.case].append((row.alone if side == "alone" else row.through).share)
@@ -101,9 +103,9 @@ def _side(shares: Mapping[str, float], results: Sequence[SideResult]) -> SideSum
 
 
 def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: int) -> int:
-    """Return 1 if `shares` has a significantly higher mean than `baseline`, -1 if a significantly lower one, else 0.
+    """Return 1 if the mean of `shares` is significantly higher than that of `baseline`, -1 if it is lower, else 0.
 
-    `family` is the number of such decisions made together: all of them are right with a probability of 95 %.
+    `family` is the number of such decisions that are made together. All of them are right with a probability of 95 %.
     """
     if len(shares) < _MIN_CASES:
         return 0
@@ -112,7 +114,10 @@ def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: in
 
 
 def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return up to three rows with failures: where promptools is worse comes first, then better, then equal."""
+    """Return up to `MAX_FAILURES` rows with failures, if possible of different kinds.
+
+    Rows in which promptools is worse come first, then rows in which it is better, then the others.
+    """
 
     def order(row: Row) -> float:
         difference = row.through.share - row.alone.share
@@ -128,7 +133,7 @@ def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) -> str:
-    """Return the recommendation for the user."""
+    """Return the conclusion of a run: a sentence that says whether promptools is worth using here."""
     better = [each.name for each in scenarios if each.verdict == "promptools"]
     worse = [each.name for each in scenarios if each.verdict == "server alone"]
     measured = f"{describe_points(overall.difference)} over {overall.cases} cases"
@@ -144,7 +149,7 @@ def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) ->
 
 
 def describe_points(difference: Interval) -> str:
-    """Return a difference between rates in percentage points."""
+    """Return the text of a difference between two rates, in percentage points with its interval."""
     return f"{100 * difference.estimate:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
 
@@ -152,7 +157,7 @@ def describe_points(difference: Interval) -> str:
 
 
 def to_dict(summary: Summary, rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a run; `about` describes the run."""
+    """Return the JSON form of a run; `about` holds the facts about the run."""
     return {
         **about,
         "conclusion": summary.conclusion,
