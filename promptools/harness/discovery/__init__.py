@@ -1,1 +1,5 @@
-"""Which tools a model was trained on: sampled without definitions, counted, described by the model, and compared."""
+"""Discover which tools a model was trained on.
+
+The model is asked without definitions of tools. The tools that it calls are counted and compared, and the model
+describes them.
+"""

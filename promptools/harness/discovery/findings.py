@@ -1,4 +1,4 @@
-"""The findings: each tool with its figures and verdicts, computed from the samples alone."""
+"""The findings: each tool with its figures and its verdict. They are computed from the samples alone."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from promptools.harness.discovery.verdicts import (
 from promptools.harness.evaluation.intervals import Interval
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
-# Names that a reply mentions in words: of tools, and of parameters.
+# Names of tools and of parameters that a reply mentions in words.
 
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 _LISTED = re.compile(rf"^[ \t]*(?:[-*•+]|[0-9]+[.)])[ \t]+[`*]*({_NAME})[`*]*(?=[ \t]*(?:$|[:(–—,-]))", re.MULTILINE)
-"""The first word of an item, if it is followed by nothing or by an explanation."""
+"""The first word of a list item, if nothing or an explanation follows the word."""
 _ALONE = re.compile(rf"(?:^[ \t]*[`*]*{_NAME}[`*]*[ \t]*(?:\n|\Z)){{2,}}", re.MULTILINE)
-"""Lines of one word each, two at least: a reply that is only `ok` names no tool."""
+"""At least two lines of one word each. A single such line, as in the reply `ok`, names no tool."""
 _QUOTED = re.compile(rf"`({_NAME})(?:\([^`]*\))?`")
 _DOTTED = re.compile(rf"(?<![\w./])({_NAME})(?![\w/])")
 _KEY = re.compile(rf'"({_NAME})"\s*:')
@@ -53,11 +53,11 @@ integer boolean array null function additionalproperties arguments example examp
 return schema minimum maximum format none true false int str bool float list dict note
 """
 SCHEMA_WORDS = frozenset(_WORDS.split())
-"""Words of JSON Schema and of explanations, which are not parameters."""
+"""Words of JSON Schema and of explanations, which are not taken for names."""
 
 
 def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:
-    """Return the words that look like the name of a tool: list items, code, or words with an underscore or a dot.
+    """Return the words that look like names of tools: list items, code, and words with an underscore or a dot.
 
     Names of special tokens, such as `im_end`, are left out unless they are among the tools `called`.
     """
@@ -69,7 +69,7 @@ def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:
 
 
 def mentioned_parameters(text: str, tool: str) -> set[str]:
-    """Return the words that look like parameter names in a description of the tool."""
+    """Return the words that look like names of parameters in a description of the tool `tool`."""
     names = {*_LISTED.findall(text), *_QUOTED.findall(text), *_KEY.findall(text)}
     own = {tool, *tool.split(".")}
     return {name for name in names if "." not in name and name not in own and name.lower() not in SCHEMA_WORDS}
@@ -80,7 +80,7 @@ def _is_file(name: str) -> bool:
 
 
 MAX_MENTIONED = 40
-"""Tools that were only mentioned, of which there can be hundreds; the most frequent ones are listed."""
+"""Maximum number of tools that are listed though they were only mentioned: there can be hundreds of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,20 @@ class ParameterFinding:
     verdict: ParameterVerdict
     alias_of: str | None
     rate: Interval | None
-    """The share of the tool's calls that have it."""
+    """The share of the tool's calls that have the parameter."""
     required: bool
     type: str
     types: dict[str, int]
     described: int
-    """Descriptions that name it."""
+    """Number of descriptions of the tool that name the parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """How often a tool is called once it is defined, for one kind of prompt, or for all if `kind` is empty."""
+    """How much more often a tool is called when it is defined.
+
+    The figures are for one kind of prompt, or for all prompts if `kind` is empty.
+    """
 
     placement: str
     kind: str
@@ -109,7 +112,7 @@ class Lift:
     defined: Interval
     difference: Interval
     ratio: Interval | None
-    """None if the tool was never called without a definition, or never with one."""
+    """`defined` divided by `baseline`; None if the tool was never called with a definition, or never without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +123,14 @@ class ToolFinding:
     verdict: ToolVerdict
     alias_of: str | None
     calls: int
-    """Replies that call it, to prompts that neither define nor name it."""
+    """Number of replies that call the tool, though the prompt neither defines nor names it."""
     rate: Interval | None
-    """The share of replies to intents that call it."""
+    """The share of replies to intents that call the tool."""
     by_kind: dict[str, Interval]
     mentions: Interval | None
-    """The share of replies to the question for its tools that mention it."""
+    """The share of replies that mention the tool when the model is asked for its tools."""
     forced: Interval | None
-    """The share of requests for a call of it that got one."""
+    """The share of replies that call the tool when the model is asked to call it."""
     valid_json: Interval | None
     parameters: tuple[ParameterFinding, ...] = ()
     lifts: tuple[Lift, ...] = ()
@@ -141,13 +144,13 @@ class Findings:
     settings: dict[str, Any]
     tools: tuple[ToolFinding, ...]
     samples: dict[str, int]
-    """Replies by stage."""
+    """The number of replies in each stage."""
     any_call: Interval | None
     """The share of replies to intents that call any tool."""
     mentioned_only: int
-    """Names that were mentioned and never called; the most frequent ones are among `tools`."""
+    """Number of names that were mentioned but never called. The most frequent of these are among `tools`."""
     unsampled: dict[str, int] = field(default_factory=dict[str, int])
-    """Questions by stage that the budget left unasked."""
+    """The number of questions in each stage that were not asked because the budget was spent."""
     skipped: tuple[str, ...] = ()
     """Why stages or tools were left out."""
     failed: dict[str, int] = field(default_factory=dict[str, int])
@@ -165,7 +168,7 @@ class Findings:
 
 
 def tools_to_define(samples: Sequence[Sample]) -> list[str]:
-    """Return the tools that are called often enough and do not resemble another tool."""
+    """Return the names of tools that are called often enough, without those that resemble a more frequent tool."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     return [name for name in tool_counts(baseline) if name not in aliases and is_called_enough(name, baseline)]
@@ -249,7 +252,7 @@ def _lifts(name: str, intents: Sequence[Sample], defined: Sequence[Sample], seed
 
 
 def describe(name: str, samples: Sequence[Sample]) -> str:
-    """Return the first line of prose of the model's descriptions of a tool."""
+    """Return the model's description of a tool: the first line of the first reply that begins with prose."""
     for sample in samples:
         if sample.stage == "describe" and sample.subject == name:
             line = next((own.strip() for own in sample.content.splitlines() if own.strip()), "")

@@ -1,4 +1,4 @@
-"""What a discovery writes: a page, plots, and a tool set."""
+"""The output of a discovery: a page, plots, and definitions of the tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING = "–"
 
 
 def render_page(findings: Findings, *, title: str, images: Sequence[str] = ()) -> str:
-    """Return the page. `images` are the names of plots beside it."""
+    """Return the page of a discovery. `images` are the file names of plots in the folder of the page."""
     lines = [f"# {title}", "", *_summary(findings), ""]
     for image in images:
         lines += [f"![{image}]({image})", ""]
@@ -121,7 +121,7 @@ def _points(difference: Interval) -> str:
     return f"{100 * difference.estimate:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
 
-# Plots of a discovery, as PNG and SVG; drawn by matplotlib, which is imported on use.
+# Plots of a discovery, as PNG and SVG. They are drawn by matplotlib, which is imported only when it is used.
 
 
 MAX_ROWS = 20
@@ -129,7 +129,7 @@ COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2")
 
 
 def can_draw() -> bool:
-    """Whether plots can be drawn: matplotlib is installed."""
+    """Return whether plots can be drawn, which needs matplotlib."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -140,7 +140,7 @@ def require_matplotlib() -> None:
 
 
 def draw_plots(findings: Findings, folder: Path) -> list[str]:
-    """Write the plots that have anything to show as PNG and SVG; return the names of the PNG files."""
+    """Write the plots that have something to show, each as PNG and SVG; return the names of the PNG files."""
     require_matplotlib()
     called = [tool for tool in findings.tools if tool.calls and tool.rate is not None][:MAX_ROWS]
     names: list[str] = []
@@ -172,7 +172,7 @@ def _draw(folder: Path, name: str, draw: Callable[[Any], None], rows: float) -> 
 
 
 def _draw_call_rates(axes: Any, tools: Sequence[ToolFinding]) -> None:
-    """Draw two shares for each tool: replies that call it, and answers to the question for tools that mention it."""
+    """Draw two shares for each tool: of replies to intents that call it, and of lists of tools that mention it."""
     for offset, color, label, rates in (
         (-0.15, COLORS[0], "replies to intents that call it", [tool.rate for tool in tools]),
         (0.15, COLORS[1], "lists of tools that mention it", [tool.mentions for tool in tools]),
@@ -208,11 +208,11 @@ def _name_rows(axes: Any, tools: Sequence[ToolFinding]) -> None:
     axes.set_yticks(range(len(names)), names)
 
 
-# The tools that were confirmed, as definitions and as the marks of a config.
+# The confirmed tools, as definitions for requests and as marks for a config.
 
 
 def definitions(tools: Sequence[ToolFinding]) -> list[dict[str, Any]]:
-    """Return the confirmed tools as a request declares them, with `names` and `aliases` as marks."""
+    """Return the confirmed tools as a request declares them. Their marks have the other names of each tool."""
     return [
         {"type": "function", "function": {**definition(tool), "x-promptools": marks(tool, tools)}}
         for tool in tools
@@ -221,7 +221,7 @@ def definitions(tools: Sequence[ToolFinding]) -> list[dict[str, Any]]:
 
 
 def definition(tool: ToolFinding) -> dict[str, Any]:
-    """Return the name, description and parameters of a tool."""
+    """Return the definition of a tool: its name, its description and its parameters."""
     used = [own for own in tool.parameters if own.verdict in {"confirmed", "optional"}]
     schema: dict[str, Any] = {"type": "object", "properties": {own.name: _schema(own) for own in used}}
     if required := [own.name for own in used if own.required]:
@@ -230,7 +230,7 @@ def definition(tool: ToolFinding) -> dict[str, Any]:
 
 
 def marks(tool: ToolFinding, tools: Sequence[ToolFinding]) -> dict[str, Any]:
-    """Return the other names of a tool and of its parameters."""
+    """Return the marks of a tool: `names` are its other names, and `aliases` are other names of its parameters."""
     names = [other.name for other in tools if other.verdict == "alias" and other.alias_of == tool.name]
     aliases = {own.name: own.alias_of for own in tool.parameters if own.verdict == "alias"}
     return {**({"names": names} if names else {}), **({"aliases": aliases} if aliases else {})}
@@ -254,7 +254,7 @@ def marks_toml(tools: Sequence[ToolFinding]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a TOML string, without surrogates."""
+    """Return a text as a TOML string; lone surrogates are replaced."""
     return toml_value(well_formed(text))
 
 

@@ -1,8 +1,14 @@
 """The stages of a discovery, one after the other.
 
-1. Intents, without tools. 2. The calls by name. 3. The prompts of those calls again, asking for precise arguments.
-4. The model's own list of its tools. 5. Calls by name, forced. 6. Descriptions in words. 7. The intents with the tools
-confirmed so far defined. The verdicts are based on all samples together.
+1. The intents are sent without definitions of tools.
+2. The calls in the replies are counted by name.
+3. The intents that were answered with calls are sent again, asking for precise arguments.
+4. The model is asked to list its tools.
+5. The model is asked to call each tool by name.
+6. The model is asked to describe each tool in words.
+7. The intents are sent with definitions of the tools that are confirmed so far.
+
+The verdicts are based on the samples of all stages together.
 """
 
 from __future__ import annotations
@@ -30,17 +36,17 @@ from promptools.harness.evaluation.intervals import require_numpy, share_interva
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the model is asked, and how often."""
+    """What the model is asked, and how many times."""
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
-    """Replies to each intent, without tools and with them."""
+    """Number of replies to each intent without definitions of tools, and as many with them."""
     targeted_intents: int = 20
-    """Intents that are asked again for precise arguments, those with most calls first."""
+    """Maximum number of intents that are sent again to get precise arguments: those with the most calls."""
     question_repeats: int = 5
-    """Replies to each question for names, calls and descriptions."""
+    """Number of replies to each question that asks for names of tools, for a call, or for a description."""
     max_tools: int = 12
-    """Tools whose calls are forced and which are described, the most frequent first."""
+    """Maximum number of tools that the model is asked to call and to describe: those that it called most."""
     validate: bool = True
 
 
@@ -53,7 +59,7 @@ class _Run:
 
 
 def discover(sampler: Sampler, plan: Plan, settings: Mapping[str, Any]) -> Findings:
-    """Run all stages, and return what was found."""
+    """Run all stages, and return the findings."""
     require_numpy()
     run = _Run(sampler, plan)
     intents = sampler.sample(intent_questions(plan.intents, plan.repeats))
@@ -72,7 +78,7 @@ def discover(sampler: Sampler, plan: Plan, settings: Mapping[str, Any]) -> Findi
 
 
 def _called_intents(plan: Plan, samples: Sequence[Sample]) -> list[Intent]:
-    """Return the intents that were answered with calls, the most frequent first."""
+    """Return the intents that were answered with calls, those with the most calls first."""
     calls = {own.text: sum(bool(s.calls) for s in samples if s.prompt == own.text) for own in plan.intents}
     called = sorted((own for own in plan.intents if calls[own.text]), key=lambda own: -calls[own.text])
     return called[: plan.targeted_intents]
@@ -91,7 +97,10 @@ def _validate(run: _Run, intents: Sequence[Sample]) -> None:
 
 
 def _placements(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Return where tools are defined: in either of two messages in harmony mode, else in the request's `tools`."""
+    """Return the places where tools are defined, each with its options.
+
+    In harmony mode these are the system message and the developer message; otherwise it is the `tools` of the request.
+    """
     if not any(sample.mode == "harmony" for sample in samples):
         return {"request": {}}
     return {place: {"mode": "harmony", "tools_in": place} for place in ("system", "developer")}

@@ -1,4 +1,4 @@
-"""The questions for the model: intents, those of each stage, and reasoning from logs of agents."""
+"""The questions for the model: the intents, the questions of each stage, and reasoning from logs as further intents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from promptools.errors import UsageError
 from promptools.json_values import is_array, is_object
 
-# What users want of an agent in a repository, by kind of prompt; no intent names a tool.
+# Intents: what users ask an agent to do in a repository, by kind. No intent names a tool.
 
 
 OTHER = "other"
@@ -20,7 +20,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A prompt with its kind: `explore`, `search`, `read`, `edit`, `run`, or another that the file names."""
+    """A prompt and its kind: `explore`, `search`, `read`, `edit`, `run`, or another kind from a file of intents."""
 
     text: str
     kind: str = OTHER
@@ -83,7 +83,7 @@ INTENTS = tuple(Intent(text, kind) for kind, texts in _TEXTS.items() for text in
 
 
 def read_intents(path: Path) -> list[Intent]:
-    """Read a file of intents, one on each line: a text, or a JSON object `{"text": ..., "kind": ...}`."""
+    """Read a file of intents. Each line is a text, or a JSON object `{"text": ..., "kind": ...}`."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -107,7 +107,7 @@ def _read(line: str, where: str) -> Intent:
     return Intent(text, kind)
 
 
-# The questions of each stage, and how one is told from another.
+# The questions of each stage.
 
 
 Stage = Literal["intent", "targeted", "list", "forced", "describe", "defined"]
@@ -136,31 +136,31 @@ DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt of one stage, asked for the `repeat`-th time."""
+    """A prompt of a stage. `repeat` numbers the times that it is asked, from 0."""
 
     stage: Stage
     prompt: str
     repeat: int
     kind: str = ""
     subject: str = ""
-    """The tool that it is about, or where tools are defined: `system`, `developer` or `request`."""
+    """The tool that the question is about, or the place where tools are defined: `system`, `developer` or `request`."""
     tools: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @property
     def key(self) -> str:
-        """A digest of everything that the question contains."""
+        """A digest of the question, by which its sample is found in the log."""
         asked = [self.stage, self.prompt, self.repeat, self.subject, list(self.tools), dict(self.options)]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def intent_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return each intent, without tools."""
+    """Return questions with the text of each intent, without definitions of tools."""
     return [Question("intent", own.text, repeat, own.kind) for repeat in range(repeats) for own in intents]
 
 
 def targeted_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return the intents again, asking for a precise call."""
+    """Return questions with the text of each intent that also ask for a call with precise arguments."""
     return [
         Question("targeted", form.format(text=own.text), repeat, own.kind)
         for repeat in range(repeats)
@@ -175,12 +175,12 @@ def list_questions(repeats: int) -> list[Question]:
 
 
 def forced_questions(name: str, repeats: int) -> list[Question]:
-    """Return requests to call the tool."""
+    """Return questions that ask the model to call the tool `name`."""
     return [Question("forced", text.format(name=name), n, subject=name) for n in range(repeats) for text in FORCED]
 
 
 def description_questions(name: str, repeats: int) -> list[Question]:
-    """Return questions for the parameters of the tool."""
+    """Return questions for the parameters of the tool `name`."""
     return [
         Question("describe", text.format(name=name), n, subject=name) for n in range(repeats) for text in DESCRIPTIONS
     ]
@@ -193,7 +193,7 @@ def defined_questions(
     placement: str,
     options: Mapping[str, Any],
 ) -> list[Question]:
-    """Return each intent, with tools."""
+    """Return questions with the text of each intent, with the definitions `tools`."""
     return [
         Question("defined", own.text, repeat, own.kind, placement, tools, options)
         for repeat in range(repeats)
@@ -201,23 +201,25 @@ def defined_questions(
     ]
 
 
-# Reasoning strings from logs of agents: tapes, trajectories, and JSON Lines with `reasoning`.
+# Texts of reasoning from logs of agents: tapes, trajectories, and other JSON lines.
 #
-# A tape and its recorded messages, a trajectory of `promptools agent`, and rows of any other log are read alike:
-# whatever object holds a text under `reasoning`, `reasoning_content` or `thinking`, at any depth, is a step of an
-# agent.
+# All logs are read in the same way. An object at any depth that has a text under `reasoning`, `reasoning_content` or
+# `thinking` is a step of an agent.
 
 
 KIND = "log"
 FIELDS = ("reasoning", "reasoning_content", "thinking")
 SUFFIXES = frozenset({".json", ".jsonl", ".tape", ".traj", ".ndjson"})
 MAX_CHARACTERS = 4000
-"""Longer reasoning is cut at its beginning: what comes last is closest to the call."""
+"""Maximum length of a text of reasoning. The beginning of a longer text is cut off: its end is closest to the call."""
 MAX_DEPTH = 40
 
 
 def read_logs(folder: Path) -> list[Intent]:
-    """Return the distinct reasoning strings of all logs in a folder and below; raise `UsageError` without any."""
+    """Return the distinct texts of reasoning in all logs below a folder, as intents.
+
+    Raises `UsageError` if there is no such text.
+    """
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder")
     texts: dict[str, None] = {}
@@ -230,7 +232,7 @@ def read_logs(folder: Path) -> list[Intent]:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """Yield the JSON document of a file, or those of its lines; other lines are left out."""
+    """Yield the JSON document of a file, or else that of each line. Lines that are not JSON are skipped."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

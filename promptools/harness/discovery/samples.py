@@ -1,6 +1,6 @@
-"""The model's answers: samples, the log that keeps them, and the sampler that draws them.
+"""Samples of the model's answers, the log that keeps samples, and the sampler that draws them.
 
-A run that ended early continues with the samples in the log; failed ones are drawn again.
+A run that ended early is continued with the samples in the log. Samples that failed are drawn again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from promptools.wire.json_body import as_object
 
 
 def well_formed(value: Any) -> Any:
-    """Return a JSON value with U+FFFD for lone surrogates, which neither UTF-8 nor TOML can hold."""
+    """Return a JSON value with lone surrogates replaced by U+FFFD: neither UTF-8 nor TOML can contain them."""
     match value:
         case str():
             return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -42,7 +42,7 @@ class CallMade:
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     valid_json: bool = True
-    """Whether the arguments were strict JSON as the model wrote them."""
+    """Whether the arguments were strict JSON in the text that the model wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,21 @@ class Sample:
     calls: tuple[CallMade, ...] = ()
     finish_reason: str = ""
     mode: str = ""
-    """The mode in which the server was asked; empty if the request was forwarded unchanged."""
+    """The mode of the last request to the server; empty if the request was forwarded unchanged."""
     tokens: int = 0
     error: str = ""
-    """Why there is no reply; such a question is asked again when the run is resumed."""
+    """Why there is no reply. A question without a reply is asked again when the run is resumed."""
 
     def calls_tool(self, name: str) -> bool:
-        """Whether the tool is called."""
+        """Return whether the reply calls the tool `name`."""
         return any(call.name == name for call in self.calls)
 
 
 class SampleLog(ResumableLog):
-    """Samples by key, kept in a file if there is a path. If the file exists, its settings must equal `settings`."""
+    """A log of samples by the keys of their questions. If there is a path, they are also written to this file.
+
+    If the file exists, its settings must equal `settings`.
+    """
 
     PLACE = "folder"
 
@@ -88,30 +91,31 @@ class SampleLog(ResumableLog):
         self.samples[sample.key] = sample
 
     def record(self, sample: Sample) -> None:
-        """Add a sample, and write it to the disk at once."""
+        """Add a sample, and write it to the file at once, if there is one."""
         self.samples[sample.key] = sample
         self.write(asdict(sample))
 
     def get(self, key: str) -> Sample | None:
-        """Return the sample for a question; None if it was not answered."""
+        """Return the sample for the question with this key; None if the question was not answered."""
         sample = self.samples.get(key)
         return sample if sample and not sample.error else None
 
 
-# Draws samples: several at once, within a budget, from the log where it has them.
+# The sampler: it draws several samples at once, within a budget, unless the log already has them.
 
 
 Progress: TypeAlias = "Callable[[str, int, int], object]"
-"""Gets a text, how many questions of the stage are done, and of how many."""
+"""A function that is called with a text about a new sample, the number of questions that are done, and the number of
+all questions that are asked together."""
 
 OPTIONS = {"undeclared": "call", "trace": True, "corrections": 0}
 REPAIRS = frozenset({"json", "closer", "unwrap"})
-"""Kinds of fixes of arguments that were not strict JSON."""
+"""The kinds of fixes which show that the arguments were not strict JSON."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """How many requests may be sent and how many tokens they may take; None: any number."""
+    """The maximum numbers of requests and of tokens, of which None means any number; and the numbers so far."""
 
     max_requests: int | None = None
     max_tokens: int | None = None
@@ -128,7 +132,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Sampler:
-    """Asks questions through a promptools client. `create` holds further parameters of each request."""
+    """Asks questions with a client of promptools. `create` holds further parameters for each request."""
 
     client: Any
     model: str
@@ -138,14 +142,18 @@ class Sampler:
     seed: int = 0
     create: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of promptools for each request."""
+    """Further options of promptools for each request."""
     progress: Progress | None = None
     unsampled: Counter[str] = field(default_factory=Counter[str])
-    """Questions by stage that the budget left unanswered."""
+    """The number of questions in each stage that were not asked because the budget was spent."""
     failed: Counter[str] = field(default_factory=Counter[str])
 
     def sample(self, questions: Sequence[Question]) -> list[Sample]:
-        """Return the replies to the questions, except those that failed or exceeded the budget."""
+        """Return samples with the replies to the questions, those in the log included.
+
+        Questions that failed, or were not asked because the budget was spent, have no sample. Raises `UpstreamError` if
+        all questions were asked and all failed.
+        """
         missing = [question for question in questions if self.log.get(question.key) is None]
         drawn = self._draw(missing, len(questions))
         if missing and drawn and all(sample.error for sample in drawn) and len(drawn) == len(questions):
@@ -215,7 +223,7 @@ class Sampler:
 
 
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a sample keeps of a reply."""
+    """Return the fields of a sample that come from the reply."""
     choice = reply["choices"][0]
     message = choice["message"]
     report: dict[str, Any] = reply.get("promptools") or {}

@@ -1,26 +1,29 @@
-"""The rules by which tools and parameters are judged. Their thresholds are here, and nowhere else.
+"""The rules by which tools and parameters are judged, and all thresholds of the rules.
 
 A tool is
 - `confirmed` if it was called in at least `min_calls` replies to at least `min_prompts` prompts that neither define nor
   name it, and is not an alias;
-- `alias` of a tool that is called more often if both are alike (see below), and if it vanished once that tool was
-  defined: in the replies with definitions its rate is at most `vanished` of what it was without, while the other one is
-  still called. Without such replies, to be alike is enough;
-- `confabulated` if it was mentioned when the model was asked for its tools, but never called, although
-  `min_baseline` replies or more were drawn;
+- `alias` of a more frequent tool if the two tools are similar (see below), and if it vanished when the more frequent
+  tool was defined. A tool vanished if its rate in the replies with definitions is at most `vanished` times its rate
+  without them, while the more frequent tool is still called. If there are no replies with definitions, it is enough
+  that the tools are similar;
+- `confabulated` if it was mentioned when the model was asked for its tools, but never called in `min_baseline` or more
+  replies;
 - `unconfirmed` otherwise.
 
-Two tools are alike if the shares of their parameters overlap by `alike_schema` or more, and the kinds of prompts that
-they are called for by `alike_kinds` or more. The overlap of two sets of shares is the sum of the smaller ones over the
-sum of the larger ones.
+Two tools are similar if the shares of their parameters overlap by `alike_schema` or more, and the shares of the kinds
+of prompts for which they are called overlap by `alike_kinds` or more. The overlap of two sets of shares is the sum of
+the smaller shares divided by the sum of the larger shares.
 
 A parameter is
-- `alias` of another one of its tool if that one is in at least `alias_factor` times as many calls and has the same type
-  in most of them, and no call has both; of several, the one with the most similar name;
-- `confirmed` if it is in a share of at least `parameter_rate` of the calls, and is not an alias; `required` if in at
-  least `required_rate`;
-- `optional` if it is in fewer;
-- `confabulated` if it was described and is in no call, of at least `min_calls`; `unconfirmed` if there are fewer.
+- `alias` of another parameter of its tool if that parameter is in at least `alias_factor` times as many calls, both
+  have the same most frequent type, and no call has both. If there are several such parameters, the one with the most
+  similar name counts;
+- `confirmed` if it is not an alias, and at least `parameter_rate` of the calls have it. It is also required if at least
+  `required_rate` of the calls have it;
+- `optional` if fewer calls have it;
+- `confabulated` if it was described, but none of the calls has it. It is `unconfirmed` instead if there are fewer than
+  `min_calls` calls.
 """
 
 from __future__ import annotations
@@ -43,9 +46,9 @@ from promptools.harness.evaluation.intervals import (
 
 # Counts and rates of samples.
 #
-# The unit of an interval is what was drawn independently. Intents stand for all that users ask: of several replies to
-# one intent, the rate is the mean of the intents' shares. The questions for names, forced calls and descriptions are
-# fixed: there each reply, or each call, is a separate unit.
+# The unit of an interval is what was drawn independently. Intents are a sample of what users ask. So if there are
+# several replies to each intent, the unit is the intent, with the share of its replies. The questions for names, calls
+# and descriptions are fixed. So there the unit is a reply or a call.
 
 
 BASELINE = frozenset({"intent", "targeted"})
@@ -54,7 +57,7 @@ PARAMETER_STAGES = frozenset({*BASELINE, "forced"})
 
 
 def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool]) -> list[float]:
-    """Return for each prompt the share of its samples in which something happened."""
+    """Return, for each prompt, the share of its samples for which `happened` is true."""
     outcomes: defaultdict[str, list[bool]] = defaultdict(list)
     for sample in samples:
         outcomes[sample.prompt].append(happened(sample))
@@ -62,7 +65,7 @@ def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool])
 
 
 def call_rate(samples: Iterable[Sample], name: str, *, seed: int) -> Interval | None:
-    """Return the share of replies that call the tool, as the mean of prompts; None without samples."""
+    """Return the share of replies that call the tool, as the mean over prompts; None if there are no samples."""
     shares = prompt_shares(samples, lambda sample: sample.calls_tool(name))
     return share_interval(shares, seed=seed) if shares else None
 
@@ -70,9 +73,10 @@ def call_rate(samples: Iterable[Sample], name: str, *, seed: int) -> Interval | 
 def compared_rates(
     samples: Sequence[Sample], baseline: Sequence[Sample], name: str, *, seed: int
 ) -> tuple[Interval, Interval | None]:
-    """Return by how much, and how many times, the tool is called more often than in the baseline.
+    """Return the call rate of a tool in `samples` minus its rate in `baseline`, and the ratio of the two rates.
 
-    There is no ratio if either one never calls it: a ratio of 0 would have no interval.
+    The ratio is None if the tool is never called in the samples or never in the baseline: a ratio of 0 would have no
+    interval.
     """
     shares = [prompt_shares(own, lambda sample: sample.calls_tool(name)) for own in (samples, baseline)]
     ratio = ratio_interval(*shares, seed=seed) if any(shares[0]) else None
@@ -80,29 +84,29 @@ def compared_rates(
 
 
 def share(outcomes: Sequence[bool], *, seed: int) -> Interval | None:
-    """Return the share of true outcomes; None if there are none at all."""
+    """Return the share of true outcomes; None if there are no outcomes."""
     return rate_interval(sum(outcomes), len(outcomes), seed=seed) if outcomes else None
 
 
 def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
-    """Return for each tool the number of samples in which it is called, the most frequent first."""
+    """Return, for each tool, the number of samples that call it. The most frequent tools come first."""
     counts = Counter(name for sample in samples for name in {call.name for call in sample.calls})
     return Counter(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
 
 
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
-    """Return the calls of a tool in stages that do not define it."""
+    """Return the calls of a tool in these stages, by default those that do not define tools."""
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 
 
 def kind_shares(samples: Iterable[Sample], name: str) -> dict[str, float]:
-    """Return for each kind of prompt its share of the samples that call the tool."""
+    """Return, for each kind of prompt, its share among the samples that call the tool."""
     kinds = Counter(sample.kind for sample in samples if sample.calls_tool(name))
     return {kind: count / kinds.total() for kind, count in kinds.items()}
 
 
 def schema_shares(calls: Sequence[CallMade]) -> dict[str, float]:
-    """Return the share of calls with each parameter, by the sorted words of its name (`fold_parameter`)."""
+    """Return the share of calls that have each parameter. Names with the same words (`fold_parameter`) are one."""
     present = Counter(fold for call in calls for fold in {fold_parameter(name) for name in call.arguments})
     return {fold: count / len(calls) for fold, count in present.items()}
 
@@ -114,14 +118,14 @@ def fold_parameter(name: str) -> str:
 
 
 def overlap(one: dict[str, float], other: dict[str, float]) -> float:
-    """Return how much two sets of shares have in common, from 0 to 1; 1 if both are empty."""
+    """Return the overlap of two sets of shares, from 0 to 1; it is 1 if both are empty."""
     names = one.keys() | other.keys()
     most = sum(max(one.get(name, 0), other.get(name, 0)) for name in names)
     return sum(min(one.get(name, 0), other.get(name, 0)) for name in names) / most if most else 1.0
 
 
 def json_type(value: Any) -> str:
-    """Return the JSON Schema type of a value; `array of TYPE` if all items have one type."""
+    """Return the JSON Schema type of a value. An array whose items all have the same type is an `array of TYPE`."""
     match value:
         case None:
             return "null"
@@ -166,7 +170,7 @@ THRESHOLDS = Thresholds()
 
 
 def suspected_aliases(baseline: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, str]:
-    """Return the tools that resemble one that is called more often, with the name of that one."""
+    """Return the tools that are similar to a more frequent tool, each with the name of that tool."""
     primaries: list[str] = []
     aliases: dict[str, str] = {}
     for name in tool_counts(baseline):
@@ -185,7 +189,7 @@ def _alike(name: str, primary: str, baseline: Sequence[Sample], samples: Sequenc
 
 
 def is_called_enough(name: str, baseline: Sequence[Sample]) -> bool:
-    """Whether a tool is called often enough to be confirmed."""
+    """Return whether a tool is called often enough to be confirmed."""
     calling = [sample for sample in baseline if sample.calls_tool(name)]
     prompts = {sample.prompt for sample in calling}
     return len(calling) >= THRESHOLDS.min_calls and len(prompts) >= THRESHOLDS.min_prompts
@@ -194,7 +198,7 @@ def is_called_enough(name: str, baseline: Sequence[Sample]) -> bool:
 def judge_tool(
     name: str, alias_of: str | None, baseline: Sequence[Sample], defined: Sequence[Sample]
 ) -> tuple[ToolVerdict, str | None]:
-    """Return the verdict on a tool, and the tool that it is an alias of."""
+    """Return the verdict on a tool and, if it is an alias, the name of the other tool."""
     calls = sum(sample.calls_tool(name) for sample in baseline)
     if alias_of is not None and _vanished(name, alias_of, baseline, defined):
         return "alias", alias_of
@@ -217,7 +221,10 @@ def _vanished(name: str, primary: str, baseline: Sequence[Sample], defined: Sequ
 def judge_parameters(
     calls: Sequence[CallMade], described: Mapping[str, int]
 ) -> dict[str, tuple[ParameterVerdict, str | None]]:
-    """Return the verdict on each parameter, and the one that it is an alias of; the most frequent first."""
+    """Return the verdict on each parameter and, if it is an alias, the name of the other parameter.
+
+    The most frequent parameters come first.
+    """
     present = Counter(name for call in calls for name in call.arguments)
     verdicts: dict[str, tuple[ParameterVerdict, str | None]] = {}
     for name, count in sorted(present.items(), key=lambda item: (-item[1], item[0])):
@@ -248,11 +255,11 @@ def _alias_target(name: str, present: Counter[str], calls: Sequence[CallMade]) -
 
 
 def main_type(name: str, calls: Sequence[CallMade]) -> str:
-    """Return the type that a parameter has most often."""
+    """Return the most frequent type of a parameter; `string` if no call has the parameter."""
     types = parameter_types(name, calls)
     return types.most_common(1)[0][0] if types else "string"
 
 
 def parameter_types(name: str, calls: Sequence[CallMade]) -> Counter[str]:
-    """Return how often a parameter has each JSON type."""
+    """Return the number of calls in which a parameter has each JSON type."""
     return Counter(json_type(call.arguments[name]) for call in calls if name in call.arguments)

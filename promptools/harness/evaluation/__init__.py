@@ -1,1 +1,4 @@
-"""Runners of public benchmarks: tasks in, graded answers out; resumable, with intervals and costs."""
+"""Runners of public benchmarks: they solve tasks and grade the answers, and report intervals and costs.
+
+A run that is interrupted can be resumed.
+"""

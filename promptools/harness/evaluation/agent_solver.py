@@ -13,14 +13,14 @@ from promptools.harness.agent.harness_errors import MaxContextWindowOverflow, Te
 from promptools.harness.evaluation.tasks import Solution, Task, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
-"""Returns an agent for one run, with its own workspace if its tools need one."""
+"""Returns an agent for one run. If the agent's tools need a workspace, each run has another one."""
 
 ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """The outcome of one run of an agent."""
+    """One run of an agent that has ended."""
 
     transcript: Transcript
     reason: str = ""
@@ -37,12 +37,15 @@ RunT = TypeVar("RunT", bound=FinishedRun)
 
 @dataclass(frozen=True, slots=True)
 class OverflowRetries:
-    """How often a run is restarted after its context overflowed; no run may see what the last one left behind."""
+    """Restarts a run if the context overflows, `most` times at most. No run may see what an earlier run left behind."""
 
     most: int = 0
 
     def run(self, begin: Callable[[], RunT]) -> tuple[RunT, int, Counter[str]]:
-        """Run until the context does not overflow; return the last run, the number of retries, and all tokens."""
+        """Run until the context does not overflow, or no retries are left.
+
+        Return the last run, the number of retries, and the tokens of all runs.
+        """
         usage: Counter[str] = Counter()
         retries = 0
         while True:
@@ -54,7 +57,7 @@ class OverflowRetries:
 
 
 def run_to_end(agent: Agent, prompt: str) -> tuple[Transcript, str]:
-    """Let an agent work on a task; return the transcript, and why there is no answer, or an empty string."""
+    """Let an agent work on a task; return the transcript, and the reason if there is no answer, else an empty text."""
     try:
         return agent.run(prompt), ""
     except TerminatingError as error:
@@ -63,18 +66,17 @@ def run_to_end(agent: Agent, prompt: str) -> tuple[Transcript, str]:
 
 @dataclass(frozen=True, slots=True)
 class AgentSolver:
-    """Asks an agent a question, followed by `answer_format`."""
+    """A solver that asks an agent the question of a task, followed by `answer_format`."""
 
     open_agent: OpenAgent
     answer_format: str = ANSWER_FORMAT
     overflow_retries: int = 0
-    """Times that a run whose context overflows is begun again."""
+    """Maximum number of times that a run is started again after its context overflowed."""
 
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer to a question, and the tokens of all runs.
 
-        A run that reaches a limit, or whose context overflows, has no answer; that counts as a result, and `Unanswered`
-        is raised.
+        Raises `Unanswered` if the last run reached a limit or its context overflowed. This counts as a result.
         """
 
         def begin() -> FinishedRun:

@@ -1,7 +1,7 @@
-"""The Berkeley Function Calling Leaderboard: its own package generates and checks, in a separate process.
+"""The Berkeley Function Calling Leaderboard: its own package asks the questions and checks the answers.
 
-`BfclProcess` runs `bfcl_worker` in another Python, `BfclRunLog` keeps the settings of a run, `read_answers` reads the
-files that the package wrote, and `render_bfcl_report` makes a page of them.
+The package runs in a separate process: `BfclProcess` runs `bfcl_worker` in another Python. `BfclRunLog` keeps the
+settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` makes a page.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _LOG_END = 800
 
 
 def find_python(path: str | None) -> str:
-    """Return the Python interpreter that has bfcl-eval: `path`, or this one; raise `UsageError` if neither has it."""
+    """Return the Python interpreter to run bfcl-eval with: `path` or, if that is None, the one that runs this process.
+
+    Raises `UsageError` if `path` is not a program, or if `path` is None and bfcl-eval is not installed here.
+    """
     if path is not None:
         program = shutil.which(path)
         if program is None:
@@ -53,10 +56,10 @@ def find_python(path: str | None) -> str:
 
 
 class BfclProcess:
-    """A process that runs bfcl-eval in a folder, with its output in `bfcl.log`.
+    """A process that runs bfcl-eval in a folder, and writes what the package prints to `bfcl.log` there.
 
     `settings` become the first line of `bfcl_worker`'s input. Raises `UsageError` if the package cannot be imported, or
-    does not know the categories. Use it in a `with` block.
+    if it does not have the categories. Use the process in a `with` block.
     """
 
     def __init__(self, python: str, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -83,21 +86,21 @@ class BfclProcess:
         self.version: str = ready["version"]
         """The version of bfcl-eval."""
         self.categories: list[str] = ready["categories"]
-        """The categories, those of collections among them."""
+        """The chosen categories. A collection of categories is replaced by its members."""
 
     def start(self, base_url: str, api_key: str) -> list[str]:
-        """Start asking a server; return the ids of the chosen questions, and of those that they depend on."""
+        """Start to ask a server; return the ids of the chosen questions and of the questions that these depend on."""
         self._send(json.dumps({"base_url": base_url, "api_key": api_key}))
         ids: list[str] = self._read()["ids"]
         return ids
 
     def answers(self) -> Iterator[tuple[str, str]]:
-        """Yield the id of each new answer with its error, or an empty string; when all are there, they are checked."""
+        """Yield the id of each new answer with its error, or with an empty text; then wait until all are checked."""
         while (event := self._read())["event"] != "done":
             yield event["id"], event["error"]
 
     def close(self) -> None:
-        """End the process; idempotent."""
+        """End the process. Further calls do nothing."""
         for stream in filter(None, (self._process.stdin, self._process.stdout)):
             # the process that the buffered data was meant for may have ended
             with contextlib.suppress(OSError):
@@ -125,7 +128,10 @@ class BfclProcess:
             raise self._ended() from None
 
     def _read(self) -> dict[str, Any]:
-        """Return the next event; raise `UsageError` for one that reports a problem."""
+        """Return the next event of the process.
+
+        Raises `UsageError` for an event that reports a problem, and `PromptoolsError` if the process has ended.
+        """
         assert self._process.stdout is not None
         event = try_json(self._process.stdout.readline())
         if not is_object(event):
@@ -146,12 +152,12 @@ class BfclProcess:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of bfcl-eval, in which the local proxy is reached directly, whatever HTTP_PROXY says."""
+    """Return the environment for bfcl-eval. In it, connections to this machine are direct, despite HTTP_PROXY."""
     hosts = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
     return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
 
 
-# The settings of a run, which must be the same when it is resumed, and how promptools obtained each reply.
+# The log of a run: the settings, which must be the same when the run is resumed, and how each reply was obtained.
 
 
 FILE = "run.jsonl"
@@ -164,13 +170,13 @@ class BfclRunLog(ResumableLog):
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.replies: Counter[str] = Counter()
-        """How many replies there were in each mode, and how many with a call that the server missed or got wrong."""
+        """The number of replies in each mode, and of replies with a call that the server missed or got wrong."""
         self.overflow_retries = 0
-        """How many times the questions whose context overflowed were asked again."""
+        """The number of times that the questions whose context overflowed were asked again."""
         super().__init__(folder / FILE, settings)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Count a reply, or a retry."""
+        """Count a reply or a retry that was read from the file."""
         if "overflow_retry" in row:
             self.overflow_retries += 1
             return
@@ -178,7 +184,7 @@ class BfclRunLog(ResumableLog):
         self.replies["with a repaired call"] += bool(row.get("repaired"))
 
     def record(self, reply: Reply) -> None:
-        """Record how a reply was obtained, without its text."""
+        """Record and count how a reply was obtained, without the text of the reply."""
         native = reply.trace.mode == "native"
         repaired = any(call.fixes or (native and call.dialect != "native") for call in reply.calls)
         row = {"mode": reply.trace.mode, "repaired": repaired}
@@ -186,14 +192,14 @@ class BfclRunLog(ResumableLog):
         self.add(row)
 
     def record_overflow_retry(self) -> None:
-        """Record that the questions whose context overflowed will be asked again."""
+        """Record and count that the questions whose context overflowed will be asked again."""
         row = {"overflow_retry": self.overflow_retries + 1}
         self.write(row)
         self.add(row)
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `UsageError` for a folder with files that do not belong to a run."""
+    """Raise `UsageError` unless the folder is missing, empty, or the folder of a run."""
     if folder.is_file():
         raise UsageError(f"{str(folder)!r} is a file; --output is a folder")
     if folder.is_dir() and any(folder.iterdir()) and not ((folder / FILE).exists() or (folder / LOG).exists()):
@@ -202,36 +208,37 @@ def check_folder(folder: Path) -> None:
 
 # The files of bfcl-eval in the folder of a run: which questions were chosen, their results, and their scores.
 #
-# A result is a line of JSON. The package skips questions that have one, even a failed one: so failures, and a line
-# that was cut off, are removed before a run is resumed.
+# A result is a line of JSON. The package does not ask a question again that has a result, even if the result is a
+# failure. So failures, and a line that was cut off, are removed before a run is resumed.
 
 
 CHOSEN = "test_case_ids_to_generate.json"
 PREREQUISITE = "_prereq_"
-"""Marks the ids of conversations that only fill the memory and are not questions."""
+"""A text in the ids of conversations that only fill the memory, and are not questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BfclAnswer:
-    """The answer to one question, checked."""
+    """The checked answer to a question."""
 
     id: str
     category: str
     correct: bool
     mistake: str = ""
-    """The package's kind of mistake, as `value_error:string`, if the answer is wrong; or `context_length_exceeded`."""
+    """Why the answer is wrong: the package's kind of mistake, such as `value_error:string`, or
+    `context_length_exceeded`."""
     error: str = ""
-    """The error; such a question is asked again when the run is resumed."""
+    """Why there is no answer, if the request failed. Such a question is asked again when the run is resumed."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
 
 
 def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
-    """Remove failed results and lines that were cut off from the files of a run; return the ids of the rest.
+    """Remove failed results and incomplete lines from the files of a run; return the ids of the results that remain.
 
-    With `overflows`, results whose conversation did not fit into the context are removed too. Of several results of one
-    question, the last one stays.
+    With `overflows`, results whose conversation did not fit into the context are removed too. If a question has several
+    results, only the last is kept.
     """
     failure = _failure if overflows else _error
     ids: set[str] = set()
@@ -247,10 +254,10 @@ def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
 
 
 def read_answers(folder: Path) -> list[BfclAnswer]:
-    """Return the answers to all chosen questions, in their order; a question without a result has failed."""
+    """Return the answers to all chosen questions, in their order; the answer has an `error` if there is no result."""
     chosen: dict[str, list[str]] = json.loads((folder / CHOSEN).read_text(encoding="utf-8"))
     results = {row["id"]: row for row in _rows(folder / "result", "*_result.json")}
-    # the first line of a file of scores is a summary, without an id; only wrong answers have lines
+    # the first line of a file of scores is a summary without an id; after it, only wrong answers have a line
     mistakes = {row["id"]: _mistake(row) for row in _rows(folder / "score", "*_score.json")}
     return [
         _answer(name, category, results.get(name), mistakes.get(name))
@@ -263,7 +270,7 @@ def read_answers(folder: Path) -> list[BfclAnswer]:
 def _answer(name: str, category: str, row: dict[str, Any] | None, mistake: str | None) -> BfclAnswer:
     error = "no result was written" if row is None else _error(row)
     if row is None or error:
-        # the package takes an error for an answer without a call, which is right where no call is wanted
+        # the package takes an error for an answer without a call, which would be right if no call is wanted
         return BfclAnswer(name, category, correct=False, error=without_credentials(error))
     if _failure(row) == OVERFLOW:
         mistake = OVERFLOW
@@ -291,13 +298,13 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if it has a result."""
+    """Return why a question must be asked again; empty if its result is kept, as an overflow of the context is."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 
 
 def _failure(row: dict[str, Any]) -> str:
-    """Return the error in a result, without its prefix; empty if the result is not an error."""
+    """Return the error in a result, without the package's prefix; empty if the result is not an error."""
     result = row.get("result")
     if "traceback" in row and isinstance(result, str) and result.startswith(FAILED):
         return result.removeprefix(FAILED).strip() or "an error without a text"
@@ -311,7 +318,7 @@ def _mistake(row: dict[str, Any]) -> str:
 
 
 def _total(value: Any) -> float:
-    """Return the sum of nested numbers: the results hold one for each request of each turn."""
+    """Return the sum of nested lists of numbers: a result has a number for each request of each turn."""
     if is_array(value):
         return sum(map(_total, value))
     return float(value) if isinstance(value, int | float) else 0.0
@@ -322,19 +329,19 @@ def _total(value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BfclSummary:
-    """The figures of a run; failed questions count as wrong."""
+    """The figures of a run. Questions whose requests failed count as wrong."""
 
     accuracy: Interval
-    """The share of correct answers to all questions, each of which counts the same."""
+    """The share of correct answers among all questions. Every question has the same weight, whatever its category."""
     by_category: dict[str, Interval]
     answers: Sequence[BfclAnswer]
     usage: dict[str, int]
     seconds: float
-    """Of all requests, added up."""
+    """The sum of the seconds of all requests."""
 
     @property
     def failed(self) -> int:
-        """The questions whose requests failed."""
+        """The number of questions whose requests failed."""
         return sum(bool(answer.error) for answer in self.answers)
 
     def of(self, category: str) -> list[BfclAnswer]:
@@ -356,7 +363,7 @@ class BfclSummary:
 
 
 def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSummary:
-    """Return the figures of at least one answer; the intervals come from resampling questions."""
+    """Return the figures of one or more answers. The intervals come from resampling questions."""
     every = list(answers)
     by_category: dict[str, list[float]] = {}
     for answer in every:
@@ -376,7 +383,7 @@ def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSu
 def render_bfcl_report(
     title: str, summary: BfclSummary, settings: Mapping[str, Any], replies: Mapping[str, int]
 ) -> str:
-    """Return the page of a run."""
+    """Return the page of a run; `replies` are the numbers of replies that the run's log has."""
     count = len(summary.answers)
     rows = [
         ("correct, of all questions, with its 95 % interval", summary.accuracy.percent()),

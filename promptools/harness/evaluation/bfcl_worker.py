@@ -1,10 +1,13 @@
-"""A program for the Python that has bfcl-eval: runs the package's own generator and checker on one model.
+"""A program for the Python that has bfcl-eval: it runs the package's own generator and checker on one model.
 
-It uses nothing from promptools, and needs Python 3.10. The first line of its standard input is a JSON object: `model`,
-`categories`, `limit` (0: all), `seed`, `threads`, `request` (keys of each request). It writes JSON lines: an event
-`ready`, after which it waits for a second line with `base_url` and `api_key`, then `chosen`, `answered` for each
-question, and `done`; or `missing` or `unknown`, and ends. It also ends when its standard input does. The folder of the
-run is in BFCL_PROJECT_ROOT. What the package prints goes to standard error.
+It uses nothing from promptools, and needs Python 3.10. The folder of the run is in BFCL_PROJECT_ROOT.
+
+The first line of standard input is a JSON object with `model`, `categories`, `limit` (0: all questions), `seed`,
+`threads`, and `request` (keys that are added to each request). The program writes events as JSON lines to standard
+output. If the package cannot be imported, it writes `missing` and ends; for an unknown category it writes `unknown` and
+ends. Otherwise it writes `ready` and waits for a second line of input with `base_url` and `api_key`. Then it writes
+`chosen`, `answered` for each question, and `done`. It also ends when its standard input ends. What the package prints
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -24,15 +27,16 @@ from typing import Any
 
 PACKAGE = "bfcl_eval"
 NAME = "promptools"
-"""The model's name within the package. Without `_`, which it takes for `/`; and it becomes part of Python's names."""
+"""The model's name within the package. The name has no `_`, which the package would take for `/`, and it can be part of
+a name in Python."""
 FAILED = "Error during inference:"
-"""How the package's result of a question begins if a request failed."""
+"""The beginning of a result for a question whose request failed."""
 OVERFLOW = "context_length_exceeded"
-"""The code of an error that is a result: the conversation does not fit into the model's context."""
+"""The code of an error that counts as a result: the conversation does not fit into the model's context."""
 
 
 def main() -> None:
-    """Run the package as the first line of standard input asks for."""
+    """Run the package with the settings in the first line of standard input."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -82,12 +86,15 @@ def _run(settings: dict[str, Any], categories: list[str], emit: Callable[..., No
     try:
         _module("eval_checker.eval_runner").main([NAME], categories, None, None, partial_eval=True)
     except statistics.StatisticsError as error:
-        # the deviation of one latency, for the table of the leaderboard; the scores have been written
+        # the package computes the deviation of one latency for the leaderboard's table; the scores have been written
         sys.stderr.write(f"no table of the leaderboard: {error}\n")
 
 
 def choose(entries: list[dict[str, Any]], limit: int, seed: int) -> list[str]:
-    """Return the ids of `limit` questions, and of all that they depend on; a larger limit only adds to them."""
+    """Return the ids of `limit` random questions, and of the entries that these depend on; 0 means all questions.
+
+    With the same seed, a larger limit keeps these questions and adds others.
+    """
     questions = [entry for entry in entries if "_prereq_" not in entry["id"]]
     if limit:
         random.Random(seed).shuffle(questions)  # noqa: S311 drawn again from the seed
@@ -106,11 +113,11 @@ def _register(model: str, request: dict[str, Any], emit: Callable[..., None]) ->
             return base.generate_with_backoff(self, **{**keys, "model": model, "extra_body": request})
         except Exception as error:
             if getattr(error, "code", None) == OVERFLOW:
-                raise RuntimeError(OVERFLOW) from error  # of an error, the package keeps only the text
+                raise RuntimeError(OVERFLOW) from error  # the package keeps only the text of an error
             raise
 
     def write(self: Any, result: dict[str, Any], result_dir: Any, **_: Any) -> None:
-        # without `update_mode`, which rewrites the whole file: at most one line can be cut off
+        # without `update_mode`, which rewrites the whole file, at most one line can be cut off
         base.write(self, result, result_dir)
         failed = "traceback" in result and str(result["result"]).startswith(FAILED)
         emit("answered", id=result["id"], error=str(result["result"]) if failed else "")

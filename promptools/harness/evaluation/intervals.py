@@ -1,12 +1,12 @@
-"""Bootstrap intervals of means, differences and ratios of means.
+"""Bootstrap intervals of means, of differences between means, and of ratios of means.
 
 A sample is resampled with replacement a thousand times, and the middle 95 % of the results are the interval. Only the
-mean of each resample is needed, so the counts of the distinct values are drawn, from a multinomial distribution: the
-cost depends on the number of distinct values, which is two for yes-or-no outcomes.
+mean of each resample is needed. So only the counts of the distinct values are drawn, from a multinomial distribution.
+The cost then depends on the number of distinct values, which is two for yes-or-no outcomes.
 
-The values must be independent: where questions have several answers, the sample holds the mean of each question. An
-outcome that is missing from the sample never occurs in a resample either. So a rate of 0 has the exact binomial bound
-instead (Clopper and Pearson 1934), one-sided: the highest rate at which a sample without any success is not rarer than
+The values must be independent: if questions have several answers, the sample must hold the mean of each question. An
+outcome that is missing in the sample occurs in no resample either. So a rate of 0 has an exact one-sided binomial bound
+instead (Clopper and Pearson 1934): the highest rate at which a sample without any success has a probability of at least
 5 %. A rate of 1 has the corresponding lower bound.
 """
 
@@ -32,7 +32,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with the interval around it. A mean of equal values has that value as `low` and `high`."""
+    """An estimate with the interval around it. If all values of a sample are equal, `low` and `high` equal them too."""
 
     estimate: float
     low: float
@@ -57,7 +57,7 @@ def mean_interval(sample: Sequence[float], *, seed: int = 0) -> Interval:
 
 
 def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
-    """Return the share of successes with its interval, or with the exact bound if it is 0 or 1."""
+    """Return the share of successes with its interval. If the share is 0 or 1, this has the exact bound."""
     if not 0 <= successes <= trials or not trials:
         raise UsageError(f"{successes} of {trials} is not a valid rate")
     rate = successes / trials
@@ -67,10 +67,10 @@ def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
 
 
 def share_interval(shares: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
-    """Return the mean of shares, which are from 0 to 1, with its interval, or with the exact bound if all are 0 or 1.
+    """Return the mean of shares from 0 to 1 with its interval. If the mean is 0 or 1, this has the exact bound.
 
-    The bound is that of as many yes-or-no outcomes. It holds for shares too: the probability of a share above 0 is at
-    least their mean.
+    The bound is computed for the same number of yes-or-no outcomes. It also holds for shares, since the probability of
+    a share above 0 is at least their mean.
     """
     mean = _mean(shares)
     if mean in {0, 1}:
@@ -79,17 +79,17 @@ def share_interval(shares: Sequence[float], *, confidence: float = CONFIDENCE, s
 
 
 def difference_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
-    """Return the mean of `sample` minus that of `baseline`, with its interval."""
+    """Return the mean of `sample` minus the mean of `baseline`, with the interval of this difference."""
     generator = _generator(seed)
     means = _resampled_means(sample, generator) - _resampled_means(baseline, generator)
     return _interval(_mean(sample) - _mean(baseline), means)
 
 
 def share_difference_interval(shares: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval:
-    """Return the mean of `shares` minus that of `baseline`, whose values are all from 0 to 1, with its interval.
+    """Return the mean of `shares` minus the mean of `baseline`, with the interval of this difference.
 
-    If either mean is 0 or 1, the interval combines those of the two means: the squares of their distances are added
-    (Newcombe 1998, method 10).
+    All values are from 0 to 1. If one of the means is 0 or 1, the intervals of the two means are combined: the squares
+    of the distances from the means to the ends of their intervals are added (Newcombe 1998, method 10).
     """
     if not {_mean(shares), _mean(baseline)} & {0, 1}:
         return difference_interval(shares, baseline, seed=seed)
@@ -99,11 +99,12 @@ def share_difference_interval(shares: Sequence[float], baseline: Sequence[float]
 def paired_difference_interval(
     shares: Sequence[float], baseline: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> Interval:
-    """Return the mean of `shares` minus that of `baseline`, for the same cases in the same order, with its interval.
+    """Return the mean of `shares` minus the mean of `baseline`, with the interval of this difference.
 
-    Gains and losses have an interval each, which are combined as in `share_difference_interval`, except that they are
-    correlated, as counts of a multinomial are: a case cannot be both. So a few cases that differ prove nothing, and
-    many that agree prove agreement.
+    Both samples have the same cases in the same order. The intervals of the gains and of the losses are combined as in
+    `share_difference_interval`. But here the two are correlated like counts of a multinomial distribution, since a case
+    cannot be both a gain and a loss. So a few cases that differ prove nothing, and many cases that agree prove
+    agreement.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (
@@ -126,9 +127,9 @@ def _difference_of(upper: Interval, lower: Interval, correlation: float = 0.0) -
 
 
 def ratio_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval | None:
-    """Return the mean of `sample` divided by that of `baseline`; None if the latter is 0.
+    """Return the mean of `sample` divided by the mean of `baseline`, with the interval of this ratio.
 
-    Resamples in which the baseline's mean is 0 count as infinite.
+    Return None if the mean of `baseline` is 0. In a resample in which that mean is 0, the ratio counts as infinite.
     """
     if _mean(baseline) == 0:
         return None
@@ -147,7 +148,7 @@ def _mean(sample: Sequence[float]) -> float:
 
 
 def _bounded(rate: float, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return the exact one-sided bound of a rate that is 0 or 1."""
+    """Return a rate of 0 or 1 with its exact one-sided bound."""
     bound = (1 - confidence) ** (1 / trials)
     return Interval(1.0, bound, 1.0) if rate else Interval(0.0, 0.0, 1 - bound)
 

@@ -1,7 +1,7 @@
-"""Tasks for the tools of MCP servers, with checks of their outcome.
+"""Tasks for an agent with the tools of MCP servers, and checks of the outcome.
 
-A task consists of a prompt, the servers, and checks of the answer, the calls, the state of the servers and the files
-that remain. `McpSolver` lets an agent work on it with separate servers.
+A task consists of a prompt, the servers, and the checks. The checks are about the answer, the calls, the state of the
+servers and the files that remain. `McpSolver` lets an agent work on a task, with new servers for each attempt.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from promptools.harness.toolsets.mcp import HttpServer, McpServer, McpServers, M
 from promptools.json_values import is_array, is_object, is_text_list
 from promptools.types import Call, Result
 
-# Checks of the outcome of an agent's run: its answer, its calls, the state of the servers, the files of its workspace.
+# Checks of the outcome of an agent's run: of its answer, its calls, the state of the servers, and its workspace.
 #
-# A check is an object of the task's file, and its kind is the key that only this kind has: `called`, `not_called`,
-# `result_of` or `command`; one with none of them is of the answer.
+# A check is an object in the file of the task. The key `called`, `not_called`, `result_of` or `command` says of which
+# kind the check is. A check with none of these keys is a check of the answer.
 
 
 WORKSPACE = "${workspace}"
-"""In texts of a task: the folder of the attempt."""
+"""What stands for the folder of the attempt in the texts of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run leaves to be checked."""
+    """The outcome of a run, as far as checks can use it."""
 
     answer: str
     calls: Sequence[tuple[Call, Result]]
     call_tool: Callable[[str, dict[str, Any]], str]
-    """Calls a tool of the servers that the model worked with; raises `McpToolError` if it fails."""
+    """Calls a tool of the servers with which the model worked; raises `McpToolError` if the call fails."""
     run_command: Callable[[Command], CommandResult]
     workspace: Path
 
 
 class Check(Protocol):
-    """One check of a run's outcome."""
+    """A check of the outcome of a run."""
 
     @property
     def label(self) -> str:
-        """The check as written in the file."""
+        """The check as it is written in the file of the task."""
         ...
 
     @property
     def tool(self) -> str | None:
-        """The tool that the check names."""
+        """The tool that the check names; None if it names none."""
         ...
 
     def failure(self, outcome: RunOutcome) -> str:
@@ -68,7 +68,10 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextPattern:
-    """What a text must contain, and what must match anywhere in it; with neither, any text fits."""
+    """A condition for a text: it must contain `contains`, and `matches` must match anywhere in it.
+
+    A condition that is None is always met.
+    """
 
     contains: str | None = None
     matches: re.Pattern[str] | None = None
@@ -81,7 +84,7 @@ class TextPattern:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCheck:
-    """The last text of the model fits a pattern."""
+    """A check that the model's last text fits a pattern."""
 
     label: str
     pattern: TextPattern
@@ -94,7 +97,11 @@ class AnswerCheck:
 
 @dataclass(frozen=True, slots=True)
 class CallCheck:
-    """A tool was called successfully with arguments that include those of the check; or it was not called at all."""
+    """A check that a tool was called with `arguments`, or that it was not.
+
+    A call may have other arguments too. If `wanted`, at least one such call must have succeeded. Otherwise there must
+    be no such call, not even one that failed.
+    """
 
     label: str
     tool: str
@@ -114,7 +121,7 @@ class CallCheck:
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """A tool, called after the run, does not fail, and its result fits a pattern."""
+    """A check that calls a tool after the run: the call must succeed, and its result must fit a pattern."""
 
     label: str
     tool: str
@@ -132,7 +139,7 @@ class ResultCheck:
 
 @dataclass(frozen=True, slots=True)
 class CommandCheck:
-    """A command in the workspace ends with 0, and its output fits a pattern."""
+    """A check that runs a command in the workspace: it must end with 0, and its output must fit a pattern."""
 
     label: str
     command: Command
@@ -149,7 +156,7 @@ class CommandCheck:
 
 @dataclass(slots=True)
 class _Entry:
-    """An object of the file; its keys are consumed as they are read."""
+    """An object in a file of tasks, and the keys that have been read: any other key is an error."""
 
     data: dict[str, Any]
     where: str
@@ -171,7 +178,7 @@ class _Entry:
 
 
 def read_check(data: Any, where: str) -> Check:
-    """Read a check from a task's file; raise `UsageError` if it is not valid."""
+    """Read a check from the file of a task; raise `UsageError` if the check is not valid."""
     if not is_object(data):
         raise UsageError(f"{where}: not an object")
     entry = _Entry(data, where)
@@ -201,7 +208,7 @@ def _read(entry: _Entry, label: str) -> Check:
 
 
 def is_subset(part: Any, whole: Any) -> bool:
-    """Whether a JSON value contains another: objects may have more keys, everything else must be equal."""
+    """Return whether the JSON value `whole` equals `part`, except that objects in `whole` may have more keys."""
     if is_object(part):
         return is_object(whole) and all(key in whole and is_subset(part[key], whole[key]) for key in part)
     if is_array(part):
@@ -210,7 +217,7 @@ def is_subset(part: Any, whole: Any) -> bool:
 
 
 def fill_in(value: Any, workspace: Path) -> Any:
-    """Return a JSON value with `${workspace}` replaced by the folder in all of its strings."""
+    """Return a JSON value with `${workspace}` replaced by the folder `workspace` in all strings, except keys."""
     if isinstance(value, str):
         return value.replace(WORKSPACE, str(workspace))
     if is_object(value):
@@ -218,7 +225,7 @@ def fill_in(value: Any, workspace: Path) -> Any:
     return [fill_in(item, workspace) for item in value] if is_array(value) else value
 
 
-# Files of tasks over MCP servers: a prompt, the servers, and checks.
+# Files of tasks with MCP servers. An entry has a prompt, the servers, and the checks.
 
 
 KEYS = {"id", "prompt", "servers", "checks"}
@@ -226,7 +233,7 @@ KEYS = {"id", "prompt", "servers", "checks"}
 
 @dataclass(frozen=True, slots=True)
 class McpTask:
-    """A task for an agent with the tools of `servers`. `id` is the one in the file, or derived from the prompt."""
+    """A task for an agent with the tools of `servers`. The `id` is given in the file, or derived from the prompt."""
 
     id: str
     prompt: str
@@ -234,19 +241,19 @@ class McpTask:
     checks: tuple[Check, ...]
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the attempt with its grade: it is correct if it has an answer and no check failed."""
+        """Return the attempt with its grade. It is correct if it ended with an answer and no check failed."""
         return replace(attempt, correct=not (attempt.error or attempt.ended or attempt.failed_checks))
 
     @property
     def has_command(self) -> bool:
-        """Whether a check runs a command."""
+        """Whether any check of the task runs a command."""
         return any(isinstance(check, CommandCheck) for check in self.checks)
 
 
 def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
-    """Read files of tasks; `servers` is the file with the servers of tasks that name none.
+    """Read files of tasks. `servers` is a file with the servers for all tasks that have no servers of their own.
 
-    Raises `UsageError` for an entry that is not a task, and for two tasks with the same id.
+    Raises `UsageError` for an entry that is not a valid task, and for two tasks with the same id.
     """
     default = None if servers is None else read_file(servers)
     return read_task_files(paths, lambda data, where, path: _read_task(data, where, path, default))
@@ -280,7 +287,7 @@ def _read_servers(
     raise UsageError(f"{where}: 'servers' must be the name of a file with 'mcpServers', or servers by name")
 
 
-# A solver that lets an agent work with its own MCP servers, and makes the checks of the task.
+# A solver that lets an agent work on a task with new MCP servers, and then runs the checks of the task.
 
 
 PREFIX = "promptools-eval-"
@@ -288,35 +295,39 @@ PREFIX = "promptools-eval-"
 
 @dataclass(frozen=True, slots=True)
 class McpRun(FinishedRun):
-    """A run, and the checks that failed after it, with the reasons."""
+    """A run of an agent. `failed_checks` has the label of each check that failed, with the reason."""
 
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
 class McpSolver:
-    """Starts a task's servers anew for each attempt, with an empty folder.
+    """A solver that starts the servers of a task anew for each attempt, with an empty folder.
 
-    So attempts do not see each other's state, unless they use servers over HTTP, which all attempts share.
+    So an attempt does not see the state of another attempt. But servers over HTTP are shared by all attempts.
     """
 
     make_agent: Callable[[Toolset], Agent]
     open_sandbox: Callable[[Path], Sandbox]
-    """Returns the sandbox in which commands of checks run."""
+    """Returns a sandbox for a workspace; the commands of checks run in it."""
     timeout: float = 60.0
-    """Seconds that a call of a server may take."""
+    """Maximum number of seconds for a call of a server."""
     overflow_retries: int = 0
-    """Times that a run whose context overflows is begun again, with new servers and an empty folder."""
+    """Maximum number of times that a run is started again, with new servers and an empty folder, after its context
+    overflowed."""
 
     def __call__(self, task: McpTask, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the answer, the tokens of all runs, and the checks that failed in the last one."""
+        """Return the answer, the tokens of all runs, and the checks that failed after the last run.
+
+        Raises `Unanswered` if the last run ended without an answer.
+        """
         finished, _, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, task))
         if finished.reason:
             raise Unanswered(finished.reason, usage)
         return Solution(finished.transcript.content, usage, finished.failed_checks)
 
     def _run(self, task: McpTask) -> McpRun:
-        """Let an agent work with servers and a folder of its own, and check the outcome."""
+        """Let an agent work with new servers and an empty folder, and check the outcome."""
         with TemporaryDirectory(prefix=PREFIX) as folder:
             workspace = Path(folder).resolve()
             with self._servers(task, workspace) as toolset:
@@ -338,9 +349,9 @@ class McpSolver:
         return McpRun(transcript, failed_checks={label: why for label, why in failures.items() if why})
 
     def check_tools(self, tasks: Iterable[McpTask]) -> None:
-        """Start all servers once; raise `UsageError` if a check names a tool that they do not have.
+        """Start the servers of all tasks once; raise `UsageError` if a check names a tool that its task does not have.
 
-        A check of `not_called` with a misspelt name would never fail.
+        Otherwise a check `not_called` with a misspelt name would never fail.
         """
         known: list[tuple[Mapping[str, McpServer], set[str]]] = []
         for task in tasks:

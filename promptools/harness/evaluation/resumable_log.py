@@ -1,6 +1,6 @@
-"""A log from which a run can be resumed: a JSON object per line, first the run's settings, then its rows.
+"""A log from which a run can be resumed: JSON lines, of which the first has the settings of the run.
 
-A line that was cut off when the process ended is skipped.
+Each other line is a row. A line that was cut off when the process ended is skipped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ SETTINGS = "settings"
 
 
 class ResumableLog(ABC):
-    """Rows, kept in a file if there is a path. If the file exists, its settings must equal `settings`."""
+    """Base class of logs. If there is a path, the rows are also written to this file.
+
+    If the file exists, its rows are read. Raises `UsageError` if its settings differ from `settings`.
+    """
 
     PLACE = "file"
-    """What a user names for it."""
+    """What a user chooses for the log, for messages: a file or a folder."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self._path = path
@@ -44,7 +47,7 @@ class ResumableLog(ABC):
 
     @abstractmethod
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row that was read from the file; rows in another format are skipped."""
+        """Add a row that was read from the file, unless the row has an unknown format."""
 
     def _read(self, path: Path) -> bool:
         """Read the rows of the file; return whether its last line is complete."""
@@ -80,7 +83,7 @@ class ResumableLog(ABC):
         )
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write a row to the disk at once."""
+        """Write a row to the file at once, if there is one."""
         if self._file is not None:
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()

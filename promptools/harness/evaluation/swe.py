@@ -1,4 +1,4 @@
-"""SWE-bench: an agent changes a repository so that an issue is resolved; the `swebench` package grades the changes."""
+"""SWE-bench: an agent changes a repository to resolve an issue, and the `swebench` package grades the changes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from promptools.harness.evaluation.tasks import (
 from promptools.harness.sandbox import Sandbox
 from promptools.json_values import is_array, is_object
 
-# Files of SWE-bench instances: JSON Lines, or one JSON array, with the fields of the data set.
+# Files of SWE-bench instances: JSON lines, or a JSON array, of objects with the fields of the data set.
 
 
 SUFFIXES = (".json", ".jsonl")
-"""Of local data sets, as `swebench` reads them."""
+"""The suffixes of files that `swebench` reads as local data sets."""
 _FORMS = {
     "instance_id": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"), "a name of letters, digits, '.', '_' and '-'"),
     "repo": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"), "'owner/name'"),
@@ -51,7 +51,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][^\s]*")
 
 @dataclass(frozen=True, slots=True)
 class SweInstance:
-    """An issue of a repository at a commit. The fields for tests are read by `swebench` alone."""
+    """An instance: an issue of a repository at a commit. Only `swebench` reads the fields about tests."""
 
     id: str
     repo: str
@@ -59,7 +59,7 @@ class SweInstance:
     base_commit: str
     problem_statement: str
     image: str
-    """The Docker image with the repository in `/testbed`: that of the file, or the one that `swebench` publishes."""
+    """The Docker image with the repository in `/testbed`. It is named in the file, or else `swebench` publishes it."""
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
         """Return the attempt unchanged: all attempts are graded together, after the run."""
@@ -67,14 +67,20 @@ class SweInstance:
 
 
 def read_instances(path: Path) -> list[SweInstance]:
-    """Read a file of instances; raise `UsageError` for one that lacks a field, and for two with the same id."""
+    """Read a file of instances.
+
+    Raises `UsageError` for an instance with a missing or invalid field, and for two instances with the same id.
+    """
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{str(path)!r} must be called .jsonl or .json, or swebench does not read it")
     return read_task_files([path], lambda data, where, _: _read_instance(data, where))
 
 
 def published_image(instance_id: str) -> str:
-    """Return the name of the image that `swebench` publishes for an instance (image_builder/image_spec.py of 5.0.2)."""
+    """Return the name of the image that `swebench` publishes for an instance.
+
+    The rule is from `image_builder/image_spec.py` of version 5.0.2.
+    """
     return f"swebench/sweb.eval.x86_64.{instance_id}:latest".replace("__", "_1776_").lower()
 
 
@@ -105,41 +111,43 @@ The repository of a project is in {WORKSPACE_PATH}. Change its code so that this
 There is nobody to ask. When you have checked your change, answer with one sentence that describes it.
 """
 MAX_PATCH = 16 * 2**20
-"""Maximum characters of a patch: a larger one is not a change of code, and would break the log and the grading."""
+"""Maximum length of a patch: a longer patch is not a change of code, and would break the log and the grading."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweRun(FinishedRun):
-    """A run, and the changes that it made."""
+    """A run of an agent, and the changes that it made, as a patch."""
 
     patch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SweSolver:
-    """Lets an agent work in a separate repository for each instance, and writes its trajectory.
+    """A solver that lets an agent change the repository of an instance, and writes the agent's trajectory.
 
-    If a run ends without an answer, its patch is only in the trajectory.
+    Each instance has a separate repository. If a run ends without an answer, its patch is only in the trajectory.
     """
 
     make_agent: Callable[[Sandbox], Agent]
-    """Returns an agent with tools that work in a sandbox."""
+    """Returns an agent whose tools work in a sandbox."""
     open_workspace: Callable[[SweInstance, Path], Sandbox]
-    """Gets an instance and an empty folder, puts the repository into it, and returns the sandbox in which it is the
-    workspace."""
+    """Puts the repository of an instance into an empty folder, and returns a sandbox with this folder as workspace."""
     trajectories: Path
-    """The folder for `ID/ID.traj.json`."""
+    """The folder in which trajectories are written as `ID/ID.traj.json`."""
     prompt: str = PROMPT
-    """The task, with `{problem_statement}` and `{workspace}`."""
+    """The prompt. `{problem_statement}` stands for the issue, and `{workspace}` for the path of the workspace."""
     overflow_retries: int = 0
-    """Times that a run whose context overflows is begun again, with the repository as it was."""
+    """Maximum number of times that a run is started again, with a new repository, after its context overflowed."""
 
     def __post_init__(self) -> None:
         if PROBLEM not in self.prompt:
             raise UsageError(f"the prompt has no {PROBLEM}, where the issue is put in")
 
     def __call__(self, instance: SweInstance, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the patch, and the tokens of all runs."""
+        """Return the patch of the last run, and the tokens of all runs.
+
+        Raises `Unanswered` if the last run ended without an answer, or if its patch is too long.
+        """
         made, retried, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, instance))
         self._write(instance, made, retried)
         if made.reason:
@@ -174,10 +182,10 @@ class SweSolver:
         (folder / f"{instance.id}.traj.json").write_text(text, encoding="utf-8", errors="replace")
 
 
-# Predictions for `swebench`, the command that grades them, and its report.
+# Predictions for `swebench`, the command that grades predictions, and its report.
 #
-# All names are swebench's own: `predictions.jsonl` has a prediction in each line, the harness writes its logs into
-# `logs/run_evaluation/RUN/MODEL/INSTANCE`, and its report is `MODEL.RUN.json` (versions 4.1 and 5.0.2).
+# All names are swebench's own (versions 4.1 and 5.0.2). `predictions.jsonl` has a prediction in each line. The harness
+# writes its logs into `logs/run_evaluation/RUN/MODEL/INSTANCE`, and its report is `MODEL.RUN.json`.
 
 
 PREDICTIONS = "predictions.jsonl"
@@ -191,7 +199,7 @@ class GradingError(PromptoolsError):
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """The content of a report of `swebench`."""
+    """The verdicts in a report of `swebench`, as the ids of instances."""
 
     resolved: frozenset[str]
     errors: frozenset[str]
@@ -199,7 +207,7 @@ class GradedRun:
 
 
 def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
-    """Return the predictions by instance: none for failed attempts, and an empty patch for runs without an answer."""
+    """Return the predictions by instance. A failed attempt has none; a run without an answer has an empty patch."""
     return {
         attempt.task: {"instance_id": attempt.task, "model_name_or_path": model, "model_patch": attempt.text}
         for attempt in attempts
@@ -208,18 +216,18 @@ def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[s
 
 
 def write_predictions(folder: Path, predicted: Mapping[str, Mapping[str, str]]) -> None:
-    """Write `predictions.jsonl`."""
+    """Write `predictions.jsonl` in a folder."""
     lines = "".join(json.dumps(prediction) + "\n" for prediction in predicted.values())
     (folder / PREDICTIONS).write_text(lines, encoding="utf-8", newline="\n")
 
 
 def report_name(model: str) -> str:
-    """Return the file name of the report that the harness writes."""
+    """Return the name of the file that the harness writes its report to."""
     return f"{model.replace('/', '__')}.{RUN_ID}.json"
 
 
 def grading_arguments(instances: Path, workers: int) -> list[str]:
-    """Return the arguments for Python that start the harness's grading, in the folder of the predictions."""
+    """Return the arguments with which Python runs the harness. It must run in the folder of the predictions."""
     named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
     return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
 
@@ -231,9 +239,10 @@ def require_swebench() -> None:
 
 
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
-    """Let the harness grade the predictions in a folder; return its report. Its output goes to stderr.
+    """Let the harness grade the predictions in a folder; return the path of its report.
 
-    It does not grade again what its logs already contain, so logs of other patches are rejected.
+    The harness writes to stderr. It does not grade an instance again that its logs already contain, so this function
+    raises `UsageError` if a log is about another patch. Raises `GradingError` if the harness fails.
     """
     if not any(prediction["model_patch"] for prediction in predicted.values()):
         raise UsageError("there is no patch to grade")
@@ -251,7 +260,7 @@ def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, st
 
 
 def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> GradedRun:
-    """Read a report of the harness; raise `UsageError` if it does not report on these predictions."""
+    """Read a report of the harness; raise `UsageError` if it is not about these predictions."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -282,20 +291,20 @@ def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SweSummary:
-    """The figures of a run: those that all benchmarks have, and the verdicts of `swebench` on the patches."""
+    """The figures of a run: those that every benchmark has, and the verdicts of `swebench` on the patches."""
 
     run: RunSummary
     attempts: list[TaskAttempt]
-    """One for each instance; a correct one resolves it."""
+    """The attempts, one for each instance. An attempt is correct if it resolves its instance."""
     graded: GradedRun | None
 
     @property
     def resolved(self) -> Interval | None:
-        """The share of all instances that are resolved, counting those without a patch as not. None before grading."""
+        """The share of all instances that are resolved; None before grading. Without a patch, an instance is not."""
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:
-        """Return the instances with a result."""
+        """Return the ids of the instances with this `result`."""
         return [attempt.task for attempt in self.attempts if self.result(attempt) == result]
 
     def result(self, attempt: TaskAttempt) -> str:
@@ -327,7 +336,7 @@ class SweSummary:
 
 
 def summarize_swe(attempts: Iterable[TaskAttempt], graded: GradedRun | None) -> SweSummary:
-    """Return the figures of attempts; the interval comes from resampling instances."""
+    """Return the figures of a run, from its attempts and the report. The interval comes from resampling instances."""
     resolved = graded.resolved if graded else frozenset[str]()
     marked = [replace(attempt, correct=attempt.task in resolved) for attempt in attempts]
     return SweSummary(summarize(marked), marked, graded)

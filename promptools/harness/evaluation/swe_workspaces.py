@@ -1,6 +1,7 @@
-"""Where an agent changes a repository: git work trees, made from a local clone or from an instance's Docker image.
+"""The workspaces in which an agent changes a repository: git work trees.
 
-The agent's changes are the difference from the initial state of the work tree.
+A work tree is made from a local clone, or from the Docker image of an instance. The agent's changes are the difference
+from the initial state of the work tree.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from promptools.harness.sandbox import CommandLimits, DockerSandbox, SandboxErro
 from promptools.harness.sandbox.folder_walk import walk
 from promptools.json_values import is_array, try_json
 
-# Work trees of git: made of a local clone, and compared with their first state.
+# Work trees of git: they are made from a local clone, and compared with their initial state.
 #
-# What a model has changed is read by a git repository of our own, outside of the work tree: `.git` in there belongs
-# to the model, which may commit, stash or delete it, and whose settings could name programs. No git is run in
-# repositories that commands of the model may have changed.
+# The changes are read with a separate git repository outside of the work tree. The work tree's own `.git` belongs to
+# the model: it may commit, stash, or delete `.git`, and write settings there that name programs to run. So git is never
+# run with a repository that commands of the model may have changed.
 
 
 _DIFF = (
@@ -28,13 +29,14 @@ _DIFF = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 _LINK = b"160000"
-"""The mode of a submodule in the index."""
+"""The mode of an entry in git's index that is a submodule."""
 _OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-"""No settings but those of the repository: what is ignored, and how lines end, is the same on all machines."""
+"""Environment in which git uses only the settings of the repository, so that ignored files and line ends are the same
+on all machines."""
 
 
 _GENERATED = "__pycache__/\n*.pyc\n*.pyo\n.pytest_cache/\n"
-"""New files that running a program leaves behind, in the form of `.gitignore`, which not every repository has."""
+"""Patterns of new files that are side effects of running programs. Not every repository has them in `.gitignore`."""
 
 
 class GitError(PromptoolsError):
@@ -42,7 +44,10 @@ class GitError(PromptoolsError):
 
 
 def find_clone(folder: Path, repo: str) -> Path:
-    """Return the local clone of `owner/name`, found in a folder as `owner/name`, `owner__name` or `name`."""
+    """Return the local clone of the repository `owner/name` in a folder.
+
+    It may be called `owner/name`, `owner__name` or `name` there. Raises `UsageError` if there is none.
+    """
     names = (repo, repo.replace("/", "__"), repo.partition("/")[2])
     for name in names:
         if (folder / name / ".git").exists() or (folder / name / "HEAD").is_file():
@@ -60,20 +65,20 @@ def check_commit(clone: Path, commit: str) -> None:
 
 
 def check_out(clone: Path, commit: str, folder: Path) -> None:
-    """Make a work tree at a commit, in an empty folder and a repository with nothing but this commit and its ancestors.
+    """Make a work tree at a commit in an empty folder.
 
-    Later commits are left out: one of them may resolve the issue.
+    Its repository has only this commit and the commits before it: a later commit may resolve the issue.
     """
     _git("init", "--quiet", ".", cwd=folder)
     _git("fetch", "--quiet", "--no-tags", str(clone), commit, cwd=folder, settings={})
     _git("checkout", "--quiet", "-B", "main", "FETCH_HEAD", cwd=folder)
     (folder / ".git" / "FETCH_HEAD").unlink()
-    for name, value in (("name", "agent"), ("email", "agent@localhost")):  # without which git does not commit or stash
+    for name, value in (("name", "agent"), ("email", "agent@localhost")):  # git needs them for commits and stashes
         _git("config", f"user.{name}", value, cwd=folder)
 
 
 class WorkTreeChanges:
-    """The initial state of a work tree, kept in `git_folder`, and what was changed since then."""
+    """The changes of a work tree since this object was made. The initial state is kept in `git_folder`."""
 
     def __init__(self, root: Path, git_folder: Path) -> None:
         self._root = root
@@ -99,11 +104,10 @@ class WorkTreeChanges:
         self._tree = self._run("write-tree").decode().strip()
 
     def patch(self) -> str:
-        """Return all changes as a patch for `git apply`, with new files, except those that `.gitignore` matches.
+        """Return all changes, including new files, as a patch for `git apply`.
 
-        New files that are a side effect of running programs, such as `__pycache__`, are left out too.
-
-        Submodules are left out. Changes to text that is not UTF-8 are in git's binary format.
+        Submodules are left out, and so are new files that `.gitignore` matches or that are a side effect of running
+        programs, such as `__pycache__`. If the changes are not valid UTF-8, the patch is in git's binary format.
         """
         self._remove_repositories()
         self._add()
@@ -120,7 +124,7 @@ class WorkTreeChanges:
         self._run("add", "--all", "--", ".", *(f":(exclude,literal){name}" for name in sorted(self._submodules)))
 
     def _remove_repositories(self) -> None:
-        """Remove `.git` of nested repositories in the work tree; otherwise their files would not be compared."""
+        """Remove `.git` from repositories inside the work tree; otherwise git would not compare their files."""
         for folder, names, files in walk(self._root):
             inside = Path(folder).relative_to(self._root).as_posix()
             if inside in self._submodules:
@@ -136,7 +140,7 @@ class WorkTreeChanges:
 
 
 def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> bytes:
-    """Run git and return its output. It inherits no git settings from this process's environment."""
+    """Run git and return its output. Variables of git in the environment of this process are not passed on."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
@@ -150,19 +154,19 @@ def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> byte
     return done.stdout
 
 
-# Docker images of instances: their `/testbed` as a workspace on this machine, and commands in their containers.
+# Docker images of instances: `/testbed` becomes a workspace on this machine, and commands run in containers.
 
 
 TESTBED = "/testbed"
-"""Where the images have the repository, at its base commit."""
+"""The folder in the images with the repository at its base commit."""
 PROGRAMS = "/opt/miniconda3/envs/testbed/bin"
-"""Where the images have the programs with which the repository's tests run."""
+"""The folder in the images with the programs that run the repository's tests."""
 LIFETIME_MINUTES = 12 * 60
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def docker_problem(docker: str = "docker") -> str:
-    """Return why no container can be started here; empty if containers can be started."""
+    """Return why no container can be started on this machine; empty if Docker works."""
     if shutil.which(docker) is None:
         return f"{docker!r} is not installed, or not on PATH"
     command = [docker, "version", "--format", "{{.Server.Version}}"]
@@ -178,10 +182,10 @@ def open_image(
     limits: CommandLimits | None = None,
     docker: str = "docker",
 ) -> DockerSandbox:
-    """Copy `/testbed` of an image into an empty folder, and return a sandbox that mounts the folder as `/testbed`.
+    """Copy `/testbed` of an image into the empty folder `root`; return a sandbox that mounts it as `/testbed`.
 
-    So file tools work on this machine, while commands run with the programs of the image. A missing image is pulled.
-    Raises `SandboxError` on failure.
+    So file tools can work on this machine, while commands run in a container with the programs of the image. An image
+    that is not on this machine is pulled. Raises `SandboxError` on failure.
     """
     container = _call(docker, "create", image, "true").strip()
     try:
@@ -202,7 +206,7 @@ def open_image(
 
 
 def _path_of(docker: str, image: str) -> str:
-    """Return the PATH of an image."""
+    """Return the PATH that an image sets, or else a usual one."""
     text = _call(docker, "image", "inspect", "--format", "{{json .Config.Env}}", image)
     variables = try_json(text)
     settings = [str(item).partition("=") for item in variables] if is_array(variables) else []

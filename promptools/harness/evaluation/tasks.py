@@ -1,4 +1,4 @@
-"""Tasks: read from a file, solved several times by a `Solver`, graded, and reported."""
+"""Tasks: they are read from files, solved several times by a `Solver`, graded, and reported."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from promptools.harness.evaluation.intervals import Interval, share_interval
 from promptools.harness.evaluation.resumable_log import ResumableLog
 from promptools.json_values import is_array, is_object
 
-# The integer that an answer gives: in its last `\boxed{}`, or the last one of its text.
+# The integer that an answer gives: the last number in its last `\boxed{}`, or else the last number in its text.
 
 
 BOX = re.compile(r"(?:boxed|framebox)\s*\{")
 NUMBER = re.compile(r"((?:(?<![0-9A-Za-z)}\]])[-−])?[0-9](?:[0-9]|,(?=[0-9]{3}(?![0-9])))*)(?:\.([0-9]+))?")
 GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\!|~)+(?=[0-9]{3}(?![0-9]))")
-r"""What LaTeX writes between groups of digits: `1{,}024`, `1\,024`."""
+r"""What LaTeX has between groups of digits, as in `1{,}024` and `1\,024`."""
 MAX_DIGITS = 1000
 
 
 def boxed_integer(text: str) -> int | None:
-    r"""Return the last number in the last `\boxed{}` or `\framebox{}`, or else the last one anywhere.
+    r"""Return the last number in the last `\boxed{}` or `\framebox{}`, or else the last number in the text.
 
-    None without a number, or if it is not an integer. A box that is not closed was cut off and is ignored.
+    Return None if there is no number, or if that number is not an integer. A box that is not closed was cut off, and is
+    ignored.
     """
     content = _last_box(text)
     number = _last_number(content) if content else None
@@ -49,7 +50,7 @@ def _last_number(text: str) -> re.Match[str] | None:
 
 
 def _last_box(text: str) -> str | None:
-    """Return the content of the last closed box."""
+    """Return the content of the last box that is closed; None if there is none."""
     starts = {match.end() for match in BOX.finditer(text)}
     open_braces: list[int] = []
     last = None
@@ -63,34 +64,34 @@ def _last_box(text: str) -> str | None:
     return None if last is None else text[last[0] : last[1]]
 
 
-# The log of a run: one attempt at a task after the other.
+# The log of a run: the attempts at its tasks.
 #
-# A run that ended early is resumed: attempts that are in the log are not made again, except those that failed.
+# When a run that ended early is resumed, only failed attempts and those missing in the log are made.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """One attempt at a task, graded."""
+    """A graded attempt at a task."""
 
     task: str
     repeat: int
     text: str = ""
     answer: int | None = None
     expected: int | None = None
-    """None unless the task is a question with an integer answer."""
+    """The right answer, if the task is a question with an integer answer; else None."""
     correct: bool = False
     usage: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
     error: str = ""
-    """The error; such an attempt is made again when the run is resumed."""
+    """Why the attempt failed. A failed attempt is made again when the run is resumed."""
     ended: str = ""
-    """Why there is no answer although nothing failed: a limit, for example."""
+    """Why there is no answer although nothing failed: a limit was reached, for example."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
-    """Why, for each check of the task that failed."""
+    """The reason for each failed check of the task, by the label of the check."""
 
 
 class RunLog(ResumableLog):
-    """Attempts, kept in a file. If the file exists, its settings must equal `settings`."""
+    """A log of attempts in a file. If the file exists, its settings must equal `settings`."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.attempts: dict[tuple[str, int], TaskAttempt] = {}
@@ -106,21 +107,21 @@ class RunLog(ResumableLog):
         self.attempts[attempt.task, attempt.repeat] = attempt
 
     def record(self, attempt: TaskAttempt) -> None:
-        """Add an attempt, and write it to the disk at once."""
+        """Add an attempt, and write it to the file at once."""
         self.attempts[attempt.task, attempt.repeat] = attempt
         self.write(asdict(attempt))
 
     def is_done(self, task: str, repeat: int) -> bool:
-        """Whether an attempt was made and got an answer."""
+        """Return whether an attempt was made and did not fail."""
         attempt = self.attempts.get((task, repeat))
         return attempt is not None and not attempt.error
 
 
-# Running tasks: several at once, each several times, with what is done kept in a log.
+# Running tasks: several at once, and each task several times. All attempts are kept in a log.
 
 
 class GradedTask(Protocol):
-    """A task that knows what a correct attempt is."""
+    """A task that can grade an attempt."""
 
     @property
     def id(self) -> str:
@@ -141,22 +142,23 @@ class Solution:
 
     text: str
     usage: Mapping[str, object] | None = None
-    """The tokens that it took."""
+    """The tokens that the work took."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
-    """Why, for each check that the solver made and that failed."""
+    """The reason for each failed check of the solver, by the label of the check."""
 
 
 Solver: TypeAlias = "Callable[[TaskT, int], Solution]"
-"""Gets a task and the number of the repeat, from 0.
+"""A function that solves a task. It gets the task and the number of the repeat, counted from 0.
 
-It is called in several threads. `Unanswered` is a result; anything else that it raises is the attempt's error.
+It is called in several threads. If it raises `Unanswered`, the attempt has a result; any other exception makes the
+attempt fail.
 """
 Progress: TypeAlias = "Callable[[TaskAttempt, int, int], object]"
-"""Gets each new attempt, the number of those that are done, and how many there will be."""
+"""A function that is called with each new attempt, the number of attempts that are done, and the number of all."""
 
 
 class Unanswered(Exception):
-    """The solver worked but has no answer: the attempt counts as wrong, and is not repeated."""
+    """Raised by a solver that worked but has no answer. The attempt counts as wrong, and is not made again."""
 
     def __init__(self, message: str, usage: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -172,9 +174,9 @@ def run_tasks(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskAttempt]:
-    """Make all attempts that the log lacks; return all of them in the order of the tasks.
+    """Make the attempts that the log lacks; return all attempts, also earlier ones, in the order of the tasks.
 
-    After an interrupt no attempts are started; those in progress are completed and recorded.
+    After an interrupt no attempts are started; attempts in progress are completed and recorded.
     """
     if repeats < 1 or workers < 1:
         raise UsageError(f"repeats is {repeats} and workers is {workers}; both must be at least 1")
@@ -229,33 +231,37 @@ def _attempt(task: TaskT, repeat: int, solve: Solver[TaskT]) -> TaskAttempt:
     return task.graded(attempt)
 
 
-# Files of tasks: an object in each line of JSON Lines, or in an array in `.json`, or a `[[task]]` each in `.toml`.
+# Files of tasks. A task is a line with a JSON object, an object in the array of a `.json` file, or a table `[[task]]`
+# in a `.toml` file.
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question with its answer. `id` is the one in the file, or derived from the question."""
+    """A question with its right answer. The `id` is given in the file, or derived from the question."""
 
     id: str
     question: str
     answer: int
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return an attempt graded by the integer in its text, which must equal the answer."""
+        """Return an attempt with its grade. It is correct if the integer in its text is the right answer."""
         answer = boxed_integer(attempt.text)
         return replace(attempt, answer=answer, expected=self.answer, correct=answer == self.answer)
 
 
 def read_tasks(*paths: Path) -> list[Task]:
-    """Read files of questions: `{"question": ..., "answer": ...}`, with or without an `id`.
+    """Read files of questions. An entry is `{"question": ..., "answer": ...}`, with or without an `id`.
 
-    Raises `UsageError` for an entry that is not a task, and for two tasks with the same id.
+    Raises `UsageError` for an entry that is not a valid task, and for two tasks with the same id.
     """
     return read_task_files(paths, lambda data, where, _: _read_task(data, where))
 
 
 def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, Path], TaskT]) -> list[TaskT]:
-    """Read files of tasks; `read` gets an entry, its place for error messages, and the file."""
+    """Read files of tasks. `read` makes a task of an entry, its place for error messages, and the path of the file.
+
+    Raises `UsageError` for two tasks with the same id, and if there are no tasks.
+    """
     paths = list(paths)
     tasks: dict[str, TaskT] = {}
     for path in paths:
@@ -270,7 +276,7 @@ def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, 
 
 
 def task_id(data: dict[str, Any], text: str) -> str:
-    """Return the `id` of an entry, else one derived from `text`, so that it does not change if lines are moved."""
+    """Return the `id` of an entry, or else an id derived from `text`, which does not change if entries are moved."""
     own = data.get("id")
     return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:12] if own is None else str(own)
 
@@ -349,14 +355,16 @@ class RunSummary:
     """The figures of a run."""
 
     accuracy: Interval
-    """The mean over tasks of the share of correct attempts; what failed counts as wrong."""
+    """The mean, over all tasks, of the share of correct attempts. Failed attempts count as wrong."""
     by_task: dict[str, list[TaskAttempt]]
     solved: int
-    """Tasks with at least one correct attempt."""
+    """Number of tasks with at least one correct attempt."""
     failed: int
-    """Attempts that ended with an error."""
+    """Number of attempts that failed."""
     unanswered: int
-    """Attempts whose text has no integer in it, if one is expected, or that ended at a limit."""
+    """Number of attempts without an answer that did not fail.
+
+    They ended at a limit, for example; or the answer must be an integer, and the text has none."""
     usage: dict[str, int]
     seconds: float
 
@@ -375,7 +383,7 @@ class RunSummary:
 
 
 def summarize(attempts: Iterable[TaskAttempt], *, seed: int = 0) -> RunSummary:
-    """Return the figures of attempts; their intervals come from resampling tasks, not attempts."""
+    """Return the figures of attempts. The interval comes from resampling tasks, not attempts."""
     by_task: dict[str, list[TaskAttempt]] = {}
     usage: Counter[str] = Counter()
     for attempt in attempts:
@@ -421,20 +429,20 @@ def render_report(title: str, summary: RunSummary, settings: Mapping[str, Any]) 
 
 
 def cost_rows(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return the rows about tokens and seconds of a page."""
+    """Return the rows of a page about tokens and seconds."""
     attempts = sum(map(len, summary.by_task.values()))
     counts = [*sorted(summary.usage.items()), ("seconds", summary.seconds)]
     return [(f"{name}, in all and per attempt", _per_attempt(count, attempts)) for name, count in counts]
 
 
 def settings_section(settings: Mapping[str, Any]) -> list[str]:
-    """Return the lines about the settings of a run."""
+    """Return the lines of a page about the settings of a run."""
     rows = [(name, _plain(value)) for name, value in settings.items()]
     return ["## Settings", "", *table(("setting", "value"), rows)]
 
 
 def reasons_section(attempts: Iterable[TaskAttempt]) -> list[str]:
-    """Return the lines on why attempts have no answer; empty if all have one."""
+    """Return the lines of a page about the reasons why attempts have no answer; empty if all attempts have one."""
     reasons = Counter(clip(reason) for attempt in attempts if (reason := attempt.error or attempt.ended))
     if not reasons:
         return []
@@ -451,7 +459,7 @@ def _task_row(task: str, group: Sequence[TaskAttempt], checked: bool) -> tuple[s
 
 
 def _answers(group: Sequence[TaskAttempt]) -> str:
-    """Return the answers, the most frequent first."""
+    """Return the text of the answers to a task, the most frequent first."""
     counts = Counter("error" if a.error else "none" if a.answer is None else str(a.answer) for a in group)
     return ", ".join(f"{clip(answer, 20)}" + (f" × {n}" if n > 1 else "") for answer, n in counts.most_common())
 
