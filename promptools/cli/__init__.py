@@ -1,6 +1,6 @@
 """The command line: `promptools COMMAND`. Each command is a module with `add`, which adds its arguments, and `run`.
 
-A command's module is imported only when the command is used: some import a lot that others do not need.
+A command's module is imported only when the command is used: some modules import a lot that other commands do not need.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ COMMANDS = (
 )
 
 COMPLETING = "_ARGCOMPLETE"
-"""The environment variable by which a shell asks for completions."""
+"""The environment variable that is set when a shell asks for completions."""
 FAILURE = 1
 INTERRUPTED = 130
 
 
 def build_parser(loaded: Collection[str] = ()) -> CommandParser:
-    """Return the parser of all commands; the commands named in `loaded` already have their arguments."""
+    """Return the parser of all commands. The arguments of the commands in `loaded` are added at once."""
     parser = CommandParser(prog="promptools", description="Working tool calls from any open-model server.")
     parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
@@ -80,12 +80,12 @@ def build_parser(loaded: Collection[str] = ()) -> CommandParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
+    """Run a command and return its exit status: 0 for success, 1 for failure, 2 for wrong usage, 130 if interrupted."""
     if COMPLETING in os.environ:
         return _complete()
     words = sys.argv[1:] if argv is None else [*argv]
     parser = build_parser()
-    if not words:  # as git and click do: help, and no success
+    if not words:  # print the help, but do not report success, as git and click do
         parser.print_help(sys.stderr)
         return USAGE_ERROR
     if words[0] == HELP:
@@ -99,10 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(arguments.command, error)
     except KeyboardInterrupt:
         if sys.stderr.isatty():
-            print(file=sys.stderr)  # the next prompt is not behind ^C
+            print(file=sys.stderr)  # so that the shell's next prompt is not behind ^C
         return INTERRUPTED
     except BrokenPipeError:
-        # the reader of stdout has closed it; without this, Python would print an error when it flushes stdout at exit
+        # the reader of stdout has closed it; otherwise Python would print an error when it flushes stdout at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     except Exception as error:
@@ -131,9 +131,9 @@ def _fail(command: str, error: PromptoolsError) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the command; if an untrusted config prevents that, ask about it and start over.
+    """Run the command. If an untrusted config prevents that, ask the user about it, and run the command again.
 
-    Such a config is reported before anything is sent.
+    This repeats no request: the error about an untrusted config is raised before anything is sent.
     """
     with _own_dialects(getattr(arguments, "dialect_files", ())):
         try:
@@ -153,7 +153,7 @@ def _own_dialects(files: Sequence[str]) -> AbstractContextManager[None]:
 
 
 def _is_trusted_now(error: UsageError) -> bool:
-    """Whether the error is about a config that the user was asked about and now trusts."""
+    """If the error is about an untrusted config, ask the user about it; return whether the user now trusts it."""
     from promptools.cli.config_command import ask_trust
     from promptools.profiles import UntrustedConfig
 

@@ -1,11 +1,12 @@
 """`promptools agent --acp`: the agent in an editor that speaks the Agent Client Protocol (the extra `acp`).
 
-The editor starts this process and talks to it over stdin and stdout, in JSON-RPC of the protocol's own SDK. A session
-is a folder with its sandbox, its MCP servers and one conversation, which is on a tape: a prompt continues what the tape
-holds, so that one that failed, or was cancelled, is continued just as well, and a later process can load the session.
+The editor starts this process and talks to it over stdin and stdout, in JSON-RPC, with the protocol's own SDK. A
+session is a folder with its sandbox, its MCP servers and one conversation. The conversation is on a tape, and each
+prompt continues it from there. So the conversation goes on after a prompt that failed or was cancelled, and a later
+process can load the session.
 
-The editor's own file system and terminals are not used: files are read and changed in the folder, and commands run in
-the sandbox, which an editor does not have.
+The editor's own file system and terminals are not used. Files are read and changed in the folder itself, and commands
+run in the sandbox, which an editor does not have.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from promptools.types import Call
 
 MAX_MESSAGE = 50 * 2**20
-"""Bytes of a message of the editor: prompts hold files."""
+"""Maximum size in bytes of a message from the editor: a prompt may contain files."""
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -90,12 +91,12 @@ async def _serve(arguments: argparse.Namespace) -> None:
         folder = arguments.tape or stack.enter_context(tempfile.TemporaryDirectory(prefix="promptools-acp-"))
         agent = EditorAgent(arguments, Path(folder))
         stack.push_async_callback(agent.close)
-        # the SDK answers the methods that this agent lacks, as it should; its type wants them all
+        # the type of the SDK wants all methods, but the SDK itself answers for those that this agent lacks
         await acp.run_agent(cast("Any", agent), writer, reader)
 
 
 async def _open_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return the streams of the protocol; whatever else is written to stdout goes to stderr from now on."""
+    """Return the streams of the protocol. From now on, anything else that is written to stdout goes to stderr."""
     sys.stdout.flush()
     protocol = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -105,30 +106,33 @@ async def _open_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 @dataclass(slots=True)
 class EditorSession:
-    """A session: the agent, the tape with its conversation, and the prompt that it works on."""
+    """A session: the agent, the tape with the conversation, and the turn in progress."""
 
     id: str
     root: Path
     tape: Path
     agent: Agent
     opened: ExitStack
-    """What is closed with the session: the sandbox, and the MCP servers."""
+    """The sandbox and the MCP servers, which are closed with the session."""
     stop: threading.Event = field(default_factory=threading.Event)
     turn: asyncio.Task[schema.StopReason] | None = None
     question: asyncio.Task[Deny | None] | None = None
-    """The question whether a call may be run, while the user has not answered."""
+    """The question to the user whether a call may run; None unless it waits for an answer."""
     runs_call: bool = False
     allowed: set[str] = field(default_factory=set[str])
-    """Tools whose calls the user always allows."""
+    """The names of tools whose calls the user always allows."""
     files: dict[str, dict[Path, str | None]] = field(default_factory=dict[str, dict[Path, str | None]])
-    """The files that calls patch, as they were before, by the calls' ids."""
+    """For each call in progress, by its id: the files that it patches, with their text before the call."""
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the conversation so far."""
         return read_tape(self.tape).messages if self.tape.exists() else []
 
     def cancel(self) -> None:
-        """End the turn. A command is ended, and its result kept; other tools that are running are waited for."""
+        """End the turn in progress.
+
+        A running command is ended, and its result is kept. For any other running tool, the turn waits.
+        """
         self.stop.set()
         if self.question is not None:
             self.question.cancel()
@@ -137,7 +141,7 @@ class EditorSession:
 
 
 class EditorAgent:
-    """The agent as the SDK calls it: each method is one of the protocol's."""
+    """The agent as the SDK calls it: each public method handles a method of the protocol."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments = arguments
@@ -149,7 +153,7 @@ class EditorAgent:
         self._loading = asyncio.Lock()
 
     def on_connect(self, editor: acp.Client) -> None:
-        """Keep the connection."""
+        """Keep the connection to the editor."""
         self._editor = editor
 
     async def initialize(self, **_: Any) -> schema.InitializeResponse:
@@ -174,7 +178,7 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
     ) -> schema.LoadSessionResponse:
-        """Open a session that is on a tape of --tape, and show its conversation."""
+        """Open a session again from its tape in the folder of --tape, and show its conversation."""
         if not _SESSION_ID.fullmatch(session_id) or not (self._folder / f"{session_id}.jsonl").exists():
             raise acp.RequestError.resource_not_found(session_id)
         async with self._loading:
@@ -187,7 +191,7 @@ class EditorAgent:
         return schema.LoadSessionResponse()
 
     async def prompt(self, prompt: Sequence[Any], session_id: str, **_: Any) -> schema.PromptResponse:
-        """Work on a prompt until the model answers."""
+        """Work on a prompt until the model answers, a limit is reached, or the turn is cancelled."""
         session = self._find(session_id)
         if session.turn is not None:
             raise acp.RequestError(-32600, "the session works on another prompt")
@@ -205,7 +209,7 @@ class EditorAgent:
             session.turn = None
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        """End the session's turn."""
+        """End the turn of a session."""
         self._find(session_id).cancel()
 
     async def close(self) -> None:
@@ -239,7 +243,7 @@ class EditorAgent:
     def _build(
         self, session_id: str, cwd: str, servers: Sequence[Any], loop: asyncio.AbstractEventLoop
     ) -> EditorSession:
-        """Return a session with its agent; what it needs takes too long for the event loop."""
+        """Return a new session with its agent. Building it takes too long for the event loop, so it needs a thread."""
         arguments = self._arguments
         root = workspace(cwd)
         if not self._model:
@@ -312,7 +316,7 @@ class EditorAgent:
         await self._editor.session_update(session.id, update)
 
     async def _approve(self, session: EditorSession, call: Call, *, ask: bool) -> Deny | None:
-        """Let a call run, after the user has allowed it where `ask` is true."""
+        """Return None if a call may run, else its denial. The user is asked only if `ask` is true."""
         if session.stop.is_set():
             return Deny("the user has cancelled the run")
         if ask and call.name not in session.allowed:
@@ -365,11 +369,11 @@ def _stop_reason(done: Transcript) -> schema.StopReason:
             return "end_turn"
 
 
-# What the editor gives: prompts, and MCP servers.
+# What the editor sends: prompts, and MCP servers.
 
 
 def prompt_text(blocks: Sequence[Any]) -> str:
-    """Return a prompt as text: files that the editor embeds are in it, others are named."""
+    """Return a prompt as text. It includes the files that the editor embeds, and the names of those that it links."""
     return "\n".join(_block_text(block) for block in blocks)
 
 
@@ -390,7 +394,7 @@ def _shown_uri(uri: str) -> str:
 
 
 def _mcp_tools(stack: ExitStack, file: str | None, given: Sequence[Any]) -> list[Toolset]:
-    """Connect to the MCP servers of --mcp and of the editor, as long as the session is open."""
+    """Connect to the MCP servers of --mcp and of the editor, until `stack` is closed with the session."""
     if not file and not given:
         return []
     from promptools.harness.toolsets.mcp import McpServers, read_file
@@ -471,7 +475,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _read(file: Path) -> str | None:
-    """Return a file's text; None if it does not exist, or cannot be shown."""
+    """Return the text of a file; None if the file does not exist, or cannot be shown."""
     try:
         return file.read_text(encoding="utf-8") if file.stat().st_size <= MAX_SHOWN else None
     except (OSError, ValueError):

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from promptools.harness.agent import RunEvent
 
 
-# The live view of a run: text as it arrives, calls and results, and a status line where there is a terminal.
+# The live view of a run: text as it arrives, calls and results, and in a terminal also a status line.
 
 
 SHOWN_LINES = 12
-"""Number of lines of a result that are shown."""
+"""Maximum number of lines of a result that are shown."""
 SHOWN_ARGUMENTS = 400
 
 
@@ -117,7 +117,7 @@ class AgentView:
         self._show_status()
 
     def ask(self, question: str) -> bool:
-        """Ask the user; anything but yes means no."""
+        """Ask the user a question, and return whether the answer is yes. Any other answer means no."""
         self._end_text()
         if self._status is not None:
             self._status.stop()
@@ -154,7 +154,7 @@ class AgentView:
             self._status.update(f"step {self._steps + 1}, {tokens} tokens, {time.monotonic() - self._began:.0f} s")
 
     def _write(self, text: str, style: str) -> None:
-        """Write a piece of text, line by line if there is a status line below."""
+        """Write the complete lines of a text; the rest is kept until its line is complete, or the text ends."""
         if style != self._style:
             self._end_text()
         self._style = style
@@ -174,7 +174,7 @@ class AgentView:
 
 
 def printable(text: str) -> str:
-    """Return text without the control characters that a terminal would interpret."""
+    """Return text with control characters replaced, so that a terminal cannot interpret them."""
     return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in text)
 
 
@@ -186,19 +186,19 @@ def _first_lines(text: str) -> str:
 
 # What changed in a folder between two moments, as a unified diff.
 #
-# git is not used: the model's commands may have changed its settings, which can make it run programs. The files of a
-# nested repository are shown like all others; of its `.git`, only the fact that it changed.
+# git is not used: the model's commands may have changed git's settings, which can make git run programs. The files of a
+# nested repository are shown like all others. Of the repository's `.git`, only the fact that it changed is shown.
 
 
 MAX_FILE = 1 << 20
-"""Maximum size of a file whose changes are shown; of a larger one, only the fact that it changed."""
+"""Maximum size of a file whose changes are shown. Of a larger file, only the fact that it changed is shown."""
 MAX_HELD = 256 * 2**20
-"""Maximum number of bytes of files held in memory; beyond it, only the fact that a file changed is shown."""
+"""Maximum number of bytes of files held in memory. Of the files beyond, only the fact that they changed is shown."""
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _SKIPPED = frozenset({*_REPOSITORIES, "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 
 State: TypeAlias = "tuple[int, int, bytes | None]"
-"""Time of the last change, size, and content if it is held in memory."""
+"""The state of a file: the time of its last change, its size, and its content or None if that is not held in memory."""
 
 
 class FolderSnapshot:
@@ -209,7 +209,7 @@ class FolderSnapshot:
         self._files, self._repositories = _read(root), _read_repositories(root)
 
     def difference(self) -> str:
-        """Return the changes since then as a unified diff; empty if there are none."""
+        """Return the changes since this snapshot as a unified diff; empty if there are none."""
         now = _read(self._root)
         parts: list[str] = []
         for name in sorted(self._files.keys() | now.keys()):
@@ -228,7 +228,7 @@ class FolderSnapshot:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder, except folders that are skipped."""
+    """Walk a folder, without entering the folders in `_SKIPPED`; these are still among the names of their parent."""
     for folder, names, entries in walk(root):
         yield folder, [*names], entries
         names[:] = [name for name in names if name not in _SKIPPED]
@@ -246,14 +246,14 @@ def _read(root: Path) -> dict[str, State]:
                 small = not path.is_symlink() and path.is_file() and state.st_size <= MAX_FILE
                 content = path.read_bytes() if small and held + state.st_size <= MAX_HELD else None
             except OSError:
-                continue  # it is gone, or may not be read
+                continue  # the file is gone, or must not be read
             held += len(content or b"")
             files[path.relative_to(root).as_posix()] = (state.st_mtime_ns, state.st_size, content)
     return files
 
 
 def _read_repositories(root: Path) -> dict[str, int]:
-    """Return a fingerprint of the `.git` of each repository below the root; sandboxes protect the root's own."""
+    """Return a fingerprint of the `.git` of each nested repository. Sandboxes protect the `.git` of the root itself."""
     return {
         Path(folder, name).relative_to(root).as_posix(): _fingerprint(Path(folder, name))
         for folder, names, _ in _walk(root)
@@ -263,12 +263,12 @@ def _read_repositories(root: Path) -> dict[str, int]:
 
 
 def _fingerprint(folder: Path) -> int:
-    """Return a hash of the names, sizes and times of a folder's files; only valid within this process."""
+    """Return a hash of the names, sizes and times of a folder's files. It is only valid within this process."""
     states: list[tuple[str, int, int]] = []
     for place, _, entries in walk(folder):
         for entry in entries:
             path = Path(place, entry)
-            with contextlib.suppress(OSError):  # it is gone
+            with contextlib.suppress(OSError):  # the file is gone
                 state = path.lstat()
                 states.append((str(path), state.st_mtime_ns, state.st_size))
     return hash(frozenset(states))
@@ -289,7 +289,7 @@ def _what_happened(before: object, after: object) -> str:
 
 
 def _lines(state: State | None) -> list[str] | None:
-    """Return the lines of a file: None if they cannot be shown, empty if it does not exist."""
+    """Return the lines of a file; None if they cannot be shown, and an empty list if the file does not exist."""
     if state is None:
         return []
     content = state[2]
@@ -398,7 +398,7 @@ def _report_interrupt(arguments: argparse.Namespace, snapshot: FolderSnapshot) -
 
 
 def _is_for_scripts(arguments: argparse.Namespace) -> bool:
-    """Whether stdout must hold JSON and nothing else."""
+    """Return whether stdout must contain only JSON."""
     return bool(arguments.json or arguments.events)
 
 
@@ -409,7 +409,7 @@ def _view(arguments: argparse.Namespace) -> AgentView:
 
 @contextlib.contextmanager
 def _mcp_tools(arguments: argparse.Namespace) -> Generator[list[Toolset]]:
-    """Yield the tools of the MCP servers while they are connected."""
+    """Yield the tools of the MCP servers of --mcp. The servers are connected until the block ends."""
     if not arguments.mcp:
         yield []
         return
@@ -428,9 +428,9 @@ def _print_not_offered(names: Sequence[str]) -> None:
 
 
 def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tuple[Transcript, TerminatingError | None]:
-    """Run the agent and show its events; return the transcript, and the error that ended the run.
+    """Run the agent and show its events; return the transcript, and the error that ended the run or None.
 
-    In an interactive run the user's further messages continue the conversation.
+    In an interactive run, further messages of the user continue the conversation. Then the last run is returned.
     """
     task: Any = agent.resumed(arguments.resume, arguments.task) if arguments.resume else arguments.task
     while True:
@@ -505,7 +505,7 @@ def _print_difference(difference: str) -> None:
 
 
 def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
-    """Return the tools; commands, and MCP calls that may change something, ask the user first."""
+    """Return the tools. Without --yes, commands and MCP tools that may change something ask the user before a call."""
     if arguments.yes:
         return toolsets
     return [

@@ -1,4 +1,4 @@
-"""What the arguments of `promptools agent` make of an agent: its tools, its instructions, and how it is asked."""
+"""Build the agent that the arguments of `promptools agent` describe: its tools, its instructions and its requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def workspace(name: str) -> Path:
-    """Return the folder that the agent works in; raise `UsageError` for the user's home folder."""
+    """Return the folder in which the agent works; raise `UsageError` for the user's home folder."""
     root = Path(name).resolve()
     if root == Path.home():
         raise UsageError(
@@ -36,7 +36,7 @@ def workspace(name: str) -> Path:
 def agent_toolsets(
     arguments: argparse.Namespace, root: Path, sandbox: Sandbox, others: Sequence[Toolset]
 ) -> list[Toolset]:
-    """Return gpt-oss' tools on the folder, its browser over the search of --search, and the tools of MCP servers."""
+    """Return the agent's tools: those of gpt-oss for the folder, its browser if there is a --search, and `others`."""
     return [gpt_oss_tools(root, sandbox, python=arguments.python), *_browser(arguments, others), *others]
 
 
@@ -49,7 +49,7 @@ def build_agent(
     instructions: str,
     approve: Approve | None = None,
 ) -> Agent:
-    """Return the agent."""
+    """Return the agent that the arguments describe, with these tools and instructions."""
     return Agent(
         client,
         tools,
@@ -71,22 +71,22 @@ def is_asked(own_name: str, tool: Tool) -> bool:
 
 
 MAX_INSTRUCTIONS = 64 * 1024
-"""Bytes of AGENTS.md that are read."""
+"""Maximum number of bytes of AGENTS.md that are read."""
 
 
 def instructions(arguments: argparse.Namespace, root: Path) -> str:
-    """Return the instructions from --system, and from AGENTS.md in the folder."""
+    """Return the instructions in the file of --system, followed by those in AGENTS.md of the folder."""
     texts = [read_text(arguments.system)] if arguments.system else []
     file = root / "AGENTS.md"
     if not arguments.no_agents_file and file.is_file() and not file.is_symlink():
         text = file.read_bytes()[:MAX_INSTRUCTIONS].decode("utf-8", "replace")
-        texts.append(markup_escaper(all_control_tokens()).escape(text))  # whoever wrote the folder wrote it
+        texts.append(markup_escaper(all_control_tokens()).escape(text))  # anyone may have written it
         print_progress("AGENTS.md of the folder is among the instructions (--no-agents-file leaves it out)")
     return "\n\n".join(text.strip() for text in texts)
 
 
 def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
-    """Return gpt-oss' browser tools, which use the search of --search."""
+    """Return gpt-oss's browser tools with the search of --search; empty if there is none."""
     if not arguments.search:
         return []
     from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url
@@ -100,7 +100,7 @@ def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[T
 
 
 def _request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of each request; keys that the SDK does not know are put into the body unchanged."""
+    """Return the keys for each request that the arguments set."""
     given = {
         "reasoning_effort": arguments.effort,
         "temperature": arguments.temperature,

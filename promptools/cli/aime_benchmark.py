@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         model = choose_model(arguments, client)
         open_agent = partial(_open_agent, arguments, client, model)
         with open_agent():
-            pass  # what is wrong with the sandbox is said at once, and not as the error of each attempt
+            pass  # an error of the sandbox is reported now, instead of as the error of each attempt
         settings = {
             "benchmark": NAME,
             "model": model,
@@ -83,7 +83,7 @@ def _open_agent(arguments: argparse.Namespace, client: Any, model: str) -> Gener
 
 
 def _only(name: str, toolset: Toolset) -> Toolset:
-    """Return a toolset reduced to one of its tools."""
+    """Return a toolset that has only the tool `name` of the given toolset."""
     namespace = name.partition(".")[0]
     return replace(
         toolset,

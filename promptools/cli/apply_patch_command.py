@@ -1,4 +1,4 @@
-"""The command `promptools apply-patch`."""
+"""The command `promptools apply-patch`: apply a patch in the V4A format to files."""
 
 from __future__ import annotations
 

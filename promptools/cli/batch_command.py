@@ -1,6 +1,6 @@
-"""The command `promptools batch`: what answers the requests, and the progress.
+"""The command `promptools batch`: run a file of requests, and show the progress.
 
-A server answers them, an engine in this process, or actors on a cluster that use either.
+The requests are answered by a server, by an engine in this process, or by actors on a cluster that use either of these.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ if TYPE_CHECKING:
 
 
 REPORT_SECONDS = 10.0
-"""Seconds between lines of progress if stderr is not a terminal."""
+"""Minimum number of seconds between two lines of progress if stderr is not a terminal."""
 REDRAW_SECONDS = 0.1
 
 
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
-    """Return a function that regularly shows the totals and the number of concurrent requests."""
+    """Return a function that gets the totals, and shows them at intervals.
+
+    `at_once` returns the text about what answers at the same time, such as the number of concurrent requests.
+    """
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")
     earlier_tokens: int | None = None
@@ -54,7 +57,7 @@ def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], st
         rate = (totals.done - totals.earlier) / seconds
         parts = [f"{rate:.1f}/s", f"{(tokens - earlier_tokens) / seconds:.0f} tokens/s"]
         parts += [at_once(), f"{totals.failed} failed"]
-        if rate and not terminal:  # the bar has a column for it
+        if rate and not terminal:  # in a terminal, the bar has a column for the time left
             parts.append(f"{timedelta(seconds=int((totals.requests - totals.done) / rate))} left")
         show(", ".join(parts), totals.done, totals.requests)
 
@@ -82,7 +85,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
-    """Return the engine's settings, None without an engine; raise `UsageError` if arguments contradict each other."""
+    """Return the settings of the engine, or None without `--engine`.
+
+    Raises `UsageError` if the arguments contradict each other.
+    """
     from promptools.batch.offline import EngineSettings, read_engine_arguments
 
     if arguments.engine is None:
@@ -108,7 +114,7 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
 
 @asynccontextmanager
 async def start_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
-    """Start an engine, and end it at the end of the block; log its progress."""
+    """Start an engine and print the progress of loading it; end the engine at the end of the block."""
     from promptools.batch.offline import open_engine
 
     print_progress(f"vLLM loads {settings.model}")
@@ -119,16 +125,16 @@ async def start_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine
         yield engine
 
 
-# Where the requests are answered.
+# The run: the requests are answered by a server, an engine, or actors on a cluster.
 
 
 CONCURRENCY = 32
 TIMEOUT = 600.0
-"""Maximum number of seconds that a server's answer may take."""
+"""Default for the maximum number of seconds that a server's answer may take."""
 
 
 def run_job(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings | None) -> None:
-    """Answer the requests without a result, and write the output."""
+    """Answer the requests that have no result yet, and write the output."""
     if arguments.ray is not None:
         _run_on_cluster(arguments, job, engine)
     elif engine is not None:
@@ -138,7 +144,7 @@ def run_job(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings
 
 
 def check_ray(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` if the arguments do not permit a run on a cluster."""
+    """Raise `UsageError` if the arguments about a cluster contradict each other, or would show a key to others."""
     if arguments.ray is None:
         if arguments.actors:
             raise UsageError("--actors is for --ray; use --concurrency alone, or add --ray")
@@ -174,7 +180,7 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
 
 def _report_absence(base_url: str, patience: float) -> None:
-    """Report an unreachable server at once. The run waits for it all the same: it may still be loading its model."""
+    """Report at once that the server cannot be reached. The run still waits for it: it may be loading its model."""
     try:
         require_server(base_url)
     except UpstreamError as error:
@@ -190,7 +196,7 @@ def _run_on_engine(arguments: argparse.Namespace, job: BatchJob, settings: Engin
         async with start_engine(settings) as engine:
             limit = FixedLimit(arguments.concurrency or engine.concurrency)
             pool = RequestPool(engine.answer, limit, patience=arguments.patience)
-            with show_progress(settings.model) as show:  # not before: an engine that loads writes lines of its own
+            with show_progress(settings.model) as show:  # not before: an engine writes its own lines while it loads
                 followers.append(follow_batch(show, lambda: f"{limit.in_flight} at once"))
                 await pool.run(iter(pending), record)
 
@@ -229,7 +235,10 @@ def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 
 def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str | None:
-    """Return the server's model if a request names none; None if it has several, and then such requests fail."""
+    """Return the model for requests that name none; None if it is not needed, or cannot be determined.
+
+    If it cannot be determined, for example because the server has several models, requests without a model fail.
+    """
     if arguments.model or not job.survey.without_model:
         return None
     with connect(arguments) as client:
@@ -285,7 +294,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the batch, or count it; return 1 if a request failed or a line is invalid."""
+    """Run the batch, or with `--dry-run` count its requests; return 1 if a request failed or a line is invalid."""
     from promptools.batch.batch_job import BatchJob, check_paths
     from promptools.batch.files import exists
     from promptools.batch.input_survey import PromptSize, survey_input

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the arguments of a run, and the run with its log, progress and report."""
+"""Functions that the benchmarks share: the arguments of a run, and the run with its log, progress and report."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 
 SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
-"""Arguments that must be the same when a run is resumed."""
+"""The arguments that must have the same values when a run is resumed."""
 RESERVED = {"messages", "model", "stream", "tools"}
 Show: TypeAlias = Callable[[str, int, int], None]
-"""Shows a text, how much is done, and the total."""
+"""A function that shows a text, the number of attempts that are done, and the number of all."""
 
 
 def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
-    """Add the arguments of a run that one file logs; `repeats` is the default number of attempts."""
+    """Add the arguments of a run with repeated attempts, logged in one file.
+
+    `repeats` is the default number of attempts at a task.
+    """
     parser.add_argument(
         "--output", required=True, metavar="FILE", help="log of the run, JSON Lines; an interrupted run is resumed"
     )
@@ -46,7 +49,7 @@ def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
-    """Add the arguments that all runs have; `steps` is the default number of replies."""
+    """Add the arguments of all runs with agents; `steps` is the default for the maximum number of replies."""
     add_endpoint(parser)
     parser.add_argument("--report", metavar="FILE", help="write a report of the run, in Markdown")
     parser.add_argument(
@@ -86,7 +89,7 @@ def add_overflow_retries(parser: argparse.ArgumentParser) -> None:
 
 
 def make_agent(arguments: argparse.Namespace, client: Any, model: str, toolsets: Sequence[Toolset]) -> Agent:
-    """Return the agent that the arguments describe; with the paper's harness only the steps are limited."""
+    """Return the agent that the arguments describe. With `--policy paper`, only the number of steps is limited."""
     from promptools.harness.agent import Agent, RunLimits
     from promptools.harness.agent.run_limits import NO_LIMITS
 
@@ -108,7 +111,7 @@ def open_workspace(arguments: argparse.Namespace, root: Path, *, writable_git: b
 
 
 def command_limits(arguments: argparse.Namespace) -> CommandLimits:
-    """Return the limits of commands."""
+    """Return the limits of commands that the arguments set."""
     from promptools.harness.sandbox import CommandLimits
 
     return CommandLimits(timeout=arguments.command_timeout)
@@ -122,7 +125,7 @@ def run_and_report(
     title: str,
     settings: Mapping[str, Any],
 ) -> int:
-    """Make the attempts that the log lacks, and print the report; return 1 if some of them failed."""
+    """Make the attempts that the log lacks, and print the report on all attempts; return 1 if some attempts failed."""
     from promptools.harness.evaluation.tasks import render_report, summarize
 
     log = Path(arguments.output)
@@ -142,7 +145,10 @@ def make_attempts(
     *,
     repeats: int | None = None,
 ) -> list[TaskAttempt]:
-    """Make the attempts that the log lacks, and return all; `describe` makes the function that shows progress."""
+    """Make the attempts that the log lacks, and return all attempts.
+
+    `describe` gets a function that shows a text with progress, and returns a function that shows each new attempt.
+    """
     from promptools.harness.evaluation.tasks import RunLog, run_tasks
 
     title = str(settings["model"])
@@ -158,7 +164,7 @@ def make_attempts(
 
 
 def run_settings(arguments: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that must be the same when a run is resumed."""
+    """Return `settings` and the arguments that must also be the same when a run is resumed."""
     return {**settings, **{name: getattr(arguments, name) for name in SETTINGS}}
 
 
@@ -168,7 +174,7 @@ def server_of(client: Any) -> str:
 
 
 def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str, Any]) -> None:
-    """Write the page if asked to, and print it or the figures."""
+    """Write the page to the file of `--report`, if there is one; print the page, or with `--json` the figures."""
     if arguments.report:
         _write(Path(arguments.report), page)
     if arguments.json:
@@ -178,7 +184,7 @@ def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str,
 
 
 def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
-    """Return a function that shows an attempt, with the share of correct attempts so far."""
+    """Return a function that shows each new attempt, with the number of correct attempts so far."""
     correct = made = 0
 
     def describe(attempt: TaskAttempt, done: int, total: int) -> None:
@@ -192,7 +198,7 @@ def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
 
 
 def digest(value: Any) -> str:
-    """Return a short digest of a JSON value, which tells whether the same tasks were run."""
+    """Return a short digest of a JSON value. It shows whether two runs have the same tasks."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 

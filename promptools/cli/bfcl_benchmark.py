@@ -33,12 +33,15 @@ _DRAIN_SECONDS = 2.0
 
 @contextmanager
 def serve_in_thread(proxy: Proxy) -> Generator[str, None, None]:
-    """Serve a proxy on a free port of 127.0.0.1; yield its base URL. Raises `UsageError` without uvicorn."""
+    """Serve a proxy in a thread, on a free port of 127.0.0.1; yield the base URL.
+
+    Raises `UsageError` if uvicorn is not installed.
+    """
     from promptools.cli.http_server import ProxyServer
 
     server = ProxyServer(proxy, drain_seconds=_DRAIN_SECONDS)
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # which its connections inherit
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit this
         host, port = listener.getsockname()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
         thread.start()
@@ -96,7 +99,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the questions without an answer; return 1 if some of them failed."""
+    """Ask the questions that have no answer yet, and print the report; return 1 if some questions failed."""
     from promptools.harness.evaluation.bfcl import BfclProcess, BfclRunLog, find_python, read_answers
     from promptools.harness.evaluation.bfcl_worker import OVERFLOW
 
@@ -124,14 +127,17 @@ def run(arguments: argparse.Namespace) -> int:
             answer.mistake == OVERFLOW for answer in read_answers(folder)
         ):
             log.record_overflow_retry()
-            with start() as again:  # a new process: the package keeps the state of a conversation in its own
+            with start() as again:  # a new process, since the package keeps the state of conversations in its process
                 _ask(again, folder, base_url, key, overflows=True)
     shown = {"limit": arguments.limit or "all", "overflow_retries": arguments.overflow_retries}
     return _report(arguments, log, {**settings, "server": without_credentials(server), **shown})
 
 
 def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflows: bool = False) -> None:
-    """Ask the questions without a result, and with `overflows` those whose context overflowed; check all answers."""
+    """Ask the questions that have no result yet, show the progress, and wait until all answers are checked.
+
+    With `overflows`, the questions whose context overflowed are asked again too.
+    """
     from promptools.harness.evaluation.bfcl import remove_failures
 
     kept = remove_failures(folder, overflows=overflows)
@@ -156,7 +162,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Generator[str, None, None]:
-    """Yield the base URL to use: of a proxy that records each reply in the log, or of the server itself."""
+    """Yield the base URL of a proxy that logs how each reply was obtained, or with `--direct` that of the server."""
     if arguments.direct:
         yield server
         return

@@ -1,4 +1,4 @@
-"""The command `promptools chat`."""
+"""The command `promptools chat`: chat with a model through promptools."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _stream_reply(
     *,
     quiet: bool,
 ) -> tuple[dict[str, Any], Any]:
-    """Stream one reply to the terminal; return it as a message for the history, with its trace."""
+    """Stream a reply, and print it unless `quiet`; return the reply as a message for the history, and its trace."""
     arguments: dict[str, Any] = {"tools": tools} if tools else {}
     stream: Any = client.chat.completions.create(
         model=model,
@@ -109,7 +109,7 @@ def _read_results(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _read_lines(prompt: str) -> Iterator[str]:
-    """Yield the lines of the input, without blank ones."""
+    """Yield the lines of the input that are not blank."""
     while True:
         try:
             line = input(prompt if sys.stdin.isatty() else "")

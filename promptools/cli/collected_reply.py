@@ -1,4 +1,4 @@
-"""Collect a reply from the official client, whole or in chunks, with the trace that promptools added to it."""
+"""Collect a reply from the official client, with the trace that promptools has added to it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from promptools.wire.chat_decoder import decode_chunk, decode_reply
 
 @dataclass(slots=True)
 class CollectedReply:
-    """The reply so far."""
+    """A reply that is collected from its chunks."""
 
     reply: AccumulatedReply = field(default_factory=AccumulatedReply)
     trace_report: dict[str, Any] = field(default_factory=dict[str, Any])
     """The `promptools` key of the response; empty if there is none."""
 
     def add(self, chunk: Any) -> Iterator[TextEvent | ReasoningEvent]:
-        """Add a chunk or a whole completion of the SDK; return its text and reasoning as events."""
+        """Add a chunk, or a completion that is not streamed; return its text and its reasoning as events."""
         data: dict[str, Any] = chunk.model_dump(warnings=False)
         self.trace_report = data.get("promptools") or self.trace_report
         read = decode_chunk if data.get("object") == "chat.completion.chunk" else decode_reply

@@ -1,4 +1,4 @@
-"""The client of a command, for the server that its arguments name, and the choice of the model."""
+"""The client for the server that a command's arguments name, and the choice of the model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
 
 
 def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | AsyncOpenAI) -> None:
-    """Print to stderr where requests go and what decided it, unless an argument did."""
+    """Print to stderr where requests go and what decided this, unless `--base-url` did."""
     if arguments.base_url:
         return
     session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
@@ -57,9 +57,10 @@ def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | Asy
 
 
 def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace, options: Mapping[str, Any]) -> _Client:
-    """Build a client; raise `UsageError` if the SDK finds no key, which means that nothing names a server either.
+    """Build a client.
 
-    A server that `OPENAI_BASE_URL` names needs no key, just as one that `--base-url` names.
+    Raises `UsageError` if the SDK finds no key, which means that nothing names a server either. A server that is named
+    by `--base-url` or `OPENAI_BASE_URL` needs no key.
     """
     import openai
 
@@ -76,7 +77,7 @@ def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace,
 
 
 def _why_none_is_known(name: str | None) -> str:
-    """Return how the search for a config ended."""
+    """Return why no config names a server: there is no config, or it has no providers."""
     config = read_config(name)
     if config.file == Config().file:
         return "there is no config that names one (docs: reference/config.md)"
@@ -104,7 +105,10 @@ def _client_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def default_model(client: Any) -> str:
-    """Return the provider's default model, or the only one that the server lists; else raise `UsageError`."""
+    """Return the default model of the provider, or else the only model that the server lists.
+
+    Raises `UsageError` if there is neither.
+    """
     session = client.promptools
     configured: str = session.resolve_target(None, base_url=str(client.base_url), provider=session.provider).model
     if configured:
@@ -113,7 +117,7 @@ def default_model(client: Any) -> str:
 
 
 def only_model(client: Any) -> str:
-    """Return the only model that the server lists; raise `UsageError` if there are several, or none."""
+    """Return the only model that the server lists; raise `UsageError` if it lists several models or none."""
     listed = _listed_models(client)
     if len(listed) == 1:
         return listed[0]
@@ -121,13 +125,19 @@ def only_model(client: Any) -> str:
 
 
 def choose_model(arguments: argparse.Namespace, client: Any) -> str:
-    """Return the model for a command that sends many requests; raise `UpstreamError` at once if its server is down."""
+    """Return the model for a command that sends many requests.
+
+    Raises `UpstreamError` at once if the server cannot be reached.
+    """
     require_server(str(client.base_url))
     return arguments.model or default_model(client)
 
 
 def _listed_models(client: Any) -> list[str]:
-    """Return the models that the server lists; the SDK itself raises unhelpful errors for malformed responses."""
+    """Return the names of the models that the server lists.
+
+    Raises `UpstreamError` for a malformed response, for which the SDK itself would raise an unhelpful error.
+    """
     answer = client.models.with_raw_response.list().http_response
     models = parse_object(answer.content).get("data")
     if not is_array(models):

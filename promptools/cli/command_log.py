@@ -1,4 +1,4 @@
-"""The library's log records that a command writes to stderr."""
+"""The log of a command: log records of promptools that are written to stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def log_level(arguments: argparse.Namespace) -> int:
-    """Return the lowest level that is shown: errors only with `--quiet`, repairs too with `--verbose`."""
+    """Return the lowest level of records to show. `--quiet` shows only errors, and `--verbose` also shows repairs."""
     if arguments.quiet:
         return logging.ERROR
     return logging.INFO if arguments.verbose else int(getattr(arguments, "log_level", logging.WARNING))
@@ -24,7 +24,7 @@ def log_level(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def show_log(level: int) -> Generator[None]:
-    """Write log records to stderr; promptools' own only from this level up."""
+    """Write log records of `level` and above to stderr inside the block."""
     root, before = logging.getLogger(), log.level
     handler = logging.StreamHandler()
     handler.setLevel(level)
@@ -39,7 +39,7 @@ def show_log(level: int) -> Generator[None]:
 
 
 def log_if_healed(reply: Reply) -> None:
-    """Log how a reply was repaired, or that no attempt gave an answer, without any of the model's text."""
+    """Log how a reply was repaired, or that no attempt succeeded. The record has no text of the model."""
     from promptools.exchange.salvage import RECOVERED_NOTE
 
     failed = [

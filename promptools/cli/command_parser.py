@@ -1,4 +1,4 @@
-"""The command-line parser: one-line errors with suggestions, and a server's URL as the first argument."""
+"""The command-line parser: it suggests corrections in its errors, and takes a server's URL as the first argument."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
 """The attributes of the namespace that hold the names of subcommands."""
 _SERVER = "--base-url"
 _URL = re.compile(r"https?://|(?:localhost|[0-9]+(?:\.[0-9]+){3}):[0-9]+(?:/\S*)?$", re.IGNORECASE)
-"""What is read as a URL, though something else could be meant: a local address without a scheme too, for its error."""
+"""A word that is taken for a URL even if the command has other positional arguments.
+
+A local address without a scheme is included, so that the error says what is wrong with it."""
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Command(NamedTuple):
-    """A command as the program's help lists it; its module, with the arguments, is imported on demand."""
+    """A command as the program's help lists it. The module with the command's arguments is imported on demand."""
 
     name: str
     about: str
-    """What it does, in one line."""
+    """What the command does, in one line."""
 
     def load(self) -> Any:
         """Return the command's module."""
@@ -40,8 +42,8 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._command = command
         self.passed_on = ""
-        """The attribute that gets the words after `--` as they are, for a command that runs another program."""
-        # without a default, so that the parser of a subcommand does not overwrite a value given before its name
+        """The attribute that gets the unparsed words after `--`; empty unless the command runs another program."""
+        # these have no default, so that the parser of a subcommand does not overwrite a value before its name
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
         output.add_argument(
@@ -49,7 +51,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def load(self) -> None:
-        """Add the command's arguments, unless they were added before."""
+        """Import the command's module and add its arguments, unless this was done before."""
         command, self._command = self._command, None
         if command is not None:
             module = command.load()
@@ -57,15 +59,15 @@ class CommandParser(argparse.ArgumentParser):
             self.set_defaults(run=module.run)
 
     def error(self, message: str) -> NoReturn:
-        """End with a one-line error, like all errors of the command line."""
+        """End the process with an error in one line, like all errors of the command line."""
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (try {self.prog} --help)\n")
 
     def parse_known_args(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - any namespace
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the arguments, and end with an error for unknown ones, also in subcommands.
+        """Parse the arguments, and end with an error if there are unknown arguments, also those of subcommands.
 
-        An unknown option is reported before anything else, since it may be a misspelled required one.
+        An unknown option is reported before anything else, since it may be a required option that is misspelled.
         """
         self.load()
         given = list(args or ())
@@ -95,7 +97,7 @@ class CommandParser(argparse.ArgumentParser):
         return text.replace("[-h]", "[-h] [URL]", 1) if _SERVER in self._option_string_actions else text
 
     def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
-        """Whether the first positional argument is the server's URL, and not one that the command itself needs."""
+        """Return whether the first positional argument is the server's URL, and not one that the command needs."""
         named = any(word.partition("=")[0] == _SERVER for word in given)
         if named or _SERVER not in self._option_string_actions or "--" in given[: positional[0]]:
             return False
@@ -105,7 +107,10 @@ class CommandParser(argparse.ArgumentParser):
         return is_url and len(positional) > needed
 
     def _positional(self, given: Sequence[str]) -> Iterator[int]:
-        """Yield the indices of positional arguments up to a subcommand's name, checking the options on the way."""
+        """Yield the indices of positional arguments, up to the name of a subcommand.
+
+        Ends with an error at an option that does not exist.
+        """
         at = 0
         while at < len(given):
             word = given[at]
@@ -126,7 +131,7 @@ class CommandParser(argparse.ArgumentParser):
             at += 1 if equals else 1 + _count_values(action.nargs, given[at + 1 :])
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise an error for a value that is not one of the choices."""
+        """Raise an error for a value that is not among the choices of an argument."""
         if action.choices is None or value in action.choices:
             return
         word, names = str(value), [str(choice) for choice in action.choices]
@@ -137,12 +142,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Whether argparse takes a word for an option; not if it contains a space or is a negative number."""
+    """Return whether argparse takes a word for an option. A word with a space, or a negative number, is none."""
     return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
 
 
 def _count_values(nargs: int | str | None, following: Sequence[str]) -> int:
-    """Return how many of the words after an option are its values."""
+    """Return the number of words after an option that are values of the option."""
     values = next((at for at, word in enumerate(following) if _is_option(word)), len(following))
     match nargs:
         case None:

@@ -29,9 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def complete(parser: CommandParser) -> NoReturn:
-    """Write completions of the line in COMP_LINE for the shell that asks for them, and end the process."""
+    """Write the completions of the command line in COMP_LINE for the shell that asks for them; then end the process."""
     _load_library().autocomplete(parser)
-    sys.exit(1)  # it has ended the process, unless a variable of the shell's own is missing
+    sys.exit(1)  # argcomplete has ended the process, unless a variable that the shell sets is missing
 
 
 def _load_library() -> ModuleType:

@@ -1,4 +1,4 @@
-"""The command `promptools config`, and the question whether to trust a config that was found."""
+"""The command `promptools config`, and the question to the user whether to trust a config that was found."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 def ask_trust(error: UntrustedConfig) -> bool:
-    """Show what the config reaches, and ask on the terminal whether to trust it; without a terminal it is not trusted.
+    """Show what a config reaches, and ask on the terminal whether to trust it; return whether the user does.
 
-    The answer is about what was shown: if the file has changed since, it is not trusted.
+    Without a terminal, return False. The answer is about what was shown: if the file has been changed since and reaches
+    something else, it is still not trusted.
     """
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         return False
@@ -44,7 +45,7 @@ def ask_trust(error: UntrustedConfig) -> bool:
 
 
 def print_reach(reach: ConfigReach) -> None:
-    """Print a line to stderr for each thing that a config reaches; those that need trust come first."""
+    """Print a line to stderr for each thing that a config reaches. Things that need trust come first."""
     for entry in sorted(reach.entries, key=lambda entry: not (entry.is_remote or entry.is_outside)):
         where = "beyond this machine: " if entry.is_remote else "outside of its folder: " if entry.is_outside else ""
         is_set = ""
@@ -54,7 +55,7 @@ def print_reach(reach: ConfigReach) -> None:
 
 
 def _print_shown(text: str) -> None:
-    """Print a line to stderr even with `--quiet`, because nothing may be trusted unseen."""
+    """Print a line to stderr, even with `--quiet`: nothing may be trusted that was not shown."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -101,7 +102,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what decides the settings, or trust or distrust a file; return 1 if a config is not trusted."""
+    """Show what decides the settings, or change the trust in a file.
+
+    Return 1 if an untrusted config would decide a setting.
+    """
     return _trust(arguments) if arguments.action == "trust" else _show(arguments)
 
 
@@ -120,7 +124,7 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 
 def _trusted_path(name: str | None) -> Path:
-    """Return the path of the file to trust as the search for configs finds it: in its folder's real path."""
+    """Return the path of the file to trust, in the form that the search for configs has: the folder without links."""
     if name is None:
         found = find_here()
         if found is None:
@@ -190,7 +194,7 @@ def decide(config: Config, provider: str | None, model: str | None) -> list[Deci
 
 
 def describe_source(config: Config, asked: str | None, provider: str | None) -> str:
-    """Return what decides the address; `asked`: the provider in the arguments, `provider`: the one in use."""
+    """Return what decides the address. `asked` is the provider in the arguments, and `provider` is the one in use."""
     if environment_address(config, asked) is not None:
         return "the environment variable OPENAI_BASE_URL"
     if provider is None:

@@ -1,4 +1,4 @@
-"""The command `promptools demo`: a weather conversation before and after promptools, and in further ways."""
+"""The command `promptools demo`: a weather conversation without promptools, and in several ways through promptools."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from promptools.lab import weather
 from promptools.lab.llamacpp_server import can_serve, check_gguf, serve, serve_file
 from promptools.wire.json_body import as_object
 
-# One weather conversation with the official client (question, call, result, answer), and a record of it.
+# A conversation about the weather with the official client (question, call, result, answer), and a record of it.
 
 
 _TURNS = 4
 MAX_SECONDS = 290.0
-"""Seconds after which no request is waited for."""
+"""Seconds after which the demo no longer waits for a request."""
 LAST_START = 200.0
-"""Seconds after which no further conversation is begun: a small model on two cores may take a minute for one."""
+"""Seconds after which no further conversation begins: a small model on two cores may take a minute for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +46,27 @@ class Scenario:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The request's `promptools` key."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """More keys of the request: `temperature`, `max_tokens`."""
+    """Other keys of the request: `temperature`, `max_tokens`."""
     stream: bool = False
     key: str = "none"
     direct: bool = False
-    """Whether it runs without promptools, where any outcome is fine."""
+    """Whether the conversation runs without promptools. Then any outcome is fine, unless `must_fail`."""
     must_fail: bool = False
-    """Whether it runs without promptools and must fail: otherwise the demo would show nothing."""
+    """Whether the conversation without promptools must fail: otherwise the demo would show nothing."""
     mode: str | None = None
     """The expected mode of the first reply (None: any)."""
     needs_retry: bool = False
-    """Whether an attempt must have failed before."""
+    """Whether an attempt must have failed before one succeeded."""
     answer: str | None = None
     """The expected answer (None: any)."""
     lenient: bool = False
-    """Whether the model may call nothing, another tool or too often. Then only the arguments of its calls to the
-    offered tool and the mode are checked."""
+    """Whether the model may make no call, calls of other tools, or too many calls. Then only the mode is checked, and
+    the arguments of calls to the offered tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call as the app received it; without arguments if those are not a JSON object."""
+    """A call as the app received it. `arguments` is empty if the call's arguments are not a JSON object."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -89,7 +89,7 @@ class ScenarioResult:
 
 @dataclass(slots=True)
 class _Record:
-    """The events so far."""
+    """The events of a conversation so far."""
 
     server: list[str] = field(default_factory=list[str])
     app: list[str] = field(default_factory=list[str])
@@ -102,7 +102,7 @@ class _Record:
 
 
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
-    """Run the conversation to its end, or until it fails. Never raises for anything that a server does.
+    """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
 
     A request waits no longer for its answer than is left of these `seconds`; a stream, for each piece.
     """
@@ -163,7 +163,7 @@ def _send_turn(client: Any, scenario: Scenario, messages: list[Any], record: _Re
 
 
 def _summarize(reply: AccumulatedReply) -> str:
-    """Return a one-line summary of a reply: its finish reason, its calls, and the raw content."""
+    """Return a one-line summary of a reply: its finish reason, the names of its calls, and its content."""
     called = "".join(f" {call.name}" for call in reply.calls)
     content = f": {clip(reply.content, 200)!r}" if reply.content else ""
     return f"{reply.finish_reason}{called}{content}"
@@ -191,7 +191,7 @@ def _execute_call(call: Mapping[str, Any], record: _Record) -> dict[str, Any]:
 
 
 def _as_expected(scenario: Scenario, record: _Record) -> bool:
-    """Whether the expected call was made exactly once and then answered; a lenient scenario requires less."""
+    """Return whether the outcome is as the scenario expects: in general, exactly one call, and then an answer."""
     if scenario.direct:
         return record.error if scenario.must_fail else True
     if record.error:
@@ -210,7 +210,7 @@ def _as_expected(scenario: Scenario, record: _Record) -> bool:
 
 
 def _arguments_valid(call: ReceivedCall) -> bool:
-    """Whether the arguments of a call to the offered tool match its schema; true for any other call."""
+    """Return whether a call's arguments fit the schema of the offered tool; true for a call of any other tool."""
     from jsonschema import Draft202012Validator
 
     validator: Any = Draft202012Validator(weather.TOOL["function"]["parameters"])
@@ -249,7 +249,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run every conversation; return 0 if all of those through promptools went as expected."""
+    """Run the conversations; return 0 if all of them went as expected, else 1."""
     if arguments.base_url and not arguments.model:
         raise UsageError("--base-url also needs --model: the name that the server knows its model by")
     if arguments.provider and not arguments.base_url:
@@ -263,7 +263,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     scenarios = _own_server(arguments) if arguments.base_url else _model_in_file(path) if path else _scripted()
     with scenarios as held:
-        slow = path is not None or bool(arguments.base_url)  # the scripted model answers at once
+        slow = path is not None or bool(arguments.base_url)  # only the scripted models answer at once
         seen = [*_run_all(held, show=not arguments.json, announce=slow)]
     if arguments.json:
         print_json([asdict(result) for result in seen])
@@ -276,7 +276,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> Iterator[ScenarioResult]:
-    """Run the conversations, and yield the result of each as it ends; the first two are before and after."""
+    """Run the conversations, and yield the result of each when it ends.
+
+    The first two are shown at full length: the conversation without promptools, and through promptools.
+    """
     began = time.monotonic()
     for number, scenario in enumerate(scenarios, 1):
         elapsed = time.monotonic() - began
@@ -297,7 +300,7 @@ def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> It
 
 @contextlib.contextmanager
 def _scripted() -> Generator[list[Scenario]]:
-    """Yield the conversation in all ways, on two real llama.cpp servers with a proxy in front of them."""
+    """Yield the scenarios with two scripted models, on two real llama.cpp servers with a proxy in front of them."""
     print_progress("starting llama.cpp twice: a model that breaks its parser, and one that does not ...")
     with (
         serve(weather.hermes_script(), template="hermes", name="hermes") as good,
@@ -331,7 +334,7 @@ def _model_file(name: str) -> Path:
 
 @contextlib.contextmanager
 def _model_in_file(path: Path) -> Generator[list[Scenario]]:
-    """Yield the conversation with the model in the file `path`, on a llama.cpp server started for it."""
+    """Yield the scenarios with the model in the file `path`, on a llama.cpp server that is started for them."""
     print_progress(f"starting llama.cpp on {path.name} ...")
     with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
         # small models repeat a call whose result they have: Qwen2.5-Coder-0.5B never answered without the option
@@ -342,7 +345,7 @@ def _model_in_file(path: Path) -> Generator[list[Scenario]]:
 
 @contextlib.contextmanager
 def _own_server(arguments: argparse.Namespace) -> Generator[list[Scenario]]:
-    """Yield the conversation with a model on the user's server."""
+    """Yield the scenarios with a model on the user's own server."""
     require_server(arguments.base_url)
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
@@ -352,7 +355,7 @@ def _own_server(arguments: argparse.Namespace) -> Generator[list[Scenario]]:
 
 
 def _before_and_after(direct: Scenario, proxy: str) -> list[Scenario]:
-    """Return the conversation of `direct`, and the same through promptools in three ways."""
+    """Return the scenario `direct`, and three scenarios of the same conversation through promptools."""
     through = replace(direct, base_url=proxy)
     in_prompt_mode = {**direct.options, "mode": "prompt"}
     told = "".join(f", {name}={value}" for name, value in direct.options.items())
@@ -393,19 +396,19 @@ def _address(process: subprocess.Popen[str]) -> str:
     raise UsageError("the proxy did not start; its message is above")
 
 
-# What is shown: 80 columns, and one screen.
+# The output, which fits on a screen with 80 columns.
 
 
 EXAMPLE_URL = "http://localhost:8000/v1"
 _WIDTH = 80
 _LABEL = 14
-"""Columns of what is before the server's and the app's words."""
+"""Number of columns for the labels `server said` and `app got`."""
 _MAX_LINES = 4
-"""Lines of the server's words, or of the app's."""
+"""Maximum number of lines beside a label."""
 
 
 def _block(result: ScenarioResult) -> list[tuple[str, str]]:
-    """Return a conversation with the server's own words, as pieces of styled text."""
+    """Return the full result of a conversation, with what the server said and the app got, as pieces of styled text."""
     color = _color(result)
     heading = _printable(f"{'BEFORE' if result.direct else 'AFTER'}: {result.title}")
     intro = f"\nThe user asks: {weather.QUESTION}\nThe app offers the tool {weather.NAME}.\n\n"
@@ -420,7 +423,7 @@ def _block(result: ScenarioResult) -> list[tuple[str, str]]:
 
 
 def _row(label: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield a label with the text beside it."""
+    """Yield the pieces of a label and of the text beside it."""
     width = _WIDTH - _LABEL
     lines = [part for line in text.splitlines() for part in textwrap.wrap(_printable(line), width) or [""]]
     if len(lines) > _MAX_LINES:
@@ -431,7 +434,7 @@ def _row(label: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _line(result: ScenarioResult) -> list[tuple[str, str]]:
-    """Return a conversation on one line."""
+    """Return the result of a conversation on one line, as pieces of styled text."""
     outcome = _outcome(result) or ("as expected" if result.calls else "no call")
     return [
         (f"{'ok' if result.fine else 'WRONG':<6}", _color(result)),
@@ -446,7 +449,7 @@ def _color(result: ScenarioResult) -> str:
 
 
 def _outcome(result: ScenarioResult) -> str:
-    """Return in words what is not as one would expect; empty if all is."""
+    """Return a remark about a result that is not as one would expect; empty if there is nothing to remark."""
     if result.direct:
         failed = "" if result.fine else "no failure to show"
         return failed or ("the server alone is enough here" if result.calls else "")
@@ -460,5 +463,5 @@ def _fit(text: str, width: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return text that changes nothing in a terminal."""
+    """Return text with control characters escaped, so that a terminal cannot interpret them."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

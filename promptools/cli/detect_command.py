@@ -1,4 +1,4 @@
-"""The command `promptools detect`."""
+"""The command `promptools detect`: ask a server what it is, and show the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Probe the server and show the result; return 1 if nothing answered."""
+    """Detect the server and show the result.
+
+    If nothing answered, raise `UpstreamError`, or with `--json` return 1.
+    """
     base_url, basic = split_credentials(named_url(arguments).rstrip("/"))
     key = server_key(arguments)
     authorization = basic or (f"Bearer {key}" if key else None)
@@ -53,9 +56,10 @@ def detect_server(
     *,
     learn: bool = False,
 ) -> tuple[Target, ServerInfo]:
-    """Detect which server is at `base_url`, in at most 2 s; the result is cached in `detections`.
+    """Detect which server is at `base_url`, in at most 2 s, and cache the result in `detections`.
 
-    `learn`: for a model of an unknown family, also learn the dialect of its chat template, in another 2 s.
+    With `learn`, also learn the dialect of the model's chat template if the model's family is unknown. This takes at
+    most another 2 s.
     """
     from promptools.transport import Session
 
@@ -90,7 +94,7 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
 
 
 def _raw_mode(target: Target) -> str:
-    """Return whether raw mode is possible with this server, and how, or why not."""
+    """Return a text that says whether raw mode is possible with this server, and how or why not."""
     offered = next(reason for reason in target.reasons if reason.startswith("raw mode is"))
     how = next((reason for reason in target.reasons if reason.startswith("template_endpoint = ")), None)
     return f"{offered}\n{how}" if how else offered

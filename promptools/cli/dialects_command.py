@@ -1,4 +1,4 @@
-"""The command `promptools dialects`."""
+"""The command `promptools dialects`: list the dialects, show one of them, or learn a new one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List all dialects, show one or its states, or learn one."""
+    """List all dialects, show a dialect or its states, or learn a new dialect."""
     if arguments.states:
         return _show_states(arguments.name, as_json=arguments.json)
     if arguments.name == LEARN:
@@ -103,11 +103,11 @@ def _show_states(name: str | None, *, as_json: bool) -> int:
     return 0
 
 
-# Learning one from a chat template.
+# Learning a dialect from a chat template.
 
 
 def _learn(arguments: argparse.Namespace) -> int:
-    """Learn a dialect, show its table and how it was checked, and save it if asked to."""
+    """Learn a dialect, save its table if `--save` is given, and show the table and how it was checked."""
     if arguments.source is None:
         raise UsageError(f"name the chat template: `promptools dialects {LEARN} FILE`, or the URL of a server")
     name = _table_name(arguments.save)
@@ -119,7 +119,10 @@ def _learn(arguments: argparse.Namespace) -> int:
 
 
 def _table_name(save: str | None) -> str:
-    """Return the name of the new dialect: its file's name."""
+    """Return the name of the new dialect, which is the name of its file.
+
+    Raises `UsageError` if the file of `--save` exists, or if its name cannot be the name of a new dialect.
+    """
     if save is None:
         return "learned"
     path = Path(save)

@@ -1,4 +1,4 @@
-"""The command `promptools discover`."""
+"""The command `promptools discover`: find out which tools a model was trained on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw the samples that the log lacks, and write the reports."""
+    """Draw the samples that the log lacks, and write the reports; return 1 if any request failed."""
     from promptools.harness.discovery.output import require_matplotlib
     from promptools.harness.evaluation.intervals import require_numpy
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _discover(arguments: argparse.Namespace, client: openai.OpenAI, model: str, plan: Plan, path: Path) -> Findings:
-    """Run the stages with the model, using the log of samples at `path`."""
+    """Run the stages of a discovery, with the log of samples at `path`."""
     from promptools.harness.discovery.pipeline import discover
     from promptools.harness.discovery.samples import Budget, SampleLog, Sampler
 
@@ -124,7 +124,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def write_reports(findings: Findings, folder: Path, model: str, *, plots: bool) -> str:
-    """Write the reports into the folder; return the page."""
+    """Write the findings, the page, the definitions, the config and the plots into a folder; return the page."""
     from promptools.harness.discovery.output import definitions, draw_plots, marks_toml, render_page
 
     images = draw_plots(findings, folder) if plots else []

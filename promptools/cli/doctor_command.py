@@ -1,4 +1,4 @@
-"""The command `promptools doctor`: what is installed, what is configured, and whether the server answers."""
+"""The command `promptools doctor`: check what is installed, what is configured, and whether the server answers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _versions() -> Rows:
 
 
 def _extras() -> Rows:
-    """Return each extra with those of its packages that are missing."""
+    """Return each extra, with its packages that are missing."""
     needed: dict[str, list[str]] = {}
     for name, extra, _ in _requirements():
         if extra is not None and extra not in _FOR_DEVELOPERS and name != DISTRIBUTION:
@@ -110,7 +110,7 @@ def _state(extra: str, names: list[str]) -> str:
 
 
 def _requirements() -> list[tuple[str, str | None, list[str]]]:
-    """Return each required package with the extra that needs it, and the package's own extras."""
+    """Return each required package, with promptools' extra that needs it or None, and the package's own extras."""
     found = (_REQUIREMENT.match(line) for line in requires(DISTRIBUTION) or ())
     return [(match["name"], match["extra"], (match["extras"] or "").split(",")) for match in found if match is not None]
 
@@ -122,11 +122,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-# What is configured, and what is there.
+# What is configured, and whether the server answers.
 
 
 def _check_config(arguments: argparse.Namespace, problems: list[str]) -> tuple[Rows, Rows]:
-    """Return what decides each setting, and what the server reports; add what is wrong to `problems`."""
+    """Return the rows about what decides each setting, and the rows about the server; add problems to `problems`."""
     config = read_config(arguments.config)
     is_there = config.file != Config().file
     rows: Rows = [("config", shown_text(config.file) if is_there else "none", config.standing if is_there else "")]
@@ -149,7 +149,7 @@ def _check_config(arguments: argparse.Namespace, problems: list[str]) -> tuple[R
 
 
 def _check_server(session: Session, address: str, arguments: argparse.Namespace, problems: list[str]) -> Rows:
-    """Probe a server; return what it is, and the modes used for the model."""
+    """Detect a server; return the rows about it, its model and the modes in use, and add problems to `problems`."""
     base_url, basic = split_credentials(address.rstrip("/"))
     before = session.resolve_target(arguments.model, base_url=base_url, provider=arguments.provider)
     key = server_key(arguments) if arguments.base_url else given_key(arguments) or session.find_key(before)

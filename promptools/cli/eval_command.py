@@ -1,4 +1,4 @@
-"""The command `promptools eval`."""
+"""The command `promptools eval`: run a benchmark."""
 
 from __future__ import annotations
 

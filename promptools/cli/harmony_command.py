@@ -1,4 +1,4 @@
-"""The command `promptools harmony`."""
+"""The command `promptools harmony`: find or install the vocabulary of gpt-oss."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install the file if one is given, then show the files that were found; return 1 without a vocabulary."""
+    """Install the file of `--from`, if there is one; then show where the vocabulary was looked for.
+
+    Return 1 if there is no vocabulary.
+    """
     if arguments.file is not None:
         _install(Path(arguments.file))
     searched = [
@@ -61,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _advice(first: _Location | None, vocabulary: _Location | None, *, library: bool) -> Iterator[str]:
-    """Yield what works as it is, or what to do about it."""
+    """Yield lines that say what works now, and what to do about the rest."""
     if vocabulary is not None:
         yield f"promptools uses {vocabulary.file} and tells openai-harmony of it."
         yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={vocabulary.file.parent}"
@@ -77,7 +80,7 @@ def _advice(first: _Location | None, vocabulary: _Location | None, *, library: b
 
 
 def _install(source: Path) -> None:
-    """Check the file and copy it to the cache folder, atomically."""
+    """Check the file, and copy it to the cache folder atomically."""
     try:
         data = source.read_bytes()
     except OSError as error:

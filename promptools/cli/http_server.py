@@ -1,8 +1,8 @@
-"""The HTTP server of `promptools serve`: uvicorn, with draining, and limits on the size and time of a request's head.
+"""The HTTP server of `promptools serve`: uvicorn, with draining, and with limits on the head of a request.
 
-After the first signal it accepts no more connections, and requests in flight get `drain_seconds` to finish; the proxy
-ends the rest, each with an error in the client's API. After an interrupt from the keyboard they get at most
-`INTERRUPT_SECONDS`. A second signal ends everything at once. On SIGHUP the config is read again.
+After the first signal the server accepts no more connections. Requests in flight get `drain_seconds` to finish, but
+after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy ends those that are left, each with an error
+in the client's API. A second signal ends everything at once. On SIGHUP the config is read again.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ except ImportError as error:
 DRAIN_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
 _END_SECONDS = 3
-"""Seconds after the drain in which the errors are written, before uvicorn cancels what is left."""
+"""Seconds after the drain for writing the errors, before uvicorn cancels the requests that are left."""
 HEAD_SECONDS = 30.0
-"""Seconds within which a connection has to send the whole head of a request."""
+"""Default for the seconds within which a client must send the whole head of a request."""
 _LAST_LOOK_SECONDS = 0.1
-"""Seconds for which a connection is read once more before it is closed: a busy loop may have read less than arrived."""
+"""Seconds after the time limit in which a connection is still read: a busy event loop may not have read all data."""
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
-"""Maximum size of a request's head: above the proxy's own limit, whose error has the form of the client's API."""
+"""Maximum size of a request's head. It is above the proxy's own limit, so that the client usually gets the proxy's
+error, in the form of its API."""
 _UPGRADE_FIELDS = frozenset({b"upgrade", b"http2-settings", b"connection"})
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class ProxyServer(uvicorn.Server):
-    """A uvicorn server that drains: at shutdown the proxy may finish the requests in flight."""
+    """A uvicorn server that drains at shutdown: the proxy gets time to finish the requests in flight."""
 
     def __init__(
         self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS, head_seconds: float | None = HEAD_SECONDS
@@ -69,14 +70,14 @@ class ProxyServer(uvicorn.Server):
         )
         logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
         config.server_header = config.date_header = (
-            False  # the upstream's own `Server` and `Date` fields pass; uvicorn must not add its own
+            False  # the `Server` and `Date` fields of the upstream are passed on; uvicorn must not add others
         )
         super().__init__(config)
         self._proxy = proxy
         self._drain_seconds = drain_seconds
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain at the first signal, end at the second."""
+        """Begin to drain at the first signal, and end at once at the second."""
         if self.should_exit:
             self.force_exit = True
         if sig == signal.SIGINT:
@@ -84,7 +85,7 @@ class ProxyServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting connections, and wait for those in use."""
+        """Stop accepting connections, and wait until the requests in flight have ended."""
         drain = asyncio.ensure_future(self._proxy.drain(self._drain_seconds))
         try:
             await super().shutdown(sockets)
@@ -93,9 +94,9 @@ class ProxyServer(uvicorn.Server):
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit on open files as far as the system allows: each stream uses two connections.
+    """Raise this process's limit on open files as far as the system allows: each stream uses two connections.
 
-    The usual default of 1024, kept for programs that use `select`, is less than one worker can serve.
+    The usual default of 1024 exists for programs that use `select`. It is less than a worker needs.
     """
     try:
         import resource
@@ -103,16 +104,16 @@ def raise_descriptor_limit() -> None:
         return
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if now != most:
-        with suppress(ValueError, OSError):  # macOS names no limit, and refuses that as a value
+        with suppress(ValueError, OSError):  # macOS reports that there is no limit, and rejects that as a value
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _HeadTimer:
-    """Closes a connection that does not send the whole head of a request in time, be it its first or a later one.
+    """Closes a connection if the whole head of a request, the first or a later one, does not arrive in time.
 
-    A mixin of uvicorn's protocols, which only limit how long a connection may be idle between two requests. Bytes that
-    arrive do not extend the time: otherwise a client that sends a byte a second (Slowloris) would occupy a connection
-    forever.
+    This is a mixin for uvicorn's protocols, which only limit how long a connection may be idle between two requests.
+    Bytes that arrive do not extend the time: otherwise a client that sends a byte every second (Slowloris) would occupy
+    a connection forever.
     """
 
     head_seconds: float | None = None
@@ -161,7 +162,10 @@ class _HeadTimer:
 
 
 def http_protocol(kind: str | None = None, *, head_seconds: float | None = HEAD_SECONDS) -> Any:
-    """Return a protocol class that limits heads of requests; for httptools it also keeps bodies after upgrades."""
+    """Return a uvicorn protocol class with limits on the head of a request.
+
+    The class for httptools also reads the body of a request that offers an upgrade.
+    """
     if kind == "h11" or (kind is None and find_spec("httptools") is None):
         return _h11_protocol(head_seconds)
     return _httptools_protocol(head_seconds)
@@ -171,7 +175,7 @@ def _h11_protocol(seconds: float | None) -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class ProxyH11Protocol(_HeadTimer, H11Protocol):
-        """Closes a connection whose head does not end in time; uvicorn itself limits its size."""
+        """Closes a connection if the head of a request does not arrive in time. uvicorn itself limits the size."""
 
         head_seconds = seconds
 
@@ -216,7 +220,7 @@ def _httptools_protocol(seconds: float | None) -> Any:
                 super().on_message_complete()
 
         def _unsupported_upgrade_warning(self) -> None:
-            """Parse the request again; uvicorn calls this when httptools reports an upgrade."""
+            """Parse the request again without the upgrade; uvicorn calls this when httptools reports an upgrade."""
             upgrade = sys.exception()
             if isinstance(upgrade, HttpParserUpgrade) and _ignores_upgrade(self):
                 head = _head_without_upgrade(self.parser, self.url, self.headers)
@@ -227,7 +231,7 @@ def _httptools_protocol(seconds: float | None) -> Any:
 
 
 def _ignores_upgrade(protocol: Any) -> bool:
-    """Whether a request offers an upgrade that is not accepted."""
+    """Return whether a request offers an upgrade that uvicorn does not accept."""
     return protocol._get_upgrade() is not None and not protocol._should_upgrade()  # noqa: SLF001
 
 
@@ -239,7 +243,7 @@ def _head_without_upgrade(parser: Any, target: bytes, fields: list[tuple[bytes, 
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Filter out tracebacks of responses that were cancelled because the proxy is stopping."""
+    """Return False for a log record about a response that was cancelled because the proxy is stopping."""
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
@@ -247,16 +251,16 @@ def _is_not_cancellation(record: logging.LogRecord) -> bool:
 
 
 _HANGUP: int | None = getattr(signal, "SIGHUP", None)
-"""None: the platform has no such signal."""
+"""The number of SIGHUP; None if the platform has no such signal."""
 
 
 def reload_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension that reloads the config, if a config lists servers."""
+    """Return the extension that reloads the config, if the config has providers."""
     return [ReloadOnHangup(arguments.config)] if config.providers else []
 
 
 class ReloadOnHangup(Extension):
-    """Reloads the proxy's config, from the file that `--config` names, or else the first one found."""
+    """Reloads the proxy's config on SIGHUP, from the file of `--config` or else from the first config found."""
 
     def __init__(self, config: str | None) -> None:
         self._config = config
@@ -272,7 +276,7 @@ class ReloadOnHangup(Extension):
             asyncio.get_running_loop().remove_signal_handler(_HANGUP)
 
     def _reload(self, proxy: Proxy) -> None:
-        """Reload; a config with an error changes nothing."""
+        """Reload the config. If the new config has an error, nothing changes."""
         try:
             config = read_config(self._config)
             proxy.reload(config)

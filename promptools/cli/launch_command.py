@@ -1,7 +1,7 @@
-"""The command `promptools launch`: a coding agent, with a proxy in front of its server for as long as it runs.
+"""The command `promptools launch`: run a coding agent with a proxy in front of the server.
 
-The agent gets the proxy's address through its environment and arguments. Its own settings are not changed, so it works
-as before when it is started without this command.
+The proxy ends when the agent ends. The agent gets the address of the proxy through environment variables and arguments.
+The settings of the agent are not changed, so without this command it works as before.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 PROVIDER: Final = "promptools"
-"""What the proxy is called in the settings of an agent."""
+"""The name of the proxy in the settings of an agent."""
 KEY_VARIABLE: Final = "PROMPTOOLS_LAUNCH_KEY"
-"""The variable from which Codex reads its key."""
+"""The environment variable from which Codex reads the key."""
 ENDING: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
-"""Signals that are passed on to the agent. The keyboard's interrupt reaches it by itself."""
+"""Signals that are passed on to the agent. An interrupt from the keyboard reaches the agent by itself."""
 
 
 class Place(NamedTuple):
-    """The proxy as an agent needs to know it: its address, the model to ask for, and the key."""
+    """What an agent needs to use the proxy: the address, the name of the model, and the key."""
 
     address: str
-    """The proxy's, without a path."""
+    """The URL of the proxy, without a path."""
     model: str
     key: str
 
 
 class Settings(NamedTuple):
-    """The environment and the arguments that an agent is started with."""
+    """The environment variables and the arguments with which an agent is started."""
 
     variables: Mapping[str, str]
     arguments: Sequence[str] = ()
-    """Arguments before those of the user."""
+    """Arguments to put before those of the user."""
     unset: Sequence[str] = ()
-    """Variables that would name another server, or hold a key of it."""
+    """Variables to remove from the environment, because they would name another server or a key for it."""
 
 
 def _claude(place: Place) -> Settings:
-    # https://docs.claude.com/en/docs/claude-code/settings (2026-11): the small model names conversations
+    # https://docs.claude.com/en/docs/claude-code/settings (2026-11): the small model writes titles of conversations
     names = ("ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
     variables = {
         "ANTHROPIC_BASE_URL": place.address,
@@ -81,7 +81,7 @@ def _claude(place: Place) -> Settings:
 
 
 def _codex(place: Place) -> Settings:
-    # https://developers.openai.com/codex/config-reference (2026-11): -c takes a key and a value in TOML
+    # https://developers.openai.com/codex/config-reference (2026-11): `-c` takes a key, and a value in TOML
     provider = f"model_providers.{PROVIDER}"
     settings = {
         "model": place.model,
@@ -120,7 +120,7 @@ def _qwen(place: Place) -> Settings:
 
 
 def _other(place: Place) -> Settings:
-    """Return the variables in which SDKs and many programs look for their server, for all APIs of the proxy."""
+    """Return the variables in which the SDKs for the proxy's APIs, and many programs, look for the server."""
     return Settings(
         {
             "OPENAI_BASE_URL": f"{place.address}/v1",
@@ -145,7 +145,7 @@ AGENTS: Final[Mapping[str, Callable[[Place], Settings]]] = {
 
 
 def add(parser: CommandParser) -> None:
-    """Add the command's arguments; those of the agent follow `--`."""
+    """Add the command's arguments. The agent's own arguments follow `--`."""
     parser.add_argument(
         "agent",
         metavar="AGENT",
@@ -169,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
     program = _find_program(arguments.agent)
     key = (server_key(arguments) if arguments.base_url else given_key(arguments)) or PLACEHOLDER_KEY
     proxy = _build_proxy(arguments)
-    if proxy.access.requires_key:  # by the config or PROMPTOOLS_API_KEY, for clients of `serve`
+    if proxy.access.requires_key:  # the config or PROMPTOOLS_API_KEY has keys, which are for clients of `serve`
         key = secrets.token_urlsafe()
         proxy = _build_proxy(arguments, key)
     with _served(proxy) as address:
@@ -239,7 +239,8 @@ def _served(proxy: Proxy) -> Generator[str]:
 def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command in this terminal; return its exit status, or 128 plus the number of the signal that ended it.
 
-    Signals are handled by functions, from before the command starts: if they were ignored, it would inherit that.
+    While the command runs, signals have functions as handlers in this process. If this process ignored signals instead,
+    the command would inherit that, and ignore them too.
     """
     agent: subprocess.Popen[bytes] | None = None
 
@@ -248,7 +249,7 @@ def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
             agent.send_signal(number)
 
     def leave_to_agent(_number: int, _frame: FrameType | None) -> None:
-        pass  # the terminal sends the keyboard's interrupt to the agent too, which decides what it means
+        pass  # the terminal sends an interrupt from the keyboard to the agent too, and the agent decides what to do
 
     handlers: dict[int, Callable[[int, FrameType | None], None]] = {signal.SIGINT: leave_to_agent}
     handlers |= dict.fromkeys(ENDING, forward)

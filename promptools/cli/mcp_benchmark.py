@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.tool_timeout,
             arguments.overflow_retries,
         )
-        # an error in the servers or the sandbox is reported once, at the start, and not for each attempt
+        # an error of the servers or the sandbox is reported now, instead of as the error of each attempt
         solver.check_tools(tasks)
         if any(task.has_command for task in tasks):
             with TemporaryDirectory(prefix="promptools-eval-") as folder:

@@ -1,4 +1,4 @@
-"""The command `promptools parse`."""
+"""The command `promptools parse`: read a model's reply, and show the calls in it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _show(reply: Reply) -> None:
 
 
 def _explain(explanation: Explanation) -> None:
-    """Print a legend, the reply coloured by kind of part, its parts, and all attempts, including rejected ones."""
+    """Print a legend of styles, the reply with its parts in these styles, a table of the parts, and all attempts."""
     text, parts = explanation.text, explanation.parts
     print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
     print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])

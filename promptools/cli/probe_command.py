@@ -1,4 +1,4 @@
-"""The command `promptools probe`."""
+"""The command `promptools probe`: run the checks of `promptools.probing` on a server, and show the findings."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(path: str | None) -> None:
-    """Raise `UsageError` if the file exists: a config is never overwritten."""
+    """Raise `UsageError` if the file of `--write` exists: a config is never overwritten."""
     if path not in {None, "-"} and Path(str(path)).exists():
         raise UsageError(f"{path!r} exists, and is not changed; --write - prints what could be added to it")
 
 
 def write_config(path: str, text: str) -> None:
-    """Write a config to a new file, or to stdout for `-`; a config that promptools wrote is trusted."""
+    """Write a config to a new file and trust the file, or write the config to stdout if `path` is `-`."""
     if path == "-":
         print(text, end="")
         return
@@ -113,7 +113,7 @@ def write_config(path: str, text: str) -> None:
     written = Path(path).parent.resolve() / Path(path).name
     try:
         keep_trust(written, reach_of(parse_config(text.encode(), written)))
-    except UsageError as error:  # the file is there all the same, and can be named
+    except UsageError as error:  # the file was written, and can still be used with --config
         print_progress(f"warning: {error}")
 
 

@@ -1,4 +1,4 @@
-"""The command `promptools providers`."""
+"""The command `promptools providers`: list the providers and the known kinds of server, or explain one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List everything, or explain the provider or model in the arguments."""
+    """List all providers, kinds of server and families of models, or explain what the arguments name."""
     config = read_config(arguments.config)
     if config.standing == "untrusted":
         print_progress(f"{shown_text(config.file)} is shown, and not used: see `promptools config trust`")
@@ -118,7 +118,7 @@ def _text(value: Any) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a set or tuple to a list."""
+    """Return a set or tuple as a list, and any other value unchanged."""
     if isinstance(value, frozenset):
         return sorted(cast("frozenset[str]", value))
     return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType] - JSON values

@@ -1,4 +1,4 @@
-"""The command `promptools render`: parts of a prompt, or a whole request as its mode sends it, raw mode included."""
+"""The command `promptools render`: show parts of a prompt, or a whole request as a mode sends it."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from promptools.transport import Session
 
 
-# A request as raw mode sends it: the server renders the prompt, or a chat template does here.
+# A request as raw mode sends it. The server renders the prompt, or the prompt is rendered here with a chat template.
 
 
 RAW_ARGUMENTS = ("provider", "base_url", "api_key", "api_key_env", "model", "config", "chat_template")
 """The arguments that apply to raw mode only."""
 _NO_SERVER = "http://127.0.0.1/v1"
-"""A placeholder address: the template is rendered here, and nothing is sent."""
+"""A placeholder for the server's address, for a template that is rendered here: nothing is sent to it."""
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Show the prompt, the beginning of a required call in it, and the stop sequences."""
+    """Show the prompt of raw mode, the beginning of a call with which it may end, and what ends the reply."""
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)
@@ -74,7 +74,7 @@ def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
     text: str | None = prompt.content if isinstance(prompt.content, str) else prompt.text
     ids = None if isinstance(prompt.content, str) else list(prompt.content)
     if ids is not None and text is not None:
-        text += prefill  # the text of token ids is that of the template alone
+        text += prefill  # the server's text of the token ids ends before the beginning of the call
     if arguments.ids and ids is None:
         raise UsageError("--ids: the prompt is rendered as text here, only vLLM and SGLang render token ids")
     ends = prompt.stops or prompt.stop_ids
@@ -125,9 +125,9 @@ def _render(arguments: argparse.Namespace, body: dict[str, Any]) -> PromptPrevie
 
 
 def _find_server(arguments: argparse.Namespace, session: Session, model: str) -> tuple[str, Headers]:
-    """Return the server's base URL and the header fields for it.
+    """Return the base URL of the server, and the header fields of requests to it.
 
-    Raises `UsageError` if a server is needed but not named.
+    Raises `UsageError` if a server is needed, but neither the arguments nor the config name one.
     """
     from promptools.transport.http_library import split_credentials
 
@@ -149,13 +149,13 @@ def _find_server(arguments: argparse.Namespace, session: Session, model: str) ->
     return base_url, fields
 
 
-# A whole request as `promptools render` shows it: as a body, as a prompt's text or token ids, or as token counts.
+# A whole request: it is shown as a body, as the text or token ids of a prompt, or as counts of tokens.
 
 
 NO_DATE = "none"
 MODES: tuple[ModeName, ...] = ("harmony", "native", "prompt", "raw")
 REQUEST_ARGUMENTS = ("ids", "count", "mode", "tools_in", "thoughts", "effort", "date", *RAW_ARGUMENTS)
-"""The arguments that apply to a whole request."""
+"""The arguments that apply only to a whole request."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +189,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def run_request(arguments: argparse.Namespace) -> int:
-    """Show the request in the form that the arguments name."""
+    """Show a whole request in the form that the arguments ask for."""
     body = _read_body(arguments)
     ask = _parse(body)
     mode: ModeName = arguments.mode or ask.options.mode or ("prompt" if arguments.dialect else "harmony")
@@ -219,14 +219,14 @@ def run_request(arguments: argparse.Namespace) -> int:
 
 
 def reject_arguments(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
-    """Raise `UsageError` for arguments that would have no effect."""
+    """Raise `UsageError` if any of the arguments `names` is given: they have an effect only with `needed`."""
     flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
     if flags:
         raise UsageError(f"{' and '.join(flags)} {'needs' if len(flags) == 1 else 'need'} {needed}")
 
 
 def _read_body(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Read the request; the arguments override its own options."""
+    """Read the body of the request. The command's arguments override the options in the body."""
     body = read_json(arguments.file)
     if not is_object(body):
         raise UsageError(f"{arguments.file!r} contains no request: write the body of a chat completion, an object")
@@ -249,7 +249,7 @@ def _parse(body: dict[str, Any]) -> ToolRequest:
 
 
 def _parse_date(text: str | None) -> str | None:
-    """Normalize a date; `NO_DATE` becomes the empty string."""
+    """Return a date in ISO format; an empty text for `NO_DATE`, and None if no date is given."""
     try:
         return "" if text == NO_DATE else text and date.fromisoformat(text).isoformat()
     except ValueError as error:
@@ -257,7 +257,7 @@ def _parse_date(text: str | None) -> str | None:
 
 
 def _prompt_text(ask: ToolRequest, mode: OneStepMode) -> str:
-    """Return the prompt that gpt-oss reads; in modes that send messages, rendered as its own template does."""
+    """Return the prompt that gpt-oss reads. If the mode sends messages, they are rendered as by gpt-oss's template."""
     upstream = PREPARE[mode](ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
@@ -296,7 +296,7 @@ def _vocabulary() -> bpe_vocabulary.TokenCodec:
 
 
 def _token_counter() -> tuple[TokenCounter, str]:
-    """Return the token counter, and why it can only estimate; the reason is empty if it counts exactly."""
+    """Return a token counter, and the reason if it can only estimate; the reason is empty if it counts exactly."""
     try:
         return exact_counter(_vocabulary().encode), ""
     except UsageError as missing:
@@ -307,9 +307,9 @@ def _token_counter() -> tuple[TokenCounter, str]:
 
 
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
-"""The arguments that apply to rendering parts, not a whole request."""
+"""The arguments that apply only to parts of a prompt."""
 PART_BY_ROLE = {"system": "tools", "assistant": "calls", "user": "results"}
-"""The default text of each role's message."""
+"""The name of the part that the message of each role holds."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -364,7 +364,7 @@ def _render_parts(arguments: argparse.Namespace) -> int:
 
 
 def _read_list(name: str | None, read: Callable[[dict[str, Any], str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the JSON list in a file, if one is named, converting each entry with `read`."""
+    """Read the JSON list in a file, and convert each entry with `read`. Without a file, return an empty list."""
     data: Any = [] if name is None else read_json(name)
     if not is_array(data):
         raise UsageError(f"{name!r} must hold a list")
@@ -372,7 +372,7 @@ def _read_list(name: str | None, read: Callable[[dict[str, Any], str], dict[str,
 
 
 def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert an entry to a tool call of the chat format, unless it is one."""
+    """Convert an entry to a tool call of Chat Completions. The entry may already be one."""
     function = as_object(data.get("function")) or data
     name: Any = function.get("name")
     arguments: Any = function.get("arguments")
@@ -391,7 +391,7 @@ def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _to_tool_message(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert an entry to a tool message of the chat format, unless it is one."""
+    """Convert an entry to a tool message of Chat Completions. The entry may already be one."""
     fields = {"tool_call_id": str(data.get("tool_call_id", data.get("id", ""))), "name": data.get("name")}
     if not isinstance(fields["name"], str) and not fields["tool_call_id"]:
         raise UsageError(f"{where}: a result must be an object with a 'name', not {clip(repr(data))}")

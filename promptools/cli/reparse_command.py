@@ -1,4 +1,4 @@
-"""The command `promptools reparse`."""
+"""The command `promptools reparse`: parse a file of logged replies again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the replies; return 1 if a line cannot be read."""
+    """Parse the replies and write the results; return 1 if a line cannot be read."""
     from promptools.batch.columns import reparsed_file_schema
     from promptools.batch.files import check_name, identity_of, is_parquet, write_lines, write_rows
 

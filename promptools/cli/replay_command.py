@@ -1,4 +1,4 @@
-"""The command `promptools replay`."""
+"""The command `promptools replay`: read recorded replies again, and show what has changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Summary:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay; return 1 if anything changed, unless with `--update`, or could not be read."""
+    """Replay recordings; return 1 if a row cannot be read, or if a result changed and `--update` is not given."""
     summary = _replay(arguments.path)
     if arguments.update:
         for path in dict.fromkeys(row.path for row, _ in summary.changed):

@@ -1,7 +1,7 @@
 """The command `promptools serve`: its flags, in groups, and the proxy that they describe.
 
-`http_server` serves it, `workers` does so in several processes, and `server_summary` prints the summary at the start.
-They are imported when the proxy starts, not for `--help`.
+`http_server` serves the proxy, `workers` serves it in several processes, and `server_summary` prints a summary at the
+start. These modules are imported when the proxy starts, not for `--help`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sharing(parser: argparse.ArgumentParser) -> None:
-    """Add the options about web pages that may use the proxy, and about processes that share work and state."""
+    """Add the options about web pages, about processes that share work and state, and about time limits."""
     parser.add_argument(
         "--cors-origin",
         metavar="ORIGIN",
@@ -139,7 +139,7 @@ def limit_settings(arguments: argparse.Namespace, config: Config) -> dict[str, A
     return changed
 
 
-# For operators: what the proxy reports, and how.
+# Reports for operators: logs, metrics and spans.
 
 
 METRICS_KEY_VARIABLE = "PROMPTOOLS_METRICS_KEY"
@@ -167,7 +167,7 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
 
 
 def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the extensions that the options ask for; health and metrics are always available."""
+    """Return the extensions for reports. Those for health and metrics are always there; others need an option."""
     from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
 
     reporting_extensions: list[Extension] = [Health(), MetricsPage(keys=_metrics_keys(arguments))]
@@ -179,16 +179,16 @@ def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 
 def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
-    """Return the keys from the option and from the environment, where blanks or commas separate them."""
+    """Return the keys from the option and from the environment variable, in which blanks or commas separate keys."""
     named = os.environ.get(METRICS_KEY_VARIABLE, "").replace(",", " ").split()
     return [*([arguments.metrics_key] if arguments.metrics_key is not None else []), *named]
 
 
 @contextmanager
 def shared_counts() -> Generator[None]:
-    """Let the worker processes combine their metrics, in files of a temporary folder.
+    """Let the worker processes share their metrics, in files of a temporary folder.
 
-    If the environment names a folder, that one is used.
+    If `PROMETHEUS_MULTIPROC_DIR` names a folder, that folder is used instead.
     """
     if os.environ.get(MULTIPROCESS_VARIABLE):
         yield
@@ -228,7 +228,10 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension if replies are recorded; it uses the patterns of the config and of the command."""
+    """Return the extension that records replies, if they are to be recorded.
+
+    It replaces text that matches the patterns of the config or those of `--redact`.
+    """
     if arguments.record is None:
         if arguments.record_messages or arguments.record_limit or arguments.redact:
             raise UsageError("--record-messages, --record-limit and --redact belong to a recording: add --record DIR")
@@ -255,7 +258,7 @@ def add_inspector(parser: argparse.ArgumentParser) -> None:
 
 
 def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the inspector if it is asked for."""
+    """Return the inspector's extension if the option asks for it."""
     if not arguments.inspect:
         return []
     if arguments.workers > 1:
@@ -266,7 +269,7 @@ def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 
 def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
-    """Warn if everyone who reaches the proxy can see the inspector."""
+    """Warn if everyone who can connect to the proxy can read what the inspector shows."""
     if arguments.inspect and arguments.no_api_key and not proxy.access.requires_key:
         print_progress("warning: anyone who can connect to this proxy can read all prompts and replies at /inspect")
 
@@ -417,7 +420,10 @@ def _port(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until interrupted. The line `listening URL` on stdout, or a JSON object with it, means that it is up."""
+    """Serve until interrupted.
+
+    The line `listening URL` on stdout, or with `--json` an object with the URL, means that the proxy is up.
+    """
     from promptools.cli.server_summary import print_servers
 
     proxy = build_proxy(arguments)
@@ -446,7 +452,7 @@ def _print_addresses(address: str, inspector: str | None, *, as_json: bool) -> N
 
 
 def _run_workers(arguments: argparse.Namespace, listener: socket.socket) -> None:
-    """Run the workers until a signal ends them, and end with the same signal."""
+    """Run the workers until a signal ends them; then end this process with the same signal."""
     from promptools.cli.workers import Supervisor
 
     with shared_counts():
@@ -489,7 +495,7 @@ def build_proxy(arguments: argparse.Namespace) -> Proxy:
 
 
 def proxy_config(arguments: argparse.Namespace) -> Config:
-    """Read the config of a proxy; raise `UsageError` if neither it nor the arguments name a server."""
+    """Read the config of a proxy; raise `UsageError` if neither the config nor the arguments name a server."""
     config = read_config(arguments.config)
     if not (arguments.base_url or arguments.provider or config.providers):
         raise UsageError("no server is configured: add --base-url URL, or --config FILE with a provider")
@@ -508,15 +514,18 @@ def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace)
     from promptools.cli.http_server import ProxyServer, raise_descriptor_limit
 
     raise_descriptor_limit()
-    gc.freeze()  # what has been loaded stays: no collection looks at it again
-    gc.set_threshold(10_000, 20, 20)  # requests leave no cycles, but at the default of 700 each one pays a collection
-    sys.setswitchinterval(0.001)  # a thread that computes keeps the event loop waiting for so long, at each read
+    gc.freeze()  # what has been loaded stays, so no collection needs to look at it again
+    gc.set_threshold(10_000, 20, 20)  # requests leave no cycles, but at the default of 700 each costs a collection
+    sys.setswitchinterval(0.001)  # at each read, the event loop waits this long for a thread that computes
     head_seconds = arguments.head_timeout or None
     ProxyServer(proxy, drain_seconds=arguments.drain_seconds, head_seconds=head_seconds).run(sockets=[listener])
 
 
 def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
-    """Listen on a host's first address; raise `UsageError` if it is not a loopback address, unless `allow_remote`."""
+    """Listen on the first address of a host.
+
+    Raises `UsageError` if that is not a loopback address and `allow_remote` is false, or if listening is not possible.
+    """
     from promptools.proxy.access import is_loopback
 
     family, address = _resolve_host(host, port)
@@ -526,12 +535,12 @@ def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
             " server's key: set PROMPTOOLS_API_KEY or --api-key-file, or listen on 127.0.0.1; behind a gateway that"
             " authenticates clients, add --no-api-key"
         )
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it, every response takes 40 ms longer
+    # asyncio turns Nagle's algorithm off only if the protocol is named; otherwise every response takes 40 ms longer
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)
-        listener.listen(_BACKLOG)  # before `listening` is printed: connections from now on wait, and are not refused
+        listener.listen(_BACKLOG)  # before `listening` is printed: from now on connections wait, and are not refused
     except OSError as error:
         listener.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error
@@ -539,10 +548,10 @@ def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host only once, so that the checked address is the one that is listened on."""
+    """Resolve a host to an address. This is done only once, so that the address is checked on which we then listen."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, ValueError) as error:  # ValueError: it cannot be a host name at all
+    except (OSError, ValueError) as error:  # ValueError: the text cannot be a host name at all
         reason = getattr(error, "strerror", None) or "not a valid host name"
         raise UsageError(f"cannot listen on {host!r}: {reason}; name an address of this machine with --host") from error
     first = next((info for info in infos if info[0] == socket.AF_INET), infos[0])

@@ -31,7 +31,8 @@ def require_server(base_url: str) -> None:
     """Raise `UpstreamError` if nothing listens at a base URL.
 
     Commands that send many requests check this first: otherwise each request would fail, with an entry in the log and
-    the report. Not checked if the environment configures an HTTP proxy, through which only a request can tell.
+    the report. If the environment configures an HTTP proxy, nothing is checked: only a request would show whether the
+    server can be reached through it.
     """
     parts = urlsplit(base_url)
     if parts.hostname is None or getproxies().keys() & {parts.scheme, "all"}:
@@ -44,7 +45,7 @@ def require_server(base_url: str) -> None:
 
 
 def describe_failure(error: Exception) -> UpstreamError | None:
-    """Return the error to show for one raised by the `openai` package; None for any other."""
+    """Return the error to show for an error of the `openai` package; None for any other error."""
     if "openai" not in sys.modules:
         return None
     import openai
@@ -57,6 +58,6 @@ def describe_failure(error: Exception) -> UpstreamError | None:
 
 
 def _reason(error: openai.APIConnectionError) -> str:
-    """Return why there was no answer, which the SDK's own text does not say."""
+    """Return why there was no answer. If the SDK's own text does not say it, the cause of the error does."""
     text = str(error)
     return str(error.__cause__ or "") if text == "Connection error." else text

@@ -1,4 +1,4 @@
-"""What `promptools serve` prints when it starts: its servers, whether they answer, and the modes in use."""
+"""The summary that `promptools serve` prints when it starts: the servers, whether they answer, and the modes in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
-    """Print where requests go and, unless detection is off, what the servers are."""
+    """Print where requests go. Unless detection is off, also print what the servers are and whether they answer."""
     if proxy.served.table is not None:
         _print_table(proxy, proxy.served.table, say)
         return
@@ -37,7 +37,7 @@ def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
 
 
 def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) -> None:
-    """Print a line for each provider and for each model name in `[proxy.models]`."""
+    """Print a line for each provider, and a line for each name in `[proxy.models]`."""
     pairs = [(routed, replica) for routed in table.providers.values() for replica in routed.replicas]
     servers = _detect_all(proxy, pairs) if proxy.session.detect else [None for _ in pairs]
     for routed in table.providers.values():
@@ -49,9 +49,9 @@ def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) ->
 
 
 def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> list[ServerInfo | None]:
-    """Detect the servers at all addresses, side by side; None where their provider turns detection off.
+    """Detect the servers at all addresses at the same time; the entry is None if the provider turns detection off.
 
-    Providers may share a server, with settings of their own: it is asked once for each model and key.
+    Providers with different settings may share a server. Such a server is asked once for each model and key.
     """
     questions = [_question(proxy, *pair) for pair in pairs]
     different = [question for question in dict.fromkeys(questions) if question is not None]
@@ -66,7 +66,7 @@ def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> li
 
 
 def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[str, str, str | None] | None:
-    """Return the URL, model and key that a server is asked with, unless its provider turns detection off."""
+    """Return the URL, the model and the key for detecting a server; None if the provider turns detection off."""
     if routed.provider.detect is False:
         return None
     model = proxy.session.resolve_target(None, provider=routed.name).model
@@ -74,7 +74,7 @@ def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[s
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
-    """Return the line about a provider, which describes the first of its servers that answers."""
+    """Return the line about a provider. It describes the provider's first server that answers, or else its first."""
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
     known = [info for info in servers if info is not None]
@@ -92,7 +92,7 @@ def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | N
 
 
 def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
-    """Return the target of requests; it uses what detection found only if requests do so too."""
+    """Return the target of requests. The result of detection is used only if requests would use it too."""
     resolve = partial(proxy.session.resolve_target, None, base_url=base_url, provider=provider)
     target = resolve()
     return target if target.probe is None else resolve(detection=seen)

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and functions that read the files they name."""
+"""Arguments that several commands share, and functions that read the files named in arguments."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 
 
 def add_base_url(parser: argparse.ArgumentParser) -> None:
-    """Add `--base-url`; `CommandParser` reads a URL that comes first as its value."""
+    """Add `--base-url`. `CommandParser` also takes a URL that is the first argument as the value of this option."""
     about = "the server's base URL, such as http://HOST:PORT/v1 (default path: /v1); can also come first"
     parser.add_argument("--base-url", type=base_url, metavar="URL", help=f"{about}, without --base-url")
 
@@ -97,7 +97,10 @@ def add_api_key(parser: argparse.ArgumentParser) -> None:
 
 
 def given_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key given by `--api-key` or `--api-key-env`; raise `UsageError` if the variable is not set."""
+    """Return the key that `--api-key` or `--api-key-env` gives; None if neither does.
+
+    Raises `UsageError` if the variable of `--api-key-env` is not set, except for OPENAI_API_KEY.
+    """
     variable: str | None = arguments.api_key_env
     if variable is None:
         return arguments.api_key or None
@@ -108,7 +111,7 @@ def given_key(arguments: argparse.Namespace) -> str | None:
 
 
 def server_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key for the server of `--base-url`: the given one, else OPENAI_API_KEY's, if set."""
+    """Return the key for the server of `--base-url`: the given key, or else that in OPENAI_API_KEY, or else None."""
     return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
 
 
@@ -120,7 +123,7 @@ def named_url(arguments: argparse.Namespace) -> str:
 
 
 def base_url(text: str) -> str:
-    """Check a base URL, and append /v1 if it has no path, not even a slash."""
+    """Check a base URL and return it, with `/v1` appended if it has no path. A slash alone is a path."""
     from promptools.proxy.upstream_url import parse_base_url
     from promptools.transport import installed_library
 
@@ -132,7 +135,7 @@ def base_url(text: str) -> str:
 
 
 def at_least(least: int, unit: str) -> Callable[[str], int]:
-    """Return an argparse type for whole numbers of at least `least`; `unit` is for its error message."""
+    """Return an argparse type for whole numbers from `least` upwards; `unit` is a word for the error message."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
@@ -151,7 +154,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_none(text: str) -> float:
-    """Parse a number of seconds, zero included."""
+    """Parse a number of seconds, which may be zero."""
     try:
         number = float(text)
     except ValueError:
@@ -175,7 +178,7 @@ def add_endpoint(
 
 
 def read_text(name: str | None) -> str:
-    """Read a file, or standard input for None and `-`. Line endings are not converted."""
+    """Read a text file, or standard input if `name` is None or `-`. Line endings are not converted."""
     if name in (None, "-"):
         return sys.stdin.buffer.read().decode("utf-8", errors="replace")
     try:
@@ -193,7 +196,10 @@ def read_json(name: str) -> Any:
 
 
 def read_tools(name: str | None) -> list[Any] | None:
-    """Read the file of `--tools`; None without one. Raises `UsageError` if any of its tools is invalid."""
+    """Read the tools in the file of `--tools`; return None if no file is named.
+
+    Raises `UsageError` if any of the tools is invalid.
+    """
     if name is None:
         return None
     data = read_json(name)
@@ -207,9 +213,10 @@ def read_tools(name: str | None) -> list[Any] | None:
 
 
 def read_config(name: str | None) -> Config:
-    """Read the file of `--config`, else the first config found, else none; warnings are printed to stderr.
+    """Read the file of `--config`, or else the first config that is found, and print its warnings to stderr.
 
-    A config that was found but is not trusted is returned too; `resolve` ignores it.
+    Without either, return an empty config. A config that was found but is not trusted is returned too, with the
+    standing `untrusted`.
     """
     from promptools.profiles import Config, load_config
     from promptools.transport.found_config import find_here, read_found
@@ -230,7 +237,7 @@ def read_config(name: str | None) -> Config:
 
 
 def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) -> None:
-    """Add `--sandbox` and the options that go with it; `image` is the default image."""
+    """Add `--sandbox` and the options that belong to it; `image` is the default for `--image`."""
     parser.set_defaults(default_image=image)
     where = parser.add_argument_group("where commands run")
     where.add_argument(
@@ -247,7 +254,10 @@ def add_sandbox(parser: argparse.ArgumentParser, *, image: str | None = None) ->
 def open_sandbox(
     arguments: argparse.Namespace, root: Path, limits: CommandLimits | None = None, *, writable_git: bool = False
 ) -> Sandbox:
-    """Open the sandbox that the arguments name, with `root` as its workspace; `.git` is read-only by default."""
+    """Open the sandbox that the arguments name, with `root` as workspace.
+
+    Commands cannot write to `.git` there, unless `writable_git` is set or the sandbox is `local`.
+    """
     from promptools.harness.sandbox import BubblewrapSandbox, DockerSandbox, LocalSandbox
 
     if arguments.sandbox == "docker":

@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the patches that the log lacks, and report on them; return 1 if attempts failed."""
+    """Make the attempts that the log lacks, and report on all patches; return 1 if some attempts failed."""
     from promptools.harness.evaluation.intervals import require_numpy
     from promptools.harness.evaluation.swe import PROMPT, SweSolver, read_instances
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(
     arguments: argparse.Namespace, model: str, attempts: Sequence[TaskAttempt], settings: dict[str, Any]
 ) -> int:
-    """Write the predictions, grade them if asked to, and print the report."""
+    """Write the predictions, grade them if `--grade` is given, and print the report; return the exit status."""
     from promptools.harness.evaluation.swe import predictions, render_swe_report, summarize_swe, write_predictions
 
     predicted = predictions(attempts, model)
@@ -115,7 +115,7 @@ def _graded(arguments: argparse.Namespace, model: str, predicted: dict[str, dict
 
 
 def _check_grading(arguments: argparse.Namespace, model: str) -> None:
-    """Raise `UsageError`, before the run, if the patches cannot be graded here."""
+    """Raise `UsageError` if patches cannot be graded on this machine, so that this is known before the run."""
     from promptools.harness.evaluation.swe import require_swebench
     from promptools.harness.evaluation.swe_workspaces import docker_problem
 
@@ -142,7 +142,7 @@ def _how_to_grade(arguments: argparse.Namespace, model: str) -> str:
 def _choose_workspaces(
     arguments: argparse.Namespace, instances: Sequence[SweInstance]
 ) -> Callable[[SweInstance, Path], Sandbox]:
-    """Return a function that opens an instance's repository; raise `UsageError` if any cannot be opened."""
+    """Return a function that opens the workspace of an instance; raise `UsageError` if workspaces cannot be opened."""
     from promptools.harness.evaluation.swe_workspaces import check_commit, docker_problem, find_clone
 
     if not arguments.repos:
@@ -185,7 +185,7 @@ def _make_agent(arguments: argparse.Namespace, client: Any, model: str, sandbox:
 
 
 def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
-    """Return a function that shows the outcome of an instance."""
+    """Return a function that shows the outcome of each new attempt."""
 
     def describe(attempt: TaskAttempt, done: int, total: int) -> None:
         made = f"patch of {attempt.text.count(chr(10))} lines" if attempt.text else "no change"

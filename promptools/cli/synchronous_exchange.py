@@ -1,4 +1,4 @@
-"""Run an exchange without a client, for a command that reads its result."""
+"""Run the steps of an exchange for a command that needs only the result."""
 
 from __future__ import annotations
 

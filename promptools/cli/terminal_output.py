@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables, styled text and progress, with Rich if it is installed, else as plain lines."""
+"""The output of commands: JSON, tables, styled text and progress. Without Rich, all is printed as plain lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 PLAIN_WIDTH = 140
-"""Width in columns if the output is not a terminal."""
+"""Number of columns of the output if it does not go to a terminal."""
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document."""
+    """Print a value as JSON."""
     print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
@@ -47,9 +47,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def print_styled(pieces: Iterable[tuple[str, str]], console: Console | None = None) -> None:
-    """Print `(text, style)` pieces one after the other; without Rich, the styles are ignored.
+    """Print `(text, style)` pieces one after the other. Without Rich, the styles are ignored.
 
-    `console` is one with a status line, which stays below the printed text.
+    `console` must be given if a status line is shown, so that this line stays below the printed text.
     """
     console = console or _console()
     if console is None:
@@ -75,12 +75,12 @@ def hide_progress(*, hidden: bool) -> Generator[None]:
 
 
 def shows_progress() -> bool:
-    """Whether progress is printed."""
+    """Return whether progress is printed."""
     return not _Progress.hidden
 
 
 def print_progress(text: str) -> None:
-    """Print a progress message to stderr, so that stdout stays clean for pipes."""
+    """Print a message about progress to stderr, so that stdout has only results."""
     if not _Progress.hidden:
         print(text, file=sys.stderr, flush=True)
 
@@ -103,12 +103,12 @@ def _print_columns(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
             print("-" * min(sum(widths) + 2 * len(widths), shutil.get_terminal_size().columns))
 
 
-# The progress of a command on stderr: a bar in terminals if Rich is installed, else a line for each step.
+# The progress of a command on stderr: a bar if stderr is a terminal and Rich is installed, else a line for each step.
 
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[str, int, int], None], None, None]:
-    """Yield a function that takes a text, the amount done, and the total, and shows them."""
+    """Yield a function that shows progress: it gets a text, the amount that is done, and the total."""
     if not shows_progress() or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda text, done, total: print_progress(f"{done}/{total} {text}")
         return

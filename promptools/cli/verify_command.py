@@ -1,4 +1,4 @@
-"""The command `promptools verify`: the same scenarios, asked directly and through promptools."""
+"""The command `promptools verify`: run the same scenarios on the server alone and through promptools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 """Maximum number of tokens of an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
-"""The share of the time that each request of the trial may take; the client sends it up to three times."""
+"""The share of the run's time that a request of the trial may take. The client sends the request up to three times."""
 _SHOWN_LINES = 6
 _YES = {"", "y", "yes"}
 
@@ -64,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a server, or compare two results; return 1 if a comparison shows a loss."""
+    """Verify a server, or with `--compare` compare two results; return 1 if a comparison shows a loss."""
     from promptools.harness.evaluation.intervals import require_numpy
 
     require_numpy()
@@ -117,7 +117,7 @@ def _scenarios(text: str | None) -> list[str]:
 
 
 def _about(arguments: argparse.Namespace, client: openai.OpenAI, model: str, suite: str) -> dict[str, Any]:
-    """Return what the result says about the run."""
+    """Return the facts about the run that are part of its result."""
     url = server_of(client).rstrip("/")
     server = "unknown"
     if arguments.detect:
@@ -141,7 +141,7 @@ def _request_keys(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> dict[Side, Asker]:
-    """Return the asker of each side: the official client and ours, with the same settings."""
+    """Return an asker for each side: with the official client, and with the client of promptools."""
     import openai
 
     from promptools.harness.verification.asking import Asker
@@ -155,7 +155,7 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Try one case without a result on both sides, and plan the run by the time that it took."""
+    """Try a case that has no result yet on both sides, and plan the run by the time that the case took."""
     from promptools.harness.verification.measuring import SIDES, run_case
     from promptools.harness.verification.planning import Speed, plan, speed_of
 
@@ -175,7 +175,10 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
 
 
 def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
-    """Announce what the run will take, and ask; raise `UsageError` if the answer is no, or nobody can answer."""
+    """Announce the cost of the run, and ask the user whether to continue.
+
+    Raises `UsageError` if the answer is no, or if nobody can answer.
+    """
     if not planned.requests:
         print_progress("all cases are in the log")
         return
@@ -197,7 +200,7 @@ def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str,
 
 
 def _describe(show: Callable[[str, int, int], None]) -> Callable[[Row, int, int], None]:
-    """Return a function that shows a row, with the number of right cases so far on each side."""
+    """Return a function that shows a new row, with the number of right cases so far on each side."""
     right = {"alone": 0, "through": 0}
 
     def describe(row: Row, done: int, total: int) -> None:

@@ -1,13 +1,13 @@
-"""Several processes that serve one proxy: they share a listening socket, and one that dies is replaced.
+"""Worker processes that serve one proxy together: they share a listening socket, and a worker that dies is replaced.
 
-The parent process only watches. Each worker is a fresh interpreter (a process with threads must not be forked) and
+The parent process only watches. Each worker is a new interpreter, since a process with threads must not be forked, and
 builds its own proxy. It gets the arguments of the command through a pipe, so that no other user can read the keys in
 them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and cannot end a drain at the second
 signal.
 
-Signals: SIGTERM and SIGINT are passed on to the workers, which drain at the first and end at the second. SIGHUP is
-passed on too. Each worker has its own session, so that an interrupt from the keyboard reaches it only once. A worker
-whose parent has ended drains and ends.
+The parent passes SIGTERM, SIGINT and SIGHUP on to the workers. A worker drains at the first SIGTERM or SIGINT, and ends
+at the second. Each worker has its own session, so that an interrupt from the keyboard reaches it only once. If the
+parent process ends, the workers drain and end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _RESTART_SECONDS = 1.0
-"""Minimum time between two starts of one worker, so that one that cannot start is not restarted in a tight loop."""
+"""Minimum time between two starts of a worker, so that a worker that cannot start is not restarted in a tight loop."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _HELD_BACK = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
 _ENDING = {signal.SIGTERM, signal.SIGINT}
@@ -52,7 +52,7 @@ class Supervisor:
         self._ended_by: int | None = None
 
     def run(self) -> int | None:
-        """Run until a signal has ended the workers; return the signal that this process should end with."""
+        """Run until a signal has ended the workers; return the number of that signal."""
         handlers = {number: signal.signal(number, self._forward) for number in _FORWARDED}
         try:
             self._watch()
@@ -65,7 +65,7 @@ class Supervisor:
         for _ in range(self._count):
             self._start()
         while self._started:
-            # signals are handled between two waits at the latest
+            # a signal is handled during a wait, or at the latest before the next
             ended = set(wait([process.sentinel for process in self._started], timeout=0.5))
             for process in [process for process in self._started if process.sentinel in ended]:
                 process.join()
@@ -77,10 +77,10 @@ class Supervisor:
 
     def _start(self) -> None:
         process = self._context.Process(target=_work, args=(self._serve, self._arguments, self._listener))
-        with _holding_signals():  # one would end a process that does not handle it yet, an interrupt with a traceback
+        with _holding_signals():  # a signal would end a new process, which does not handle it yet
             process.start()
         self._started[process] = time.monotonic()
-        if self._ended_by is not None:  # the signal came while it was started
+        if self._ended_by is not None:  # a signal came while the process was started
             process.terminate()
 
     def _forward(self, number: int, _frame: object) -> None:
@@ -97,7 +97,7 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
     if hasattr(os, "setsid"):
         os.setsid()
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the config is read after this, and then hangups are handled
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a hangup now needs no action: the config is read after this
     with suppress(KeyboardInterrupt):
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
@@ -107,11 +107,11 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
 
 @contextmanager
 def _holding_signals() -> Generator[None]:
-    """Block signals in this process and in those started meanwhile, until they unblock them."""
+    """Block signals inside the block, in this process. Processes that are started there must unblock them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # the first process to be started would start it, which unblocks SIGINT
+    resource_tracker.ensure_running()  # else the first process would start it here, and that unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     try:
         yield
