@@ -10,8 +10,10 @@ has these phases, and stops at the first that fails:
     verify    each choice against the request                             -> its verdict
 
 A failure before `verify` concerns all choices. Text that was held is then sent only for a choice past its commit point,
-for which no retry is possible. Choices have two indexes: the server numbers the choices of each upstream request from
-0, the client those of its own request; `_client_index` maps the former to the latter.
+for which no retry is possible.
+
+Choices have two indexes. The server numbers the choices of each upstream request from 0; the client numbers the choices
+of its own request. `_client_index` maps the server's index to the client's.
 """
 
 from __future__ import annotations
@@ -68,12 +70,11 @@ if TYPE_CHECKING:
 # How the request is encoded in the mode of the plan. Raw mode has its prompt rendered first, by the server or from the
 # template of the config.
 #
-# One request renders the conversation. Only where a call is required, two more may render calls after it, to learn
-# how the template begins them, and one turns that beginning into ids where the prompt consists of ids. Nothing is
-# generated. A prompt is kept for as long as the exchange: the same conversation, asked again in another attempt or
-# for another choice, is not rendered twice. It is not kept from one exchange to the next: templates drop the
-# reasoning of earlier turns when a new one begins, so a conversation's prompt is not the beginning of the next
-# turn's.
+# One request renders the conversation. If a call is required, two more requests may render calls after it, to learn
+# how the template begins a call. If the prompt consists of token ids, another request turns that beginning into ids.
+# Nothing is generated. A prompt is kept until the exchange ends: if another attempt or choice needs the same
+# conversation, it is not rendered again. A prompt is not kept for the next exchange: templates drop the reasoning of
+# earlier turns when a new turn begins, so the prompt of one turn is not the beginning of the next turn's prompt.
 
 
 NO_PLACE = "Ollama's /api/chat, which renders the template, has no place for a part of the conversation"
@@ -86,15 +87,15 @@ NO_PROMPT = "the server's answer holds no rendered prompt"
 
 
 Preparation: TypeAlias = "Callable[[], PreparedRequest]"
-"""Encodes a request; raises UsageError where the mode cannot express it."""
+"""Encodes a request; raises `UsageError` if the mode cannot express the request."""
 
 
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
     """Return the function that encodes the plan's request in its mode, or why the server rendered no prompt for it.
 
-    Calling it is left to the caller, who has more to compute at the same time. Raises `UsageError` if raw mode cannot
-    express the request, the config's template fails, or the template shows the model no tools and no other mode may be
-    tried.
+    The function is not called here: the caller calls it together with other work. Raises `UsageError` if raw mode
+    cannot express the request, if the config's template fails, or if the template does not show the tools to the model
+    and no other mode may be tried.
     """
     request, mode = plan.request, plan.mode
     if mode != "raw":
@@ -162,7 +163,10 @@ def _begin_call(
 def _beginning_by_template(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[str]:
-    """Return how the template begins calls; empty if it renders none, and then the checks of all modes apply."""
+    """Return the text with which the template begins calls; empty if that is unknown.
+
+    Without that text, the prompt does not force a call; the reply is only checked for one, as in every mode.
+    """
     examples: list[RenderedPrompt] = []
     for body in example_calls(request, conversation):
         try:
@@ -176,7 +180,7 @@ def _beginning_by_template(
 
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
-    """Return the server's answer as JSON, or a failure that another mode may avoid."""
+    """Return the server's answer, parsed as JSON, or a failure; its kind is `no_raw` if another mode may avoid it."""
     body = yield from state.compute(partial(encode_json, asked.body))
     answer = yield from state.fetch(body, asked.path, "raw")
     if isinstance(answer, Failed):
@@ -200,7 +204,7 @@ CALL_FINISH_REASONS = frozenset({"tool_calls", "function_call"})
 
 
 class AttemptRunner:
-    """One attempt at some choices of a request, which `prepare` encodes."""
+    """One attempt to get some of a request's choices from the server; `prepare` encodes the request."""
 
     def __init__(
         self,
@@ -236,7 +240,10 @@ class AttemptRunner:
         )
 
     def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Send the request, read the reply and judge it; of a reply `taken` over, read the rest and judge it."""
+        """Send the request, read the reply and judge it.
+
+        If a reply was `taken` over, nothing is sent; the rest of that reply is read and judged.
+        """
         if taken is not None:
             assert self._state.opened is not None, "what is taken over was opened"
             return (yield from self._run_opened(self._state.opened, taken))
@@ -268,14 +275,17 @@ class AttemptRunner:
     def head(self) -> Head:
         """Return the head of the response to the client, with the headers of this attempt."""
         opened = self._state.opened
-        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # none of a failed attempt's
+        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # not those of an error
         counts = self._number, len(self._state.notes), self._state.unfit_calls
         # the head of a stream may go out before the last failure
         healing = None if self._plan.request.stream else HealingCost.of(self._state.attempts)
         return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts, healing))
 
     def _read(self, taken: TakenReply | None) -> Steps[Failed | None]:
-        """Read to the end of the reply or an error, sending what is certain; return how it broke off, if it did."""
+        """Read up to the end of the reply, or to an error, and send what is certain to the client.
+
+        Returns the failure if the connection broke.
+        """
         ahead = [] if taken is None else [taken.data, None] if taken.ended else [taken.data]
         while True:
             chunk = ahead.pop(0) if ahead else (yield from self._state.read())
@@ -286,7 +296,7 @@ class AttemptRunner:
             data = yield from self._state.compute(work, size + self._open_text if size else 0)
             if data:
                 yield from self._state.emit(data, self.head)
-            # llama.cpp, under `required`, lets the model go on with white space until the context is full.
+            # with `tool_choice: required`, llama.cpp lets the model add white space until the context is full
             if chunk is not None and self.decoder.streamed and self._is_over():
                 self._state.notes.append(OVER_NOTE)
                 yield from self._state.abandon()
@@ -306,7 +316,7 @@ class AttemptRunner:
                 return None
 
     def _advance(self, chunk: bytes | None) -> bytes:
-        """Read the next chunk, or the end of the body; return what may be sent to the client now."""
+        """Decode the next chunk, or the end of the body (None); return what may be sent to the client now."""
         data: list[bytes] = []
         for delta in self.decoder.close() if chunk is None else self.decoder.feed(chunk):
             index = self._client_index.get(delta.index or 0)
@@ -359,7 +369,7 @@ class AttemptRunner:
             return Failure("too_large", decoder.limit_error, opened=opened, partial_reply=self._partial_reply)
         if decoder.decode_error:
             yield from self._flush_text()
-            coding = get_header(opened.headers, "content-encoding")  # one that was decoded is no longer in the headers
+            coding = get_header(opened.headers, "content-encoding")  # no longer there if the driver decoded it
             why = f"{decoder.decode_error}; its content-encoding is {coding!r}" if coding else decoder.decode_error
             return Failure("garbled", why, opened=opened, body=decoder.body, partial_reply=self._partial_reply)
         if decoder.streamed and not (self._plan.request.stream or decoder.finish_reasons or decoder.done):
@@ -424,7 +434,7 @@ class AttemptRunner:
         )
 
     def written(self) -> tuple[WrittenChoice, ...]:
-        """Return for each choice what the server sent."""
+        """Return what the server sent for each choice."""
         decoder = self.decoder
         return tuple(
             WrittenChoice(self.readers[index].text, decoder.finish_reasons.get(sent), decoder.stop_reasons.get(sent))
@@ -433,9 +443,9 @@ class AttemptRunner:
         )
 
     def envelope(self, index: int) -> Envelope:
-        """Return the envelope, with the fields that the server sends next to a choice's message."""
+        """Return the envelope of a choice, with the stop reason and the extra fields that the server sent for it."""
         decoder = self.decoder
-        if not decoder.envelope.id:  # nothing was decoded: the reply is what the text of an error held
+        if not decoder.envelope.id:  # nothing was decoded: the reply was recovered from an error
             decoder.envelope = decoder.default_envelope()
         sent = next((server_index for server_index, own_index in self._client_index.items() if own_index == index), -1)
         envelope, stop_reason = decoder.envelope, decoder.stop_reasons.get(sent)
@@ -447,7 +457,7 @@ class AttemptRunner:
         return replace(envelope, stop_reason=stop_reason, choice_extra=choice, message_extra=message)
 
     def call_signalled(self, index: int) -> bool:
-        """Return whether the server announced a call in this choice; False in harmony mode: we parse its calls."""
+        """Whether the server announced a call in this choice; False in harmony mode, whose calls are parsed here."""
         if self._plan.mode == "harmony":
             return False
         sent = next(server_index for server_index, own_index in self._client_index.items() if own_index == index)
@@ -463,7 +473,7 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return the finish reason that ends a choice, given the one that was sent; `ended`: the reply is complete."""
+    """Return a choice's final finish reason, given what the server sent; `ended` says that the reply is complete."""
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off
     if sent is None and ended:

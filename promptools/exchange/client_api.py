@@ -41,21 +41,21 @@ class ClientApi(Protocol):
     """An API that clients use."""
 
     wire: Wire | None
-    """The same API on the server's side; a request that concerns no tools is forwarded to such a server unchanged.
+    """The same API as servers have it: to a server with this API, a request without tools is forwarded unchanged.
 
-    None: no server is asked in it, so every request is converted.
+    None: promptools sends no requests in this API, so every request is converted.
     """
     streams_arguments: bool
-    """Whether a call can be streamed in deltas."""
+    """Whether a call's arguments can be streamed in deltas."""
     path: str
-    """Its route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
+    """The API's route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Convert a request to Chat Completions for a server with this profile; return it and notes on losses."""
+        """Convert a request to Chat Completions for a server with this profile; add notes on what is lost."""
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return the writer for the response that `request` asks for; `begun`: part of a stream was already sent."""
+        """Return the writer for the response to `request`; `begun` says that part of a stream was already sent."""
         ...
 
     def encode_error(
@@ -99,7 +99,7 @@ class ChatCompletionsApi:
         return b"event: error\ndata: %b\n\n" % error + (encode_comment(note) if note else b"")
 
     def encode_server_error(self, failure: Failure) -> bytes:
-        """Return the error unchanged; one from Ollama's own APIs in the form of Ollama's /v1."""
+        """Return the error unchanged; convert an error from Ollama's own APIs to the form of Ollama's /v1."""
         if failure.wire not in OLLAMA_APIS:
             return failure.body
         kind = {400: "invalid_request_error", 404: "not_found_error"}.get(failure.error_status or 0, "api_error")
@@ -148,10 +148,10 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 
 
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
-    """Respond to a request that failed for good; with `servers_own`, with the server's own error if there is one.
+    """Respond with an error to a request for which nothing is left to try.
 
-    If the server did not respond, raises the driver's exception, so that the SDK retries as it would without
-    promptools.
+    With `servers_own`, this is the server's own error, if there is one. If the server did not respond, raises the
+    driver's exception, so that the SDK retries as it would without promptools.
     """
     state.error_kind = failure.kind
     sends, notes = len(state.attempts), len(state.notes)
@@ -174,7 +174,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
         headers = failure.opened.headers
         unchanged = body is failure.body and not is_stream(headers, asked=False)
         media_type = get_header(headers, "content-type") if unchanged else _JSON
-        advice = () if failure.names_status else (("x-should-retry", "false"),)  # nothing says that it would pass
+        advice = () if failure.names_status else (("x-should-retry", "false"),)  # a retry is not known to help
         fields = response_headers(headers, media_type or _JSON, mode, sends, notes, healing=healing)
         head = Head(failure.error_status, (*fields, *advice))
     yield from state.emit(body, lambda: head)

@@ -8,10 +8,10 @@ What was streamed cannot be taken back, so each choice has a point of no return,
                 streamed live has been sent; a failure is now an error inside the stream
 
 Invariant: before the commit, nothing was sent that a later attempt could contradict. So everything that may still turn
-out to be wrong is held: white space before anything else; all text while a call or a formatted answer is required and
-no call has been sent; text after a malformed call, until a valid one comes; malformed calls and discarded text
-themselves; everything under `hold="all"`. After a commit `finish` sends what is held: the text alone if the reply is
-good, else all of the model's own text in its order. Without one it sends the whole reply.
+out to be wrong is held: white space at the beginning; all text while a call or a formatted answer is required and no
+call has been sent; text after a malformed call, until a valid call comes; malformed calls and discarded text
+themselves; everything under `hold="all"`. After a commit, `finish` sends what is held: only plain text if the reply is
+good, else all that the model wrote, in its order. Without a commit, `finish` sends the whole reply.
 
 A live call that turns out to be malformed can no longer be held: its JSON is left open (`failed_live_call`), and an
 error follows.
@@ -52,7 +52,7 @@ class ChoiceWriter(Protocol):
         ...
 
     def discard_attempt(self) -> None:
-        """Separate the reasoning of a failed attempt, all of which was written, from that of the next attempt."""
+        """Separate a failed attempt's reasoning, which has been written, from the reasoning of the next attempt."""
         ...
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class ChoiceStream:
         self.failed_live_call: Malformed | None = None
         """The live call that failed: its JSON is left open, and an error has to follow.
 
-        Not set for a call that was cut off, which the finish reason can signal too.
+        A call that was cut off does not count: the finish reason can signal that.
         """
         self._request = request
         self._make_writer = writer
@@ -84,7 +84,7 @@ class ChoiceStream:
         self._held: list[Event] = []
         self._after_malformed = False
         self._answer = _new_answer(request)
-        """Decides which part of an answer in a requested format may go out; None without such an answer."""
+        """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
         """How many characters are still to be skipped because the client already has them."""
         self._reasoning_end = -1
@@ -92,7 +92,7 @@ class ChoiceStream:
         self._in_reasoning = False
         """Whether the closing tag of the reasoning is yet to come."""
         self._text_end = 0
-        """The offset up to which the text is known."""
+        """The offset of the end of the text that was received."""
         self._live_calls: set[int] = set()
         self._sent_call_ids: set[str] = set()
         self._logprobs: list[Any] = []
@@ -124,9 +124,9 @@ class ChoiceStream:
             self._writer.discard_attempt()
 
     def finish(self, reply: Reply, envelope: Envelope, *, valid: bool = True) -> list[dict[str, Any]]:
-        """Return the last chunks: what was held, calls that were not sent yet, the finish reason.
+        """Return the last chunks: what was held, calls that were not sent yet, and the finish reason.
 
-        `valid` is false if the reply has no valid call, and the model's own text is the content.
+        `valid` is false if the reply failed the checks and has no call; then the model's own text is the content.
         """
         chunks: list[dict[str, Any]] = []
         if self.committed:
@@ -178,7 +178,7 @@ class ChoiceStream:
         return []
 
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send reasoning, without its held tags, which are not part of the text that a failed call falls back to."""
+        """Send reasoning, and drop the held tags before it: they do not belong to text that replaces a failed call."""
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -200,7 +200,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Return text that was held as a formatted answer: it is not one if there is a call."""
+        """Return the text that was held as a formatted answer, and hold none from now on: a call is no such answer."""
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []
@@ -238,7 +238,7 @@ class ChoiceStream:
         return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
 
     def _send_held(self, valid: bool, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send what was held after the commit: only the text, or if not `valid` all of the model's text in order."""
+        """Send what was held after the commit: only plain text if `valid`, else all that the model wrote, in order."""
         held, self._held = self._held, []
         parts = [
             event.text if isinstance(event, Text) else _raw_text(event)
@@ -282,7 +282,7 @@ class ChoiceStream:
         return replace(event, text=event.text[known:])
 
     def _writer_for(self, envelope: Envelope) -> ChoiceWriter:
-        """Return the writer; the first attempt that sends anything sets the envelope of the whole stream."""
+        """Return the writer, created on first use: the first attempt to send anything sets the stream's envelope."""
         if self._writer is None:
             self._writer = self._make_writer(envelope)
         return self._writer

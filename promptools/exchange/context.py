@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, if its header fields no longer show it where the exchange runs."""
+    """What is known about the sender of a request, and can no longer be seen in its header fields."""
 
     owner: str = ""
-    """The owner of the responses that it stores (empty: any sender with the same keys)."""
+    """The owner of the responses that the request stores (empty: any sender with the same keys)."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Credentials that are no longer in the request's fields, such as the key of a proxy, for observers to mask."""
     request_id: str = ""
     """The id of the request in responses, errors and log lines; empty if it has none."""
     on_client_api: Callable[[ClientApi], None] | None = None
-    """Called with the `ClientApi` of this request, if it has its own: only that can encode an error in its stream."""
+    """Called with the request's own `ClientApi`, if it has one: only that object can encode errors in its stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,6 @@ class Context:
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Return the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None
-    """Called with one line for each failed attempt, which never contains text of the model or the user."""
+    """Called with one line for each failed attempt; the line never contains text of the model or the user."""
     warn: Callable[[str], None] | None = None
     """Called with one line for each server call that the client gets as text; the line does not contain that text."""

@@ -3,8 +3,8 @@
 `resolve_route` probes if no valid result is cached, for at most `PROBE_TIMEOUT` in total; a server that does not
 respond is treated as unknown. A probe has up to three rounds of small requests: for the kind of server, then for its
 version if the software is known, then (Ollama only) for what the model can do. Results are cached in `DetectionCache`
-by server, model and the kind named in the config; results about the server alone only if they are certain, so that a
-server that is still starting is probed again.
+by server, model and the kind named in the config. A result about the server alone is cached only if it is certain, so
+that a server that is still starting is probed again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROBE_TIMEOUT = 2.0
 DEADLINE_SHARE = 0.25
 """The share of a deadline that probing may take: a server may be slow to respond to probes and still serve requests."""
 ANY_NAME_TTL = 60.0
-"""Seconds for which results hold for a server that answers to any model name: it may load another model meanwhile."""
+"""Seconds for which the results of a server that accepts any model name are valid: it may load another model."""
 _REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
 
 
@@ -105,7 +105,7 @@ def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route
     base, began = api_base(route.url or state.request.url), state.now
     kind = route.target.profile.kind if route.target.probe == "model" else ""
     cache, key = state.context.detection_cache, (server_root(base), model, kind)
-    seen = cache.get(*key, at=began) if model else None  # else the entry is of the server alone
+    seen = cache.get(*key, at=began) if model else None  # without a model, the entry is about the server alone
     if seen is None:
         expired = cache.get(*key)
         seen = yield from _Detector(_Prober(state, route.headers), cache, base, kind, began).detect(model)
@@ -164,7 +164,7 @@ class _Detector:
         return seen, listed
 
     def _detect_model(self, seen: ServerInfo, model: str) -> Steps[ServerInfo]:
-        """Detect what one of Ollama's models can do; one that is not installed yet is probed again next time."""
+        """Detect what one of Ollama's models can do; a model that is not installed yet is probed again next time."""
         questions = model_requests(self._base, model)
         answers = yield from self._prober(questions)
         seen = read_model(seen, questions, answers, model)

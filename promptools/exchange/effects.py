@@ -86,7 +86,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Send the head, then bytes of the body, to the client."""
+    """Send the head to the client or, after it, bytes of the body."""
 
     data: Head | bytes
 
@@ -99,7 +99,7 @@ class Compute:
 
 
 Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
-"""Sends a small request and waits for its response; returns None if it got none, or its time was up."""
+"""Sends a small request and waits for its response; returns None if no response comes in time."""
 
 
 @dataclass(frozen=True, slots=True)

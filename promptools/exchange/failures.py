@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Reply
 
 
-# Long server errors: how much of them is read, and the shorter error that replaces one.
+# Long server errors: how much of them is read, and the shorter error that replaces a long one.
 #
 # An error is short, except where it quotes the request or the model: validators repeat the whole conversation, with
-# its images, and parsers the call that they failed on. So an error is read whole up to `MAX_ERROR` bytes, and then it
-# reaches the client unchanged. Of a longer one `SHOWN_ERROR` bytes are kept: they decide what kind of error it is,
-# and they are what the client gets, in the same shape and with a mark. It is read on only if they introduce what the
-# model wrote, up to `max_reply`; its message is then decoded in slices.
+# its images; parsers repeat the call that they failed on. An error of up to `MAX_ERROR` bytes is read whole, and
+# reaches the client unchanged. Of a longer error, `SHOWN_ERROR` bytes are kept. They decide what kind of error it is,
+# and the client gets them, in the same JSON structure and with a mark at the end. The rest is read, up to `max_reply`,
+# only if these bytes introduce what the model wrote; its message is then decoded in slices.
 #
-# The bound is on the time for which the interpreter is held: `json` and regular expressions hold it in any thread.
+# These limits bound the time for which other threads wait: `json` and regular expressions block them all.
 
 
 MAX_ERROR = 1 << 20
 """Maximum size of an error that is read whole: `json` takes up to 50 ms for that."""
 SHOWN_ERROR = 1 << 16
-"""Bytes that are kept of a longer one."""
+"""How many bytes of a longer error are kept."""
 CLIPPED = (
     f"... [clipped by promptools: the server's error is longer than {MAX_ERROR:,} bytes, of which these are the first "
     f"{SHOWN_ERROR:,}]"
@@ -54,9 +54,9 @@ _STRING = lazy_pattern(
 """A part of a JSON string, with whole escapes and whole pairs of surrogates."""
 _KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
-"""Number of characters by which the string of the message is recognized."""
+"""How many characters of the message are compared to find its string in the JSON."""
 _NUMBER = "-+.0123456789eE"
-"""A number at the end may have lost digits."""
+"""Characters of numbers, which are removed from the end of a clipped text: the number may have lost digits."""
 
 
 def clip_error(body: bytes) -> bytes:
@@ -100,7 +100,7 @@ def _start_of_message(text: str) -> str:
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the rest of a JSON string from `at`; empty if it does not match the start, or does not end."""
+    """Decode the JSON string with content from `at`; empty if it has another `beginning`, or is not closed."""
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -169,7 +169,7 @@ class Failure:
     """The server's error text: all of it, unless the error is clipped."""
     opened: Opened | None = None
     body: bytes = b""
-    """The server's error response, unchanged or clipped; of an error in a stream its JSON."""
+    """The server's error response, unchanged or clipped; for an error in a stream, the JSON of the error."""
     server_error: ErrorBody | None = None
     """The error that the server reported, under any HTTP status."""
     wire: Api = "chat"
@@ -185,9 +185,9 @@ class Failure:
     overflow: Overflow = field(default_factory=Overflow)
     """The token counts of a prompt that is longer than the context."""
     context_limit: int | None = None
-    """How far we may raise the context, in tokens, if it is too short; None if that is not up to us."""
+    """The largest context that may be requested instead, in tokens; None if the context is not ours to choose."""
     prepared: PreparedRequest | None = field(default=None, repr=False)
-    """The request as the attempt sent it; None where the client's own was forwarded, or nothing was sent."""
+    """The request as the attempt sent it; None if the client's own request was forwarded, or nothing was sent."""
 
     @property
     def status(self) -> int | None:
@@ -196,14 +196,14 @@ class Failure:
 
     @property
     def size(self) -> int:
-        """The number of characters in its text that will be read."""
+        """How many characters of the server's error text are searched to handle the failure."""
         return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
 
     @property
     def error_status(self) -> int | None:
         """The status with which to report the server's error to the client; None if the server reported no error.
 
-        It is that of the response; for an error under HTTP 200, the status in the error itself, or 502.
+        This is the status of the response; for an error under HTTP 200, the status in the error itself, or 502.
         """
         if self.server_error is None or self.opened is None:
             return None
@@ -258,7 +258,7 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the head for the server's error, which describes the body as it was read."""
+    """Return the head for forwarding the server's error, without the fields that a clipped body makes wrong."""
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))

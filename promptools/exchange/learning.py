@@ -1,13 +1,13 @@
 """Learn the dialect of a model's chat template before the first request, if the model's family is unknown.
 
-`learn_format` renders a few conversations, by the server or by a template in the config, within `LEARN_TIMEOUT` in
-total. If the template writes one of our dialects, that one is used, since it knows repairs that no template shows. For
-any other template a table is learned (`promptools.dialects.learn`), and calls are also read in this dialect, provided
-that its markers cannot be mistaken for prose.
+`learn_format` renders a few conversations with the template, on the server or from a file named in the config, within
+`LEARN_TIMEOUT` in total. From these it learns a table of the format (`promptools.dialects.learn`). If a built-in
+dialect reads what the template writes, that dialect is used, since it includes repairs that no template shows.
+Otherwise calls are also read in the learned dialect, provided that its markers cannot be mistaken for prose.
 
-A table is kept under the fingerprint of its template: a digest of its renderings of two conversations, which is the
-same on every server, even on one that does not show the template. `LearnedDialects` remembers the tables, and which
-model uses which; a `TableStore` may keep them beyond the life of the process.
+A table is kept under the fingerprint of its template: a digest of the template's renderings of two conversations. The
+fingerprint is the same on every server, even on one that does not show the template. `LearnedDialects` remembers the
+tables, and which model uses which table; a `TableStore` may keep them beyond the life of the process.
 
 A failure to learn never makes the request fail: its reason becomes part of the trace.
 """
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
 
 
 LEARN_TIMEOUT = 2.0
-"""The time limit for all that is asked of a server to learn from its template."""
+"""Time limit, in seconds, for all the requests by which a template is learned."""
 ASKED_TIMEOUT = 60.0
-"""The same where the user asked for it."""
+"""The same limit where the user requested the learning."""
 RETRY_SECONDS = 60.0
-"""Seconds after which a template is rendered again that could not be: its model may have been loading."""
+"""Seconds until a template that could not be rendered is tried again: its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
-"""Keys of a body by which Ollama loads a model: with others it would load it again for the reply."""
+"""Keys of a body that determine how Ollama loads a model; without them it would load the model again for the reply."""
 CERTAIN_TIERS = frozenset(("S", "A"))
-"""Tiers of the markers of a table that is used without being asked for."""
+"""A learned table is used unrequested only if the tiers of all its markers are among these."""
 NOTHING_LEARNED = "# nothing was learned: "
-"""What the file of a template begins with that teaches no format of calls."""
+"""The beginning of the text that is stored for a template from which no format could be learned."""
 
 
 # What was learned.
@@ -77,9 +77,9 @@ class Finding:
     dialect: str | None
     """The dialect in which the template writes calls, a built-in one or `own`; None: not known."""
     why: str
-    """How that is known, or why it is not, as a sentence."""
+    """How the dialect is known, or why it is not, as a sentence."""
     own: OwnDialects | None = None
-    """The dialect that was learned."""
+    """The learned dialect, if it is used."""
 
 
 class Place(NamedTuple):
@@ -127,7 +127,7 @@ class LearnedDialects:
         self._learns = True
 
     def without_learning(self) -> LearnedDialects:
-        """Return a copy that knows the same and learns nothing: a replayed run has no server to render."""
+        """Return a copy that knows the same but learns nothing more: a replayed run has no server that renders."""
         known = copy(self)
         known._learns = False  # noqa: SLF001 - a copy of itself
         return known
@@ -138,12 +138,15 @@ class LearnedDialects:
         return finding if at < until else None
 
     def begin(self, place: Place) -> bool:
-        """Return whether to start learning now, because no other exchange is doing so. A call of `end` must follow."""
+        """Claim the learning of a model; False if another exchange is learning it, or nothing is to be learned.
+
+        After True, a call of `end` must follow.
+        """
         mine = object()
         return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
-        """Remember what was learned; None if the exchange ended before that."""
+        """End the learning, and remember what was learned until then; None: the exchange ended before it was known."""
         if finding is not None:
             self._findings.pop(place, None)
             self._findings[place] = finding, until
@@ -152,11 +155,11 @@ class LearnedDialects:
         self._learning.pop(place, None)
 
     def read(self, name: str) -> str | None:
-        """Return the table of a template, or why there is none; None if neither is stored."""
+        """Return the stored table of a template, or the stored reason for having none; None if neither is stored."""
         return self._store.get(name)
 
     def keep(self, name: str, text: str) -> None:
-        """Store the table of a template, or why there is none."""
+        """Store the table of a template, or the reason for having none."""
         self._store.put(name, text)
 
     def dialects(self) -> OwnDialects:
@@ -171,7 +174,7 @@ class LearnedDialects:
 def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) -> Steps[tuple[Route, Finding | None]]:
     """Learn the dialect of a request's model, if it is not known.
 
-    Returns the route with the dialect, and what was learned.
+    Returns the route with that dialect, and the finding; None if nothing is known.
     """
     learned = state.context.learned
     model = route.target.model or as_text(body.get("model"))
@@ -209,7 +212,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 def _find_out(
     state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
-    """Render and learn, unless another exchange is doing so: then this one continues without."""
+    """Render and learn; None if another exchange is doing so, since this exchange does not wait for it."""
     if not learned.begin(place):
         return None
     left = state.policy.seconds_left(state.now)
@@ -248,7 +251,7 @@ class TemplateRenderer(Protocol):
     """Renders conversations with the template of one model, as `promptools.dialects.learn` calls it."""
 
     is_late: bool
-    """Whether a conversation was not rendered for want of time, or since nothing answered."""
+    """Whether a conversation was not rendered because time ran out or the server did not answer."""
     lasts: float
     """Seconds for which the template is certain to stay the same."""
 
@@ -285,8 +288,8 @@ class FileRenderer:
 class ServerRenderer:
     """Renders with the template of the model's server, with one request for each conversation.
 
-    llama.cpp and Ollama take a final assistant message for the beginning of the reply, and omit its calls: such a
-    conversation is rejected here. Ollama always renders up to the reply.
+    llama.cpp and Ollama treat a final assistant message as the beginning of the reply, and omit its calls: such a
+    conversation is rejected here. Ollama always renders the beginning of the reply after the conversation.
     """
 
     def __init__(
@@ -302,7 +305,7 @@ class ServerRenderer:
         self._given, self._request, self._ask, self._num_ctx = given, request, ask, num_ctx
         self._endpoint: TemplateEndpoint = endpoint
         self.is_late = False
-        # a llama.cpp answers to any name, and may have another model the next time
+        # a llama.cpp server accepts any model name, and may have another model by the next time
         self.lasts = ANY_NAME_TTL if endpoint == "llamacpp" else inf
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
@@ -350,7 +353,7 @@ def _body(
 
 
 def _with_texts(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a message with its calls' arguments as JSON text, as in OpenAI's API: servers make objects of them."""
+    """Copy a message with its calls' arguments as JSON text, as in OpenAI's API: servers parse that text."""
     calls = as_list(message.get("tool_calls"))
     return {**message, "tool_calls": [_with_text(as_object(call)) for call in calls]} if calls else {**message}
 
@@ -393,7 +396,7 @@ def _learn_table(render: TemplateRenderer, name: str) -> str:
 
 
 def _read_table(name: str, text: str) -> Finding | None:
-    """Return what was stored about a template, parsed: a table, or the reason for none; None if it cannot be read."""
+    """Return the finding in the text that was stored for a template; None if the text cannot be read."""
     if text.startswith(NOTHING_LEARNED):
         return Finding(
             None, f"nothing was learned from the model's chat template: {text[len(NOTHING_LEARNED) :].strip()}"
@@ -407,7 +410,7 @@ def _read_table(name: str, text: str) -> Finding | None:
 
 
 def judge(dialect: Dialect, own: OwnDialects) -> Finding:
-    """Return how a dialect that was learned from a template is to be used."""
+    """Decide how to use a dialect that was learned from a template; return the finding."""
     if not {*tiers(dialect)} <= CERTAIN_TIERS:
         why = "such calls could be ordinary text, so a table for them is used only if it is requested"
         return Finding(None, f"the format of calls in the model's chat template is not used: {why}")
@@ -441,9 +444,9 @@ _CALLS = (
 
 
 def known_format(dialect: Dialect) -> str | None:
-    """Return the dialect that already reads everything a learned one writes, without fixes; None if there is none.
+    """Return the name of a dialect that reads all that a learned dialect writes, without fixes; None if there is none.
 
-    A dialect that only finds JSON in it, whatever the text around it, does not count.
+    A dialect that only finds the JSON in that text, whatever is around it, does not count.
     """
     texts = [dialect.render_calls([call]) for call in _CALLS]
     replies = [parse(text, _TOOLS) for text in texts]
@@ -459,8 +462,8 @@ def known_format(dialect: Dialect) -> str | None:
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
     """Return the name for a template's table: a digest of its renderings of two conversations.
 
-    It includes what the config has `declared` about parsing replies. Raises `UsageError` if the template renders
-    neither.
+    The digest also covers our version, and what the config has `declared` about parsing replies. Raises `UsageError` if
+    the template renders neither conversation.
     """
     made: list[str] = []
     problem: UsageError | None = None
@@ -490,9 +493,9 @@ def _conversation(calls: Sequence[Call], content: str = "") -> list[dict[str, An
 
 
 def learn_at_server(request: ClientRequest, context: Context, model: str, name: str) -> Steps[Learned]:
-    """Learn a table from a model's template, whatever is known about it, within `ASKED_TIMEOUT`.
+    """Learn a table from a model's template, even if its format is known, within `ASKED_TIMEOUT`.
 
-    Raises `UsageError` if nothing can be learned, or nothing is known that renders the template.
+    Raises `UsageError` if nothing can be learned, or if the server has no known endpoint that renders the template.
     """
     state = ExchangeState(request, context)
     route = yield from resolve_route(state, context.route(model or None, None), model)

@@ -119,7 +119,10 @@ class MessagesApi:
         attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
         request_id: str = "",
     ) -> bytes:
-        """Encode the message, with the API's type of error; Claude Code compacts its prompt if it is "too long"."""
+        """Encode the message, with the API's type of error.
+
+        An overflow is called "too long", so that Claude Code compacts its prompt.
+        """
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
         return encode_json(
@@ -127,7 +130,7 @@ class MessagesApi:
         )
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
-        """Encode an `error` event after a comment; it is the last event."""
+        """Encode a comment, then an `error` event, which is the last event."""
         return (encode_comment(note) if note else b"") + b"event: error\ndata: %b\n\n" % error
 
     def encode_server_error(self, failure: Failure) -> bytes:
@@ -150,7 +153,7 @@ def serve_message(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _convert_headers(headers: Headers) -> Headers:
-    """Return the fields without those of the Messages API; its key becomes a bearer token if there is none."""
+    """Return the fields without those of the Messages API; `x-api-key` becomes a bearer token if there is none."""
     kept = tuple(pair for pair in headers if not pair[0].lower().startswith(_OWN_PREFIX))
     key = next((value for name, value in kept if name.lower() == _KEY_FIELD), "")
     kept = tuple(pair for pair in kept if pair[0].lower() != _KEY_FIELD)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Purpose = Literal["attempt", "forward", "template"]
 """Why a request is sent: an attempt in a mode, the client's own body unchanged, or a prompt to be rendered."""
 Received: TypeAlias = "Opened | Piece | Ended | Failed"
-"""What arrived: status and headers, then pieces of the body, then its end or how it broke off."""
+"""What arrived: status and headers, then pieces of the body, then its end; or a failure at any point."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class ObservedExchange:
     request: Request
     """The client's request."""
     api: str
-    """The API that the client speaks: `chat`, `ollama` or, if no server is asked in it, its path."""
+    """The API that the client speaks: `chat`, `ollama` or, for an API that no server is asked in, its path."""
     at: float
     """The driver's clock when the request came, in seconds; all other times are from the same clock."""
     request_id: str = ""
@@ -52,13 +52,13 @@ class SentRequest:
     """Counted from 1 within the exchange."""
     purpose: Purpose
     mode: str
-    """The mode of the attempt; for the rendering of a prompt, that of the attempt it prepares."""
+    """The mode of the attempt; if a prompt is rendered, the mode of the attempt that it is for."""
     request: Request
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
-    """The client's request as the mode rewrote it; None if it was not changed."""
+    """The client's request as the mode rewrote it; None unless this is an attempt."""
     tool_request: ToolRequest | None = field(default=None, repr=False)
-    """The client's request as it was parsed, with its tools, options and profile; None as above."""
+    """The client's request as it was parsed, with its tools, options and profile; None unless this is an attempt."""
     reply_api: Api = "chat"
     """The API of the reply to an attempt."""
     choices: int = 1
@@ -71,11 +71,11 @@ class WrittenChoice:
 
     text: str = field(repr=False)
     """The content as it was read, with all markup: in harmony mode the whole reply, for `promptools.harmony.examine`.
-    Reasoning and calls that the server took out of it are not in it."""
+    Reasoning and calls that the server itself extracted are not included."""
     finish_reason: str | None
-    """The server's own; None if it sent none."""
+    """The server's finish reason; None if it sent none."""
     stop_reason: str | int | None = None
-    """The token or string that ended it, if the server said so."""
+    """The token or string that ended the choice, if the server named it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class ObservedAttempt:
 
     attempt: Attempt
     sent: int
-    """The number of its request; that of the request before it, or 0, if it failed before it was sent."""
+    """The number of its request; if it failed before sending one, the number of the last request before it, or 0."""
     failed_reply: Reply | None = field(default=None, repr=False)
-    """The reply as far as it was read, if it was not an answer."""
+    """The reply as far as it was read, if the attempt failed."""
     written: tuple[WrittenChoice, ...] = ()
     """The choices as the server sent them; none if it sent no reply."""
 
@@ -99,7 +99,7 @@ class ExchangeEnd:
     provider: str
     """The provider, or its base URL."""
     model: str
-    """The server's name of the model."""
+    """The server's name for the model."""
     status: int | None
     """The HTTP status that the client got; None if it got no response."""
     replies: tuple[Reply, ...] = field(default=(), repr=False)
@@ -115,7 +115,7 @@ class ExchangeEnd:
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
     response: bytes = field(default=b"", repr=False)
-    """The beginning of the response's body, as long as `response_bytes` of the observers asks for."""
+    """The beginning of the response's body, of the length that the observer requests by `response_bytes`."""
 
 
 class Observer(Protocol):

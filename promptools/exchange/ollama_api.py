@@ -1,11 +1,13 @@
 """Ollama's API, for its clients: the responses, the API itself, and its routes on servers that lack them.
 
-Responses are NDJSON lines or one JSON body, and have a single choice. Ollama, and other servers that have its routes,
-answer them themselves; for any other server they are answered here: models from its `/v1/models`, embeddings from its
-`/v1/embeddings`, `/api/generate` as a chat of one turn or, with `raw`, from its `/v1/completions`.
+Responses are NDJSON lines or one JSON body, and have a single choice. Servers that have Ollama's routes answer requests
+to them themselves. For any other server, the requests are answered here: models come from the server's `/v1/models`,
+embeddings from its `/v1/embeddings`; `/api/generate` becomes a chat of one turn or, with `raw`, a request to its
+`/v1/completions`.
 
-A route other than chat begins without the request's body, since an uploaded model may have many gigabytes. First the
-server is detected: if it may have the route itself, it gets the request unchanged. The formats are in `wire.ollama`.
+A request to a route other than chat is first handled without its body, since an uploaded model may have many gigabytes.
+First the server is detected: if it may have the route itself, it gets the request unchanged. The formats are in
+`wire.ollama`.
 """
 
 from __future__ import annotations
@@ -150,7 +152,7 @@ class OllamaApi:
         return encode_json({"error": message, **({"request_id": request_id} if request_id else {})})
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:  # noqa: ARG002 one signature for all APIs
-        """Encode a line without the comment, which NDJSON does not allow."""
+        """Encode the error as a line; the note is left out, since NDJSON allows no comments."""
         return error + b"\n"
 
     def encode_server_error(self, failure: Failure) -> bytes:
@@ -175,7 +177,7 @@ class ServedRequest:
 
     state: ExchangeState
     data: dict[str, Any]
-    """Its body; empty without one."""
+    """The parsed body; empty if the request has none."""
     target: Target
     model: str
     """The server's name of the model; empty if the request names none."""
@@ -193,9 +195,9 @@ class ServedRequest:
         yield from self.state.emit(encode_json(body), lambda: Head(status, JSON))
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
-        """Return the server's JSON from a route of OpenAI's API; None if it failed and the client got the error.
+        """Request a route of OpenAI's API from the server; return its JSON, or None if the client got an error instead.
 
-        Without a `body` it is a GET.
+        Without a `body`, the request is a GET.
         """
         state = self.state
         opened = yield from state.send(encode_json(body) if body else b"", path, method="POST" if body else "GET")
@@ -339,7 +341,7 @@ def _embed(served: ServedRequest) -> Steps[tuple[list[Any], int] | None]:
 
 # `/api/generate` with `raw` on a server other than Ollama: the prompt goes to `/v1/completions` as it is.
 #
-# There is no second attempt: the app wrote the prompt itself, and gets the text that the model adds to it, unread.
+# There is no second attempt: the app wrote the prompt itself, and gets the text that the model adds to it, unparsed.
 
 
 _MODE = "native"
@@ -430,7 +432,7 @@ class _RawReply:
         return encode_generated(encode_line(envelope, encode_message(text)))
 
 
-# `/api/generate` on a server other than Ollama: a chat of one turn, a raw prompt, or only the load of a model.
+# `/api/generate` on a server other than Ollama: a chat of one turn, a raw prompt, or only a request to load a model.
 
 
 class GenerateApi(OllamaApi):
@@ -464,12 +466,12 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages, which loads or unloads the model: on this server it is always loaded."""
+    """Respond to a chat without messages: on Ollama it loads or unloads the model, which is always loaded here."""
     yield from served.emit(_encode_load(served))
 
 
 def respond_generate_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a request without a prompt, which loads or unloads the model too."""
+    """Respond to a request without a prompt: on Ollama it loads or unloads the model too."""
     yield from served.emit(encode_generated(_encode_load(served)))
 
 
@@ -483,7 +485,7 @@ def _encode_load(served: ServedRequest) -> dict[str, Any]:
 
 
 _MAX_LOAD_REQUEST = 4096
-"""The most bytes of a chat that is searched for its messages, which are missing if it only loads a model."""
+"""Maximum bytes of a chat that is parsed to see whether it only loads a model, having no messages."""
 _RUNNING = b"Ollama is running"
 _ABSENT_STATUSES = frozenset({404, 405})
 _INSTEAD = {
@@ -518,14 +520,17 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat. Without messages it only loads the model on Ollama; on any other server it is always loaded."""
+    """Serve a chat. One without messages only loads the model on Ollama; any other server has it loaded already."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
 
 
 def serve_root(request: ClientRequest, context: Context) -> Exchange:
-    """Respond to a request for `/`, with which clients look for Ollama, as the server does, else as Ollama."""
+    """Respond to a request for `/`, by which clients look for Ollama.
+
+    The response is the server's or, if the server lacks the route, Ollama's.
+    """
     state = ExchangeState(request, replace(context, observer=None))
     try:
         route = context.route(None, None)
@@ -556,14 +561,14 @@ def _serve_load(request: ClientRequest, context: Context) -> Exchange:
     try:
         own = yield from _may_have_own_routes(state)
     except UsageError:
-        own = True  # the same error follows
+        own = True  # `run` reports the same error
     return (yield from run(request, context) if own else serve_route(request, context, respond_chat_load))
 
 
 def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
     """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected.
 
-    The server is that of the request's model, if it is known before the body is read.
+    If the body has been read, its model decides which server that is.
     """
     data = parse_object(state.request.body)
     route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")

@@ -1,15 +1,16 @@
 """Forward requests without tools byte for byte, and watch the reply for failures that a retry can fix.
 
-Such failures are an error in `RETRIED_KINDS`, under any status, or in `REFUSAL_KINDS` if the request can be reworded, a
-stream that is cut off, and a reply that the server swallowed (tokens were spent, but nothing was sent). A retry is
-possible only while the client has seen no content, so a reply has two phases:
+These are the failures that a retry can fix: an error whose kind is in `RETRIED_KINDS`, under any status; an error in
+`REFUSAL_KINDS`, if the request can be reworded; a stream that is cut off; a reply that the server swallowed (tokens
+were spent, but nothing was sent). A retry is possible only while the client has seen no content, so a reply has two
+phases:
 
-    before content   a stream's events are parsed, and forwarded as they come, except those from the first that would
-                     end it (error, finish reason, end marker); a whole reply is held. If the reply turns out to be
-                     lost, what is held is discarded and the retry loop takes over.
-    after content    bytes are forwarded unparsed; only the end of the stream is looked for. An event, or line, that is
-                     not complete waits for its rest: an error that follows a broken one is a separate event. A
-                     stream that just ends, as if it were complete, ends with an error too
+    before content   a stream's events are parsed, and forwarded as they come. The first event that would end the stream
+                     (error, finish reason, end marker) is held, with all that follow; a whole reply is held. If the
+                     reply turns out to be lost, what is held is discarded and the retry loop takes over.
+    after content    bytes are forwarded unparsed; only the end of the stream is looked for. An incomplete event or line
+                     is held until its rest arrives, so that an error can follow a broken stream as an event of its
+                     own. A stream that ends without announcing its end is followed by an error too.
 
 The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` held bytes: a lost reply is
 smaller.
@@ -63,11 +64,11 @@ _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
 """A finish reason that is not null. Inside a JSON string its quotes would be escaped."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""Bytes that are kept in case a chunk boundary splits the event, which is shorter."""
+"""How many bytes are kept in case a chunk boundary splits the last event; the event is shorter."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
-"""Contained in the last line of an Ollama stream, and perhaps in the content of others."""
+"""Matches the last line of an Ollama stream, and perhaps the content of other lines."""
 _MAX_LINE = 1 << 16
-"""The most bytes of a line that are kept to be parsed; the last line has a few hundred."""
+"""Maximum bytes of a line that are kept to be parsed; the last line has a few hundred."""
 
 
 class StreamEndDetector:
@@ -77,7 +78,7 @@ class StreamEndDetector:
         self.seen = False
         """Whether the server has signalled the end."""
         self._finished = False
-        """Whether it has sent a finish reason or an error."""
+        """Whether the server has sent a finish reason or an error."""
         self._wire: Wire = wire
         self._tail = bytearray(b"\n")
 
@@ -121,7 +122,7 @@ def _is_last(line: bytes) -> bool:
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Failures caused by the model's output, not by the request; and overflow, whose text differs on every server."""
+"""Failures that the model's output caused, not the request; also overflow, which every server words differently."""
 MAX_HELD = 1 << 20
 """Maximum bytes of a reply held until it has content; a longer one is forwarded, since a lost reply is smaller."""
 _CUT = "the stream ended without a finish reason"
@@ -131,7 +132,7 @@ _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
 }
 """The end of an event (SSE), or of a line (NDJSON)."""
 _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
-"""The same, as bytes."""
+"""The ends that `_DELIMITERS` match, as bytes."""
 
 
 class Forwarded(NamedTuple):
@@ -149,7 +150,7 @@ class TakenReply(NamedTuple):
     """Whether its body has ended."""
     choices: int
     forwarded: Mapping[int, Forwarded]
-    """By choice."""
+    """What the client already has, by choice."""
 
 
 class PassthroughMonitor:
@@ -189,7 +190,7 @@ class PassthroughMonitor:
 
     @property
     def ended_early(self) -> bool:
-        """Whether a stream ended without announcing it."""
+        """Whether a stream ended without announcing its end."""
         decoder = self._decoder
         complete = decoder.server_error or decoder.finish_reasons or decoder.done
         return decoder.streamed and not (complete or self._end_detector.is_complete())
@@ -256,7 +257,7 @@ class PassthroughMonitor:
         return block
 
     def end(self) -> bytes:
-        """Parse what is held at the end of the reply; unless there is a `failure`, `held` may then be forwarded."""
+        """Parse what is held when the reply has ended; if `failure` then returns None, `held` may be forwarded."""
         if not self._streamed and _is_plain_answer(self._held):
             self.has_content = True
         if not self.has_content:
@@ -270,7 +271,7 @@ class PassthroughMonitor:
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over; None if it is forwarded."""
+        """Return the reply so far if an attempt should take it over; None here, where every reply is forwarded."""
         return None
 
     def flush(self) -> bytes:
@@ -292,7 +293,7 @@ class PassthroughMonitor:
             return failure if self.is_retried(failure) else None
         if not self._closed or decoder.decode_error:
             return None
-        # Ollama's /v1 ends a stream so when its parser or its runner fails.
+        # Ollama's /v1 ends a stream like this when its parser or its runner fails
         if decoder.streamed and not decoder.finish_reasons and not decoder.done:
             return Failure("cut", _CUT, opened=opened)
         lost = decoder.stop_reasons.get(0) == HARMONY_CALL or decoder.finish_reasons.get(0) in CALL_FINISH_REASONS
@@ -333,9 +334,10 @@ def _is_plain_answer(body: bytearray) -> bool:
 def forward(
     state: ExchangeState, body: bytes, monitor: PassthroughMonitor, heartbeat: float = 0.0
 ) -> Steps[Failure | TakenReply | None]:
-    """Send `body` and forward the response; return the failure if no content was forwarded and a retry may help.
+    """Send `body` and forward the response; return None if nothing is left to do.
 
-    If the monitor hands the reply over, return the reply as far as it was read.
+    Returns the failure if the connection broke, a stream was cut off, or a retry may help. If the monitor hands the
+    reply over to an attempt, returns the reply as far as it was read.
 
     If a stream of events is silent for `heartbeat` seconds (0: never), comments are sent between two events.
     """
@@ -357,7 +359,7 @@ def _forward_error(
     state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
 ) -> Steps[Failure | None]:
     """Forward an error response, unless a retry may help."""
-    if get_header(opened.headers, "content-encoding"):  # it was not decoded: what it says cannot be read
+    if get_header(opened.headers, "content-encoding"):  # the body is still compressed, so it cannot be read
         while isinstance(chunk := (yield from state.read()), bytes):
             yield from state.emit(chunk, lambda: head)
         return None
@@ -372,7 +374,7 @@ def _forward_error(
 def _forward_body(
     state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
 ) -> Steps[Failure | TakenReply | None]:
-    """Forward the body of a response; or return its failure, or the reply for an attempt to take over."""
+    """Forward the body of a response; return a failure, or the reply if an attempt is to take it over."""
     while True:
         chunk = yield from state.read()
         if isinstance(chunk, Failed):
@@ -385,7 +387,7 @@ def _forward_body(
             data += monitor.end()
         if data:
             if not data.endswith(_ENDS["chat"]):
-                state.heartbeat = None  # the event is too long to be held, and no comment may be inside of it
+                state.heartbeat = None  # the event is too long to be held, and no comment may be inside it
             yield from state.emit(data, lambda: head)
         failure = monitor.failure(opened)
         if failure:
@@ -409,13 +411,14 @@ def _takes_comments(opened: Opened) -> bool:
     return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
 
 
-# Watch the reply to a forwarded request that wants a certain response format: an answer in another one is taken over.
+# Watch the reply to a forwarded request for a certain response format. An attempt takes over an answer that does not
+# have that format.
 #
 # Content that is valid JSON passes byte for byte, like all else that the server sends. A whole reply is checked at
-# its end. A stream passes event by event for as long as what has arrived is JSON; what may still become a slip is
-# held, and the events after it. Where the content turns out not to be plain JSON, `take` hands over all that was
-# read, and an attempt continues as if it had made the request itself: it leaves out what the client has
-# already.
+# its end. A stream passes event by event, as long as what has arrived is JSON; content that may still turn out to be
+# faulty is held, with the events after it. If the content turns out not to be plain JSON, `take` hands over all that
+# was read. An attempt then continues as if it had made the request itself, but leaves out what the client already
+# has.
 #
 # A refusal, a call, a reply cut off at its limit and one that is too long to be kept are passed on unchanged.
 
@@ -465,7 +468,10 @@ class FormMonitor(PassthroughMonitor):
         return safe
 
     def end(self) -> bytes:
-        """Read what is held at the end of the reply; unless there is a `failure` or a takeover, it may be forwarded."""
+        """Parse what is held when the reply has ended, and return what may be forwarded.
+
+        `held` may be forwarded too if `failure` and `take` then return None.
+        """
         if not self._streamed:
             super().end()
             self._is_unfit = bool(self._held) and self._is_whole_unfit()
@@ -486,11 +492,11 @@ class FormMonitor(PassthroughMonitor):
         return TakenReply(data, ended, min(seen, self._request.n), self._forwarded)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if an attempt takes it over, which will find out."""
+        """Return what is wrong with the reply so far; None if an attempt takes the reply over, since it finds out."""
         return None if self._is_unfit else super().failure(opened)
 
     def flush(self) -> bytes:
-        """Return the held events when a stream breaks, if the client has seen other parts of the answer."""
+        """Return the held events when a stream breaks; empty unless the client has seen other parts of the answer."""
         return self._pass_held() if self.has_content and self._streamed else b""
 
     def _release(self) -> bytes:
@@ -499,7 +505,7 @@ class FormMonitor(PassthroughMonitor):
         return super()._release()
 
     def _pass_block(self, block: bytes, deltas: Sequence[Delta]) -> bytes:
-        """Return what may be forwarded after an event or line has arrived; empty if it is held."""
+        """Return what may be forwarded after an event or line has arrived; empty while events are held."""
         decoder = self._decoder
         self._held += block
         if any(delta.refusal or delta.tool_calls for delta in deltas):
@@ -540,7 +546,7 @@ class FormMonitor(PassthroughMonitor):
     def _is_whole_unfit(self) -> bool:
         """Whether any choice of a whole reply has content that is not in the requested format."""
         decoder = self._decoder
-        if not decoder.body:  # it was plain enough not to be decoded so far
+        if not decoder.body:  # not decoded yet, since it was a plain answer
             decoder.feed(bytes(self._held))
         deltas = decoder.close()
         return not (decoder.server_error or decoder.decode_error) and any(map(self._is_choice_unfit, deltas))

@@ -4,18 +4,18 @@ A plan consists of the current attempt (`mode`, and `request` with all adaptatio
 After a failure, `plan_next` takes the first remedy in `REMEDIES` that changes anything: move to the next mode, adapt
 the request, feed the error back to the model (`correct`), or send the same again.
 
-Each remedy uses something up, so a plan ends even without a stop policy: a mode, one of the corrections, an adaptation
-(once per mode; `tool_choice` and `without_params` a few times, each time changing something else), or the single
-repetition.
+A plan ends even without a stop policy, because each remedy uses something up: a mode, one of the allowed corrections,
+the single repetition, or an adaptation. An adaptation is used once per mode. Only `tool_choice` and `without_params`
+may be used a few times; each time they change something else.
 
-A request that a server refused once, and accepted when reworded, is reworded from the start for an hour
+If a server refused a request and then accepted it reworded, requests like it are reworded from the start for an hour
 (`Refusals`).
 
-The breaker is consulted when a mode is chosen. It records every success, and of the failures those in `COUNTED_KINDS`
-that the plan answers with another mode, a repetition or nothing. A crash is recorded only when another mode has done
-better: an error in every mode is due to the request (such as an image for a model that accepts none), or to the whole
-server. The breaker is ignored if a mode is forced, or if it would leave no mode at all: because all others are open, or
-turn out to be impossible.
+The breaker is consulted when a mode is chosen. It records every success. It records a failure if its kind is in
+`COUNTED_KINDS`, and the plan answers it with another mode, a repetition or nothing. A crash is recorded only when
+another mode has succeeded: if every mode fails, the cause is the request (such as an image for a model that accepts
+none) or the whole server. The breaker is ignored if the user forces a mode. It is also ignored if it would leave no
+mode at all, because the others have failed lately or turn out to be impossible.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""How a request is sent again, by adaptation; with `format` it is a different request."""
+"""How a request is sent again, by adaptation; `format` makes a different request, described by `FORMAT_NOTE`."""
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
-"""Adaptations that may be applied again to what the server refuses next; each leaves less to refuse."""
+"""Adaptations that may be applied several times: each time, they leave less that the server can refuse."""
 
 
 def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
-    """Return how a request is sent after an adaptation, as the end of "sent again" in the trace."""
+    """Return how a request is sent after an adaptation, in words that follow "sent again" in the trace."""
     if adaptation == "without_params" and what:
         return f"without what the server does not take ({', '.join(what)})"
     return ADAPTATION_NOTES[adaptation]
@@ -97,14 +97,14 @@ class AttemptPlan:
         self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
         self._said_otherwise: list[Rewording] = []
         self._unproven: list[tuple[FailureKind, Rewording]] = []
-        """The rewordings made after a failure of this request that the server has not yet accepted."""
+        """Rewordings that the server has not accepted yet, each with the kind of failure that led to it."""
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
         self._skipped: list[ModeName] = []
         """The modes that the breaker did not admit."""
         self._crashed: list[BreakerKey] = []
-        """The modes in which the server crashed, to be recorded if another one succeeds."""
+        """The modes in which the server crashed, to be recorded if another mode succeeds."""
         self._known_context: int | None = None
         self._apply_known_context(context.context_sizes.get(provider_model, at))
         self._apply_known_refusals(context.refusals.get(provider_model, at))
@@ -112,7 +112,7 @@ class AttemptPlan:
         self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
 
     def _apply_known_context(self, size: int | None) -> None:
-        """Apply the context size known from an earlier request, which was raised or reported by the server."""
+        """Apply the context size of an earlier request, which promptools raised or the server reported."""
         if size is None:
             return
         if self.request.profile.raw == "completions":
@@ -122,7 +122,7 @@ class AttemptPlan:
             self._known_context = size
 
     def _apply_known_refusals(self, known: Sequence[Rewording]) -> None:
-        """Phrase the request as earlier refusals require, with a note for each that applies."""
+        """Reword the request to avoid earlier refusals; add a note for each rewording that applies."""
         if not known:
             return
         self.request, applied = reword_known(known, self.request)
@@ -158,7 +158,7 @@ class AttemptPlan:
         return plan
 
     def record_accepted(self, at: float) -> None:
-        """Record that the server accepted the request, and with it the rewordings."""
+        """Record that the server accepted the request, and so the rewordings made for it."""
         for _, rewording in self._unproven:
             self._context.refusals.add(self._provider_model, rewording, at)
         self._unproven.clear()
@@ -173,7 +173,10 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure with the breaker if the server caused it, rather than the model, which may correct it."""
+        """Record a failure with the breaker, unless the model caused it and may correct it.
+
+        A crash is recorded later, if another mode succeeds.
+        """
         if failure.kind not in COUNTED_KINDS or (failure.verdict is not None and failure.verdict.retry_with_feedback):
             return
         if failure.kind == "crashed":
@@ -199,7 +202,10 @@ class AttemptPlan:
         return self._return_to_mode_before(failure)
 
     def _is_left_to_agent(self, failure: Failure) -> bool:
-        """Whether an agent repeats the request itself: it counts replies, and shows the model what is wrong."""
+        """Whether to leave the retry to the agent that sent the request.
+
+        Such an agent counts replies, and shows the model what is wrong.
+        """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}
 
@@ -231,7 +237,7 @@ class AttemptPlan:
         if verdict is None or not verdict.retry_with_feedback or self._corrections_left < 1:
             return None
         if not (self.request.takes_calls or failure.kind == "format"):
-            return None  # to the conversation of an app without tools we add no turns
+            return None  # no turns are added to the conversation of an app without tools
         self._corrections_left -= 1
         self.request = self.request.with_feedback(verdict.feedback)
         return "the model is asked to correct it"
@@ -240,7 +246,7 @@ class AttemptPlan:
         if step not in _REPEATABLE and (self.mode, step) in self._adaptations_used:
             return None
         if failure.kind == "timeout" and self._context.attempt_timeout is None:
-            return None  # the client's own time is up, not that of the attempt
+            return None  # the client's own time is up, not just the time for one attempt
         rewording = None if step in NOT_REMEMBERED else find_rewording(step, self.request, failure)
         adapted = adapt_request(step, self.request, failure, self.mode)
         if adapted is None or rewording in self._said_otherwise:
@@ -261,9 +267,9 @@ class AttemptPlan:
         return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told
 
     def _note_rewording(self, rewording: Rewording, failure: Failure) -> None:
-        """Note a rewording, and hold it until the server has accepted it."""
+        """Note a rewording; it is remembered for later requests once the server has accepted it."""
         self._said_otherwise.append(rewording)
-        if failure.kind != "crashed":  # whose text names nothing: the grammar is one guess of several
+        if failure.kind != "crashed":  # a crash names no cause: that the grammar is at fault is a guess
             self._unproven.append((failure.kind, rewording))
         how = describe_adaptation(rewording.adaptation, rewording.what)
         self.notes.append(f"{failure.kind}: sent again {how}")
@@ -282,7 +288,7 @@ class AttemptPlan:
         return f"{mode} mode is tried"
 
     def _can_render(self) -> bool:
-        """Whether harmony mode can render a request that another mode failed on."""
+        """Try to render in harmony mode the request that another mode failed on; return whether that worked."""
         profile = self.request.profile
         if profile.raw == "completions" and "harmony" not in profile.modes:
             # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
@@ -295,9 +301,10 @@ class AttemptPlan:
         return True
 
     def _return_to_mode_before(self, failure: Failure) -> str | None:
-        """Return once from an impossible mode to the previous one, where another sample may succeed.
+        """Go back, once, from an impossible mode to the mode before it, where another sample may succeed.
 
-        Without a previous mode, the breaker left only this one: then a mode that the breaker skipped is tried.
+        If there was no mode before it, the breaker left only this mode: then a mode that the breaker skipped is tried.
+        Returns a description of what is tried; None if nothing is.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None
@@ -340,7 +347,7 @@ class AttemptPlan:
         return self._skipped.pop(0) if self._skipped else None
 
     def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
-        """Return the first mode although all circuits are open: the request must be served somehow."""
+        """Stop using the breaker, which admits no mode, and return the first mode: a request must be served somehow."""
         self._uses_breaker = False
         first, *self._modes_left = modes
         self.notes[:] = [

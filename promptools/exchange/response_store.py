@@ -1,7 +1,7 @@
 """The responses that clients may continue or fetch, limited for each owner; the least recently used are dropped first.
 
-A response is found only by requests of its owner: in a proxy with keys, the key that was checked; elsewhere, any sender
-of the same keys, whatever the fields.
+A response is found only by requests of its owner. In a proxy with keys, the owner is the key that was checked;
+elsewhere, it is anyone who sends the same keys, in whatever header fields.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 MAX_RESPONSES = 512
-"""The most responses of one owner."""
+"""Maximum number of responses of one owner."""
 MAX_BYTES = 64 * 2**20
-"""The most bytes of one owner's responses, roughly."""
+"""Maximum size of one owner's responses, roughly in bytes."""
 MAX_TOTAL_BYTES = 512 * 2**20
-"""The most bytes of all owners' responses, roughly."""
+"""Maximum size of all owners' responses, roughly in bytes."""
 _OVERHEAD = 256
 """Number of bytes that a response is assumed to take besides its JSON."""
 
@@ -43,7 +43,7 @@ class StoredResponse:
     input: Items
     """The conversation up to this response: the input of all requests, and the output of the earlier responses."""
     size: int
-    """The JSON of all of it in characters; shared with earlier responses, but counted for each."""
+    """Characters of JSON of the response and the conversation; what earlier responses share is counted again."""
     discarded: tuple[str, ...] = ()
     """The ids of reasoning from failed attempts: it was streamed, but does not belong to the response."""
 
@@ -64,7 +64,7 @@ class _Shelf:
 
     responses: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict[str, StoredResponse])
     items: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, "tuple[str, dict[str, Any]]"])
-    """The items of the responses' outputs with the ids of their responses."""
+    """Items of the responses' outputs by id, each with the id of its response."""
     size: int = 0
 
     def add(self, response_id: str, stored: StoredResponse) -> None:
@@ -125,7 +125,7 @@ class ResponseStore:
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
-        """Return an item from the output of one of this owner's responses; empty for discarded reasoning."""
+        """Return an item from the output of one of this owner's responses; discarded reasoning has no content."""
         shelf = self._shelves.get(owner)
         entry = None if shelf is None else shelf.items.get(item_id)
         return None if entry is None else entry[1]
@@ -138,9 +138,9 @@ class ResponseStore:
         previous: StoredResponse | None,
         discarded: tuple[str, ...] = (),
     ) -> None:
-        """Store a response with the input of its request; the request continues `previous`.
+        """Store a response with the input of its request, unless it is too large; the request continues `previous`.
 
-        `discarded` holds ids of streamed reasoning that is not in the response, to which a client may still refer.
+        `discarded` holds ids of streamed reasoning that is not in the response, but to which a client may still refer.
         """
         size = _OVERHEAD + len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
         if size > self._max_bytes:
@@ -201,5 +201,5 @@ def owner_of(headers: Headers) -> str:
 
 
 def owner_of_keys(keys: Iterable[str]) -> str:
-    """Return the owner that has these keys."""
+    """Return the owner with these keys, as a digest of them."""
     return hashlib.blake2b(repr(sorted(set(keys))).encode(), digest_size=16).hexdigest()

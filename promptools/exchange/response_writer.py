@@ -39,7 +39,7 @@ class Summary(NamedTuple):
     """What the end of a response reports."""
 
     usage: Mapping[str, Any] | None
-    """Summed over all attempts."""
+    """The usage of tokens, summed over all attempts."""
     report: Mapping[str, Any] | None
     """The value of the `promptools` key; None: no such key."""
     note: str
@@ -47,7 +47,7 @@ class Summary(NamedTuple):
     seconds: float
     """How long the request took."""
     phases: tuple[float, float]
-    """The seconds of the last request until the first byte of its reply, and from then on."""
+    """The seconds from the last request to the first byte of its reply, and from that byte on."""
 
     def with_report(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a response with the report added, if there is one."""
@@ -106,7 +106,7 @@ class SseWriter:
         self._forwarded: Mapping[int, Forwarded] = {}
 
     def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
-        """Skip what the client already has of each choice when the same reply is added from its beginning."""
+        """Skip what the client already has of each choice; the same reply is then added from its beginning."""
         self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
@@ -240,10 +240,10 @@ def response_headers(
     unfit: int = 0,
     healing: HealingCost | None = None,
 ) -> Headers:
-    """Return the headers of our response: upstream headers that still apply, the content type, and those of the trace.
+    """Return the headers of our response: upstream headers that still apply, the content type, and our own headers.
 
-    The latter are the mode, the number of attempts and, unless they are 0, the number of notes, the number of calls
-    that were passed on although they failed the checks, and what failed attempts cost.
+    Our own headers are the mode and the number of attempts. Others follow unless they are 0: the number of notes, the
+    number of calls that were passed on although they failed the checks, and the cost of failed attempts.
     """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (

@@ -1,9 +1,9 @@
 """OpenAI's Responses API, for its clients: the responses, the API itself, and its routes.
 
-Each request has its own `ResponsesApi`, since a response repeats its request. The endpoint's `RESPONSES_API` only
-encodes errors; `serve_response` makes the one that serves a request. Responses are a stream of numbered events or one
-JSON body, and have a single choice. Responses that clients may continue or fetch later are kept in `response_store`.
-The format is in `wire.responses`.
+Each request has its own `ResponsesApi`, created by `serve_response`, since a response repeats its request. The shared
+`RESPONSES_API` only encodes errors. Responses are a stream of numbered events or one JSON body, and have a single
+choice. Responses that clients may continue or fetch later are kept in `response_store`. The format is in
+`wire.responses`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 OnResponse: TypeAlias = Callable[[dict[str, Any], tuple[str, ...]], None]
 """Called with each response that is complete or incomplete, not with failed ones.
 
-Its output is that of the last attempt; the second argument is the ids of items of earlier ones, which were streamed.
+The response contains only the last attempt's output. The second argument holds the ids of the items that earlier
+attempts streamed.
 """
 
 
@@ -135,7 +136,7 @@ _FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
 
 
 class ResponsesApi:
-    """Serves one request, whose ids are derived from `token`; `owner` is the owner of its response."""
+    """The Responses API for one request: ids in the response are derived from `token`; `owner` owns the response."""
 
     wire: Wire | None = None
     streams_arguments = True
@@ -314,10 +315,10 @@ def _error(message: str) -> dict[str, Any]:
     return error_body(message, kind="invalid_request_error")
 
 
-# `/responses/compact`: a server that has it gets the request; for any other the client learns that it is missing.
+# `/responses/compact`: the request is forwarded; if the server lacks the route, the client is told so.
 #
-# It returns a part of the conversation in a form that only its maker can read, so nothing can be substituted for
-# it.
+# The route returns a part of the conversation in a form that only the server itself can read, so promptools cannot
+# provide a substitute.
 
 
 _COMPACTION_ROUTE = "responses/compact"

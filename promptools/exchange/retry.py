@@ -117,9 +117,9 @@ class RetryLoop:
     def _run_attempt(
         self, plan: AttemptPlan, indices: Sequence[int], taken: TakenReply | None = None
     ) -> Steps[Failure | dict[int, Failure | None]]:
-        """Make an attempt; return its failure or, for several choices, the failure of each that failed.
+        """Make an attempt; return its failure or, for several choices, the failures of those that failed, by choice.
 
-        For a choice that the server never sent, the mapping contains None.
+        A choice that the server never sent is among them, with None in place of a failure.
         """
         attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
@@ -149,8 +149,8 @@ class RetryLoop:
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare an attempt in the first mode that can express the request.
 
-        Raises `UsageError` if none can and nothing was tried before; otherwise the last failure may have left an
-        answer.
+        Raises `UsageError` if no mode can and no attempt was made before. After an attempt it returns a failure: the
+        attempt may have left an answer.
         """
         while True:
             try:
@@ -230,7 +230,7 @@ class RetryLoop:
             return True
         self._state.note_remedy(failure, pause if isinstance(pause, str) else "nothing is left to try")
         shown = self._last_presentable.get(indices[0], failure)
-        if is_retried_by_sdk(failure) and shown.kind != "format":  # an answer that does not fit is one all the same
+        if is_retried_by_sdk(failure) and shown.kind != "format":  # an answer in the wrong format is still one
             shown = failure
         yield from self._finish_with_failed(plan.request, indices, shown)
         return False
@@ -249,13 +249,13 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Whether this reply has no calls although an earlier one has: a call must stay a call."""
+        """Whether this reply has no calls although the last presentable reply has: a call must stay a call."""
         earlier = self._last_presentable.get(index)
         calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
         return len(calls) == 2 and bool(calls[0]) and not calls[1]
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Note in the trace and the log that the server's calls are returned as text, naming only their tools."""
+        """Note in the trace and the log that calls of the server are returned as text; name only their tools."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
@@ -311,12 +311,12 @@ def _size(reply: Reply) -> int:
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Whether the SDK should see the failure, because it retries the whole request then."""
+    """Whether the client's SDK retries the whole request after this failure, and so should see it."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 
 def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
-    """Whether the content of a failed reply may be sent to the client as the answer."""
+    """Whether this kind of failure leaves content that may be the answer to a request with tools."""
     if failure.kind in {"malformed", "truncated", "unknown_tool"}:
         return not strict
     if failure.kind == "swallowed":  # reasoning without content: poor, but it may be the complete reply

@@ -1,7 +1,8 @@
 """Reword a request as a server's refusal requires: change a fact in its profile, or leave something out.
 
-`find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly: immediately,
-and for an hour every request to the same server and model (`Refusals`), so that these are not refused at first.
+`find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly. For an hour,
+every request to the same server and model is changed in this way before it is sent (`Refusals`), so that it is not
+refused first.
 """
 
 from __future__ import annotations
@@ -62,12 +63,15 @@ _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "no_parallel": frozenset({"parallel_tool_calls"}),
     "no_empty_tools": frozenset({"tools", "functions"}),
 }
-"""Keys that are about tools, and are left out of a request without tools if it is not forwarded as it is."""
+"""Keys about tools that are left out of a request without tools, unless it is forwarded unchanged, by adaptation."""
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
-"""Adaptations for one request only: others have other schemas, tools and answers; `fit` has its own memory."""
+"""Adaptations that are not remembered: other requests have other schemas, tools and answers.
+
+What `fit` finds out is remembered in `ContextSizes`.
+"""
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
 _SEEDS = 2**31
-"""The number of seeds that every server takes."""
+"""Every server accepts the seeds below this number."""
 ANOTHER_TEMPERATURE = 0.2
 """The temperature of a second sample if the request asks for 0, which would give the same reply again."""
 
@@ -77,7 +81,7 @@ def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure
     match adaptation:
         case "format":
             if failure.verdict is None or not request.checks_response_format:
-                return None  # it was asked for in its form already
+                return None  # the format was requested already
             return without_tools(request, failure.verdict.feedback)
         case "fit":
             if mode in {"harmony", "raw"} and request.profile.raw == "completions":
@@ -88,13 +92,13 @@ def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure
 
 
 def find_rewordings(failure: Failure, request: ToolRequest) -> tuple[Rewording, ...]:
-    """Return what a failure implies for all requests to this server and model."""
+    """Return the rewordings that a failure suggests for all requests to this server and model."""
     steps = REMEDIES[failure.kind]
     return tuple(find_rewording(step, request, failure) for step in steps if step in _REWORDED)
 
 
 def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failure) -> Rewording:
-    """Return what a failure implies for all requests to this server and model, if the adaptation helps."""
+    """Return the rewording that a failure suggests for all requests to this server and model, with one adaptation."""
     text = failure.text.lower()
     match adaptation:
         case "tool_choice":
@@ -116,7 +120,10 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 
 
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
-    """Return the reworded request; None if it contains nothing that was refused. As mode, None means any."""
+    """Return the reworded request; None if the request contains nothing that was refused.
+
+    `mode` is the mode of the attempt; None: any mode.
+    """
     adaptation, what, beside = rewording
     if beside and beside != _reasoning_digest(request):
         return None
@@ -159,14 +166,14 @@ def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[Tool
 
 
 def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sent: Mapping[str, Any]) -> bool:
-    """Whether rewordings change a request without tools that would be forwarded unchanged, with the body `sent`."""
+    """Whether rewordings change a request without tools that would otherwise be forwarded; `sent` is its body."""
     known = tuple(rewordings)
     idle = any(not _IDLE_KEYS.get(rewording.adaptation, frozenset()).isdisjoint(sent) for rewording in known)
     return idle or bool(reword_known(known, request)[1])
 
 
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
-    """Whether the request contains what was refused; `reword` may not show it: facts may have no effect."""
+    """Whether the request contains what was refused; `reword` does not show that, as it may change an unused fact."""
     messages, body = request.messages, request.body
     match rewording.adaptation:
         case "ids" | "object_history":
@@ -195,9 +202,9 @@ def another_sample(request: ToolRequest) -> ToolRequest | None:
 
     At temperature 0, or with a seed, the model would write the same reply again.
     """
-    own = as_object(request.body.get("options"))  # of Ollama's API, where they go before the keys of the body
+    own = as_object(request.body.get("options"))  # in Ollama's API, where they override keys of the body
     given = {**request.body, **own}
-    greedy, seed = given.get("temperature") == 0, as_count(given.get("seed"))  # -1 is any seed, of llama.cpp
+    greedy, seed = given.get("temperature") == 0, as_count(given.get("seed"))  # for llama.cpp, -1 is any seed
     if not greedy and seed is None:
         return None
     changed: dict[str, Any] = {"seed": 1 if seed is None else (seed + 1) % _SEEDS}
@@ -214,7 +221,7 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return the refused value of `tool_choice`: the strongest one sent. promptools enforces the others."""
+    """Return the kind of `tool_choice` that was refused: the strongest that is sent. promptools enforces it instead."""
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))
     return next(((kind,) for kind in kinds if kind in request.profile.tool_choice), ())
@@ -264,7 +271,7 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
 
 
 def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
-    """Send a parameter under its other name, unless the request already contains that."""
+    """Send a parameter under its other name, in place of any value there; None if the request lacks the parameter."""
     if request.body.get(name) is None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}
@@ -292,7 +299,7 @@ def _without_strict(request: ToolRequest) -> ToolRequest | None:
 
 
 def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:
-    """Ask for a required call only in the prompt; None if the request makes the server use no grammar for calls."""
+    """Ask for a required call only in the prompt; None if the server uses no grammar for this request's calls."""
     profile = request.profile
     native = request.choice.forced and not profile.tool_choice.isdisjoint(_FORCED)
     strict = profile.strict_tools and any(tool.strict for tool in request.tools)

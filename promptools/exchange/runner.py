@@ -1,9 +1,9 @@
 """The exchange itself: a client's request from start to end, as a generator.
 
-`open_request` finds the server and its profile, and whether the body may be changed. Then `ClientApi.decode_request`
-converts the request into a Chat Completions body; from then on nothing depends on the client's API until the response
-is written. `run` forwards requests without tools, and serves the rest with the retry loop. `preview_prompt` only
-renders raw mode's prompt, and generates nothing.
+`open_request` finds the server and its profile, and decides whether the client's body can be forwarded unchanged. There
+`ClientApi.decode_request` converts the request into a Chat Completions body; from then on nothing depends on the
+client's API until the response is written. `run` forwards requests without tools, and serves the rest with the retry
+loop. `preview_prompt` only renders raw mode's prompt, and generates nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RoutedRequest:
     """A client's request, parsed and routed."""
 
     body: dict[str, Any]
-    """The client's body in the form of Chat Completions, with the model's real name and the config's defaults."""
+    """The request as a Chat Completions body, with the server's name for the model and the config's defaults."""
     route: Route
     url: str
     """The URL that the request is sent to."""
@@ -68,12 +68,18 @@ class RoutedRequest:
 
     @property
     def provider_model(self) -> tuple[str, str]:
-        """The provider (or its base URL, or the request's URL) and the model, as in the breaker's keys."""
+        """The provider and the model, as in the breaker's keys.
+
+        A provider without a name is identified by its base URL, or else by the request's URL.
+        """
         target = self.route.target
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
     def parse(self, state: ExchangeState) -> Steps[ToolRequest]:
-        """Parse and validate the body; note what is left out, and raise `UsageError` if it is invalid."""
+        """Parse and validate the body; add notes on what is left out of it.
+
+        Raises `UsageError` if the body is invalid.
+        """
         request, notes = yield from state.compute(partial(self._parse, state.context))
         if not state.client_api.streams_arguments:
             request = replace(request, options=request.options.override({"arguments": "whole"}))
@@ -81,7 +87,7 @@ class RoutedRequest:
         return request
 
     def _parse(self, context: Context) -> tuple[ToolRequest, tuple[str, ...]]:
-        """Return the request, and notes on what is left out."""
+        """Return the parsed request, and notes on what is left out of it."""
         target = self.route.target
         body = _without_idle_choice(self.body)
         request = parse_request(
@@ -101,7 +107,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the request if its answer is to be repaired even when forwarded; None if it is not."""
+        """Return the parsed request if its answer's format is to be repaired although it is forwarded; else None."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -112,12 +118,12 @@ class RoutedRequest:
             if request.heals_answer:
                 PREPARE["native"](request)
                 return request
-        except UsageError:  # the server knows best how to refuse it, and may take it
+        except UsageError:  # the server knows best how to refuse it, and may accept it
             pass
         return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
-        """Whether a request that could be forwarded is known to be refused by the server unless reworded."""
+        """Whether the server is known to refuse what this request contains, and the request can be reworded."""
         known = state.context.refusals.get(self.provider_model, state.now)
         return bool(known) and self._rewords(state.context, lambda _: known)
 
@@ -140,8 +146,8 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
 
     A body that is nested too deeply to be parsed is forwarded too, since the server may accept it.
 
-    Raises `UsageError` if the server does not have the client's API, for invalid options, and for more tools than
-    `Context.max_tools`.
+    Raises `UsageError` for invalid options, for more tools than `Context.max_tools`, and for a body that could not be
+    parsed if the server does not have the client's API.
     """
     request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()
@@ -200,14 +206,14 @@ def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:
 
 
 def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body without `tool_choice` if it offers no tools, which servers then accept."""
+    """Return the body, without `tool_choice` if it offers no tools: servers reject a choice without tools."""
     if body.get("tools") or body.get("functions"):
         return body
     return {key: value for key, value in body.items() if key not in {"tool_choice", "function_call"}}
 
 
 def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return a copy of `body` in which `descriptions` replace those of the tools named there."""
+    """Return `body` with new descriptions of tools; `descriptions` maps the names of tools to them."""
     if not descriptions or not as_list(body.get("tools")):
         return body
     return {**body, "tools": [_override_description(tool, descriptions) for tool in body["tools"]]}
@@ -222,8 +228,9 @@ def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
 def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
     """Whether the client's bytes cannot be sent unchanged.
 
-    The server has another API, the config's defaults (keys of Chat Completions) do not fit the client's API, the server
-    has another key for a thinking budget, or the model rejects the reasoning parameters.
+    Any of these is a reason: the server has another API than the client; the config has defaults, which are keys of
+    Chat Completions, for a client of another API; the server has its own key for a thinking budget; the model rejects
+    the reasoning parameters.
     """
     profile = target.profile
     if profile.wire != client_api.wire or (client_api.wire != "chat" and target.defaults):
@@ -240,11 +247,11 @@ Exchange: TypeAlias = Generator[Effect, EffectResult, Reply | None]
 
 
 def run(request: ClientRequest, context: Context) -> Exchange:
-    """Run one request: yield effects, receive their results, and return the reply (None: no reply was read).
+    """Run one request: yield effects, receive their results, and return the reply, or None if no reply was read.
 
-    Of several choices the first is returned; `context.on_reply` is called with every one. Raises only what a driver
-    passed in as `Failed.error`, and only before anything was emitted, or in the middle of a JSON body that is
-    forwarded.
+    Of several choices, the first is returned; `context.on_reply` is called with each of them. The only exceptions
+    raised are those that a driver passed in as `Failed.error`. They are raised only before anything was emitted, or
+    after a part of a forwarded JSON body.
     """
     state = ExchangeState(request, context)
     replies: list[Reply] = []
@@ -256,7 +263,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
         raise
     finally:
         state.observe_end(replies, problem)
-        state.heartbeat = None  # it refers to what refers to the state
+        state.heartbeat = None  # breaks a reference cycle: the heartbeat refers back to the state
     if context.on_reply:
         for reply in replies:
             context.on_reply(reply)
@@ -264,7 +271,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _run(state: ExchangeState) -> Steps[list[Reply]]:
-    """Route the request, and serve or forward it; an invalid request is refused."""
+    """Route the request, then serve or forward it; answer an invalid request with an error."""
     try:
         routed = yield from open_request(state)
         state.url, state.headers = routed.route.url, routed.route.headers
@@ -279,9 +286,9 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 
 def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[RoutedRequest, OwnDialects | None]]:
-    """Return the request with what is known about its model's template, and the dialect learned from it."""
+    """Learn the format of the model's template; return the request with that knowledge, and the learned dialect."""
     mode = as_object(routed.body.get("promptools")).get("mode", routed.defaults.mode)
-    if not routed.has_tools or mode in {"prompt", "harmony"}:  # there nothing that the template writes is asked for
+    if not routed.has_tools or mode in {"prompt", "harmony"}:  # these modes have their own format of calls
         return routed, None
     route, finding = yield from learn_format(state, routed.route, routed.body)
     return replace(routed, route=route), finding.own if finding else None
@@ -316,7 +323,7 @@ def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Ste
         return (yield from _serve_taken(state, routed, failure, watch))
     state.record("native", failure, None)
     if state.head_sent and not streamed and failure.error is not None:
-        raise failure.error  # half a JSON body was sent: no error can follow it but the end of the connection
+        raise failure.error  # half a JSON body was sent: only the end of the connection can signal the error
     if watch.has_content or not watch.is_retried(failure) or not routed.body:
         yield from respond_failure(state, failure, "native")
         return []
@@ -329,7 +336,10 @@ def _serve(
     failure: Failure | None = None,
     monitor: PassthroughMonitor | None = None,
 ) -> Steps[list[Reply]]:
-    """Serve a request with retries, starting after `failure` if it was forwarded first; return all its replies."""
+    """Serve a request with retries; return all its replies.
+
+    If the request was forwarded first, `failure` is the outcome, and `monitor` holds the reply.
+    """
     request = yield from routed.parse(state)
     writer = state.client_api.response_writer(request, begun=state.head_sent)
     loop = RetryLoop(state, writer, strict=request.options.on_malformed == "error")
@@ -341,16 +351,16 @@ def _serve(
         return loop.traced_replies()
     opened = failure.opened if failure else None
     if monitor and opened and fatal.kind == "swallowed" == (failure.kind if failure else ""):
-        # the retry was as empty as the first reply: then that reply is forwarded unchanged
+        # the retry was as empty as the first reply: forward the first reply unchanged
         state.error_kind = "swallowed"
         head = Head(opened.status, opened.headers)
         yield from state.emit(monitor.held, lambda: head)
         return []
     if not (request.takes_calls or is_retried_by_sdk(fatal)):
-        fatal = loop.lost_to_server or fatal  # as without us: there is no call that a further attempt was made for
+        fatal = loop.lost_to_server or fatal  # no calls are expected: the client gets the server's own error
     refused, is_late = loop.first_refusal, state.policy.seconds_left(state.now) == 0
     if refused and fatal.verdict is None and fatal.kind != "overflow" and (is_late or not is_retried_by_sdk(fatal)):
-        fatal = refused  # as without us: the later errors are about a request that the client did not make
+        fatal = refused  # the later errors are about a reworded request, which the client did not make
     servers_own = not request.takes_calls or fatal is refused
     yield from respond_failure(state, fatal, loop.mode, servers_own=servers_own)
     lost = fatal.verdict.reply if fatal.verdict else fatal.partial_reply or Reply()
@@ -360,7 +370,10 @@ def _serve(
 def _serve_taken(
     state: ExchangeState, routed: RoutedRequest, taken: TakenReply, monitor: PassthroughMonitor
 ) -> Steps[list[Reply]]:
-    """Continue a reply that was forwarded so far; a whole reply is forwarded if no attempt produces a better one."""
+    """Continue, with retries, a reply that was forwarded up to here.
+
+    A single reply that is not streamed is forwarded after all if no attempt produces a better one.
+    """
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)
     writer = state.client_api.response_writer(request, begun=state.head_sent)
@@ -388,7 +401,7 @@ def _serve_taken(
 def _serve_choices(
     loop: RetryLoop, routed: RoutedRequest, request: ToolRequest, failure: Failure | None
 ) -> Steps[Failure | None]:
-    """Serve every choice: all in one request if the server supports `n`, else separately. Return a final failure."""
+    """Serve all choices, in one request if the server supports `n`, else singly; return the final failure, if any."""
     modes = modes_for(request, tools=routed.has_tools)
     if request.request_count == 1:
         plan = AttemptPlan(request, modes, routed.provider_model, loop.context, loop.now)
@@ -417,8 +430,8 @@ class PromptPreview:
 def preview_prompt(request: ClientRequest, context: Context) -> Steps[PromptPreview]:
     """Render the prompt of an attempt in raw mode, without generating anything.
 
-    Raises `UsageError` if raw mode is not possible there or cannot express the request, and `UpstreamError` if the
-    server does not answer or refuses.
+    Raises `UsageError` if the server does not support raw mode or raw mode cannot express the request. Raises
+    `UpstreamError` if the server does not answer, or refuses to render the prompt.
     """
     state = ExchangeState(request, context)
     routed = yield from open_request(state)

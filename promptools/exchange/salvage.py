@@ -78,7 +78,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
 
 def _model_text(failure: Failure) -> ModelText | None:
-    """Return the model's text in the error, as far as it goes; the text is complete even if the error was clipped."""
+    """Return the model's text that the error quotes; in a clipped error it is read from the whole message."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error
@@ -93,7 +93,7 @@ def _holds_interpreter(text: str) -> bool:
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
     """Parse reply text as the reply to the request that failed; for a forwarded request, as the plan's mode would."""
     prepared = failure.prepared
-    if prepared is None:  # a forwarded request had no prompt rendered for raw mode: it is as in native mode
+    if prepared is None:  # no prompt was rendered for a forwarded request: read it as in native mode
         prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)
     reader = ReplyReader(plan.request, prepared, new_id)
     for start in range(0, len(text), _SLICE):
@@ -124,7 +124,7 @@ def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
 
 
 def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
-    """Return the only tool that may be called, else the only one whose schema fits; and the note for the fix."""
+    """Return the only tool that may be called, or else the only tool whose schema fits; and the fix that says so."""
     offered = request.offered
     if len(offered) == 1:
         return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")

@@ -58,12 +58,13 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 LARGE_WORK = 32 * 1024
 """Minimum size in bytes of a request, or of a part of a reply, that is processed in a thread.
 
-About fifty tools that are new, some 8 ms of work, or a hundred and fifty short calls in a reply, some 20 ms.
+This is about the size of fifty tools, which take 8 ms if they were not seen before, or of 150 short calls in a reply,
+which take 20 ms.
 """
 OWN_FIELDS = {"accept": "application/json", "content-type": "application/json", "user-agent": "promptools"}
-"""Fields of requests that no client made."""
+"""Header fields of the requests that promptools makes itself."""
 MAX_CACHED_URLS = 256
-"""Maximum number of URLs whose base, or other route, is cached."""
+"""Maximum size of the caches of `api_base` and of `route_url`."""
 _ROUTES = (
     "/chat/completions",
     "/responses",
@@ -120,7 +121,7 @@ class ExchangeState:
         self.error_kind = ""
         """The kind of the failure that was reported to the client; empty if there was none."""
         self.heartbeat: Heartbeat | None = None
-        """None if nothing may be sent to the client before there is content."""
+        """None while no heartbeat may be sent to the client."""
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
@@ -129,7 +130,7 @@ class ExchangeState:
         self._head: Head | None = None
         self._first_byte_at: float | None = None
         self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
-        """For each attempt: the number of its request, the reply that was not an answer, and what the server sent."""
+        """For each attempt: the number of its request, the failed reply (None: none), and what the server sent."""
         self._observer = context.observer
         self._sent_count = 0
         self._response: list[bytes] = []
@@ -154,7 +155,7 @@ class ExchangeState:
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds before and after the first byte of the last reply; 0 before if it was `whole`."""
+        """Return the seconds before and after the first byte of the last reply; if it was `whole`, all are after."""
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
 
@@ -175,7 +176,10 @@ class ExchangeState:
         *,
         method: str = "POST",
     ) -> Steps[Opened | Failed]:
-        """Open an upstream request with this body; for `path` see `ClientApi.path`; `attempt`: it is one in `mode`."""
+        """Send an upstream request with this body; return the head of its response, or the failure.
+
+        For `path` see `ClientApi.path`. `attempt` describes an attempt in `mode`; None: the request is forwarded.
+        """
         self._attempt_started_at = self.now
         self.policy.count_attempt()
         request = self._request(body, path, method)
@@ -183,10 +187,10 @@ class ExchangeState:
         return (yield from self._open(request))
 
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
-        """Return the body of a response that an attempt in `mode` needs; it does not count as an attempt.
+        """Send a request that prepares an attempt in `mode`, and return the body of its response.
 
-        Responses are kept until the exchange ends: the same request is not sent twice. For a response with an error
-        status the head is returned, with its body unread.
+        The request does not count as an attempt. Responses are kept until the exchange ends: the same request is not
+        sent twice. For a response with an error status, the head is returned and the body is left unread.
         """
         kept = self._fetched.get((path, body))
         if kept is not None:
@@ -226,13 +230,13 @@ class ExchangeState:
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
     def template_request(self, body: bytes, path: str) -> Request:
-        """Return a request of our own for rendering a template, to the client's server with its credentials."""
+        """Return a request for rendering a template; it goes to the client's server, with the client's credentials."""
         request = self._request(body, path)
         kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
         return replace(request, headers=(*kept, *OWN_FIELDS.items()))
 
     def read(self) -> Steps[bytes | Failed | None]:
-        """Return the next chunk of the body, None at its end, or how it broke off."""
+        """Return the next chunk of the body, None at its end, or the failure if the connection broke."""
         result = yield from self._perform(Read())
         if isinstance(result, (Piece, Ended, Failed)):
             self._observe_received(result)
@@ -275,9 +279,10 @@ class ExchangeState:
             yield from self._perform(Wait(seconds))
 
     def compute(self, work: Callable[[], T], size: int | None = None) -> Steps[T]:
-        """Call a function that only computes and return its result; if it has much to do, in a `Compute` effect.
+        """Call a function that only computes, and return its result.
 
-        `size` is the number of bytes that it works on; None: those of the request.
+        A function with much to do is called by the driver, in a `Compute` effect. `size` is the number of bytes that
+        the function works on; None: the size of the request.
         """
         if (len(self.request.body) if size is None else size) < LARGE_WORK:
             return work()
@@ -290,7 +295,7 @@ class ExchangeState:
         return value
 
     def consult(self, work: Callable[[Ask], T], seconds: float) -> Steps[T]:
-        """Call a function that may send small requests to the server, for some seconds; return its result."""
+        """Call a function that may send small requests to the server, for at most `seconds`; return its result."""
         result = yield Consult(work, seconds)
         self.now = result.at
         assert isinstance(result, Computed), result
@@ -414,7 +419,7 @@ class ExchangeState:
 def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T]:
     """Run the steps of an exchange, and the work they request, with dialects that only this exchange knows.
 
-    `last`: these come after the dialects that are already known here.
+    With `last`, these dialects come after the others that are known here; otherwise they come before them.
     """
     outcome: EffectResult | None = None
     try:
@@ -429,7 +434,7 @@ def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T
                 effect = Compute(partial(_work_knowing, own, effect.work, last))
             outcome = yield effect
     finally:
-        with using_own(own, last=last):  # the observers are told of the end
+        with using_own(own, last=last):  # this tells the observers of the end, and they may parse replies
             steps.close()
 
 
@@ -446,13 +451,13 @@ def api_base(url: str) -> str:
     route = next((route for route in _ROUTES if address.endswith(route)), "")
     if route or not api:
         base = address.removesuffix(route)
-        return base.removesuffix("/v1") if base.endswith("/v1/v1") else base  # the SDK adds one to a base URL with one
+        return base.removesuffix("/v1") if base.endswith("/v1/v1") else base  # the SDK adds a second `/v1`
     return server_root(root) + "/v1"
 
 
 @lru_cache(maxsize=MAX_CACHED_URLS)
 def route_url(url: str, path: str) -> str:
-    """Return the URL of another route of the server that has `url` for Chat Completions or one of Ollama's routes."""
+    """Return the URL of the route `path`, given the URL of any route of the same server; the query is kept."""
     address, mark, query = url.partition("?")
     base = api_base(url)
     target = server_root(base) + path if path.startswith("/") else f"{base}/{path}"
@@ -460,7 +465,10 @@ def route_url(url: str, path: str) -> str:
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Return the client's fields, overridden by the route's; a blank value in the route removes a field."""
+    """Return the client's header fields, overridden by the route's; an empty value in the route removes a field.
+
+    Fields that concern only the client's connection are left out.
+    """
     dropped = _HOP_BY_HOP | {key.lower() for key, _ in route} if route else _HOP_BY_HOP
     kept = tuple(pair for pair in client if pair[0].lower() not in dropped)
     return (*kept, *(pair for pair in route if pair[1]))

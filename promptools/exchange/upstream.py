@@ -40,11 +40,11 @@ class UpstreamRequest:
     notes: tuple[str, ...] = ()
     """Notes for the trace on what could not be passed on."""
     context_limit: int | None = None
-    """How far the context may be raised, in tokens; None if it cannot be requested, or others decide it."""
+    """The largest context that may be requested, in tokens; None if the context is not ours to choose."""
 
 
 def encode_request(upstream: PreparedRequest, request: ToolRequest) -> UpstreamRequest:
-    """Encode a mode's request for the profile's API; if that API cannot express it, it is sent to Chat Completions.
+    """Encode a mode's request for the profile's API, or for Chat Completions if that API cannot express it.
 
     A raw prompt is sent to the profile's raw endpoint.
     """
@@ -95,8 +95,8 @@ def requested_context(request: ToolRequest) -> int | None:
 def available_context(request: ToolRequest) -> int | None:
     """Return how many tokens a prompt and its reply may have together; None if unknown.
 
-    From Ollama more than its default is requested if a prompt needs it, so there it is the maximum that may be
-    requested.
+    For Ollama, this is the largest context that may be requested: a prompt that needs more than the default requests
+    it.
     """
     profile = request.profile
     if profile.wire != "ollama":
@@ -113,8 +113,8 @@ def available_context(request: ToolRequest) -> int | None:
 # is buffered and parsed by `close`. What belongs to one choice becomes a delta. What belongs to the reply (envelope,
 # usage, finish and stop reasons, an error) is kept as an attribute of the decoder.
 #
-# Decoding ends for good, and what follows is not read, at the first of four: `server_error` (the server reports an
-# error), `decode_error` (not JSON, where content may be lost), `limit_error` (more than `limit` was buffered) and
+# Decoding ends, and nothing further is read, when one of four is set: `server_error` (the server reports an error),
+# `decode_error` (something is not JSON, so content may be lost), `limit_error` (more than `limit` was buffered), or
 # `done` (the server signalled the end).
 
 
@@ -155,7 +155,7 @@ REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
 
 
 MAX_REPLY = 1 << 26
-"""In bytes: about 16 million tokens in a whole reply, about a million in a stream with one token per event."""
+"""Default limit of a reply, in bytes: about 16 million tokens, or a million in a stream with one token per event."""
 _STRING_OVERHEAD = 60
 """Bytes of overhead of a string, on top of its characters."""
 
@@ -172,11 +172,11 @@ class ReplyDecoder:
     streamed: bool
     """Whether the body is a stream, of events or of lines."""
     wire: Api = "chat"
-    """The API whose reply it is."""
+    """The API in which the reply is written."""
     default_envelope: Callable[[], Envelope] = Envelope
     """Return defaults for the id, model and time that the server leaves out."""
     choices: int = 1
-    """The number of choices requested. The index of a single one is ignored: some servers number its chunks."""
+    """The number of choices requested. If it is 1, indexes are ignored: some servers number the chunks instead."""
     envelope: Envelope = field(default_factory=Envelope)
     server_error: ErrorBody | None = None
     """The error that the body reports; nothing after it is read."""
@@ -190,7 +190,7 @@ class ReplyDecoder:
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     """Fields of choices that are not decoded, by choice."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Fields of their messages that are not decoded."""
+    """Fields of the choices' messages that are not decoded, by choice."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """The extra fields of the server's last chunks, such as `timings`."""
     done: bool = False
@@ -198,19 +198,23 @@ class ReplyDecoder:
     decode_error: str | None = None
     """Why the body, or the rest of it, is not a valid reply; nothing after it is read."""
     limit: int = MAX_REPLY
-    """The most that is buffered: bytes of a whole reply or of one line or event, characters of a stream's content."""
+    """The maximum that is buffered.
+
+    A whole reply counts in bytes. Of a stream, the content so far counts, in approximate bytes of memory, and so do the
+    bytes of an incomplete event or line.
+    """
     limit_error: str | None = None
-    """The message that the limit was exceeded; nothing after it is read."""
+    """A message if the limit was exceeded; then nothing more is read."""
     fixes: dict[str, None] = field(default_factory=dict[str, None])
     """Descriptions of the fixes that were needed to parse the server's JSON, without duplicates."""
     _splitter: SseDecoder | LineDecoder | None = None
-    """Splits a stream into events, or into lines; made for the first bytes."""
+    """Splits a stream into events, or into lines; created when the first bytes arrive."""
     _body_chunks: list[bytes] = field(default_factory=list[bytes])
     _envelope_read: bool = False
     _is_clipped: bool = False
     """Whether only the beginning of the error was kept."""
     _whole_error: str = ""
-    """Its whole message, if the model's text may be in it."""
+    """The whole message of a clipped error, if it may contain the model's text."""
     _buffered: int = 0
     """How much of the limit is used."""
     _usage_by_choice: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
@@ -223,11 +227,11 @@ class ReplyDecoder:
 
     @property
     def ended(self) -> bool:
-        """Whether the reply is complete, even without a finish reason; a whole reply ends with its body."""
+        """Whether the reply is complete even without a finish reason; always true of a reply that is not streamed."""
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
-        """Return how many bytes can be decoded with this piece of the body, or at its end (None)."""
+        """Return how many bytes are decoded when this piece of the body is fed; None stands for the end of the body."""
         if not self.streamed:
             return self._buffered if data is None else 0
         if data is not None and b"\n" not in data and b"\r" not in data:
@@ -246,7 +250,7 @@ class ReplyDecoder:
         return []
 
     def _check_limit(self, releasable: int) -> None:
-        """Check the size of the buffer against the limit, plus `releasable` bytes that may be released again."""
+        """Set `limit_error` if the buffer exceeds the limit; `releasable` bytes count only for this check."""
         if self._buffered + releasable > self.limit and self.limit_error is None:
             self._body_chunks.clear()
             self.limit_error = f"the reply is longer than {self.limit:,} bytes; a higher max_reply lets it through"
@@ -391,7 +395,7 @@ def _sum_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Whether a reply is a stream, by its content type, else by what was requested."""
+    """Whether a reply is a stream: its content type decides, or else what was requested."""
     media_type = get_header(headers, "content-type").lower()
     if "event-stream" in media_type or "ndjson" in media_type:
         return True
