@@ -1,16 +1,17 @@
-"""Arguments without a name as a forced call: `{"city": "Paris"}` as the whole reply is the call.
+"""Read arguments without a name as a forced call: a whole reply of `{"city": "Paris"}` is the call.
 
-Instructor, LangChain and the AI SDK ask for structured output by a forced call. Where the server does not enforce it
-(llama.cpp a named tool, Ollama any), a model that is asked for one call often writes nothing but its arguments. Usually
-such an object is an answer. Here the app has said that it accepts no answer, so these conditions together are enough
-evidence:
+Instructor, LangChain and the AI SDK ask for structured output by a forced call. Some servers do not enforce it
+(llama.cpp with a named tool, Ollama with any). Then a model that is asked for one call often writes only the arguments.
+Usually such an object is an answer. Here the app has said that it accepts no answer, so these conditions together are
+enough evidence:
 
-- `tool_choice` names a tool, or is `required`, and no `response_format` wants JSON as well. One whose schema is that of
+- `tool_choice` names a tool, or is `required`, and no `response_format` asks for JSON as well. A `response_format` for
   the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;
-- the reply is complete, and the object is all of it: beside thoughts, nothing may be around it but one code fence.
-  With a label or a sentence before it, it may be an example;
-- its keys are parameters of the tool, at least one, and it fits the schema, after the usual fixes. Of the tools that
-  may be called it fits exactly one, and that one may be inferred: it is neither `dangerous` nor marked `infer=False`.
+- the reply is complete. Apart from reasoning, and one code fence around the object, it consists of the object alone:
+  after a label or a sentence, the object may be an example;
+- the object has at least one key, its keys are parameters of the tool, and it fits the schema after the usual fixes. It
+  fits exactly one of the tools that may be called, and that tool may be inferred: it is neither `dangerous` nor marked
+  `infer=False`.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ if TYPE_CHECKING:
 
 
 JSON = "json"
-"""The dialect of such a call, and of every other one in bare JSON."""
+"""The dialect of calls in bare JSON, such as these."""
 _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\s*+)?+(?=\{)")
-"""What may be before the object."""
+"""What may precede the object: white space and the opening of a code fence."""
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
     """Whether a reply to this request may consist only of arguments."""
     accepted = request.accepted_dialects is None or JSON in request.accepted_dialects
-    # whether a tool of another type takes the object too cannot be known
+    # it cannot be known whether a tool of another type takes the object too
     certain = request.choice.kind == "named" or (request.choice.kind == "required" and not request.other_tools)
     return certain and accepted and (not request.json_answer or _wants_the_arguments(request))
 
 
 def _wants_the_arguments(request: ToolRequest) -> bool:
-    """Whether the answer that `response_format` asks for is the arguments of the only tool that may be called."""
+    """Whether `response_format` asks for the arguments of the only tool that may be called."""
     return [request.answer_schema] == [tool.parameters for tool in request.offered]
 
 
 def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
-    """Return the call that a whole reply is, if it consists of arguments that fit exactly one of `options.tools`.
+    """Return a call if the whole reply consists of arguments that fit exactly one of `options.tools`; else None.
 
     The call has no id yet. O(n) in characters.
     """

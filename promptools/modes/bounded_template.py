@@ -1,8 +1,8 @@
-"""Jinja's sandbox with limits: a chat template that comes with a model ends, and does not write too much.
+"""Jinja's sandbox with limits, so that a chat template that comes with a model ends and does not write too much.
 
-The sandbox protects the machine from a template, but not its time and memory. Here each pass through a loop and each
-call of a macro is a step, and the values that a template makes have a maximum size. The limits are far above what chat
-templates need, and apply to one rendering in one thread.
+The sandbox protects the machine from a template, but not the machine's time and memory. Here each pass through a loop
+and each call of a macro counts as a step, and both the steps and the sizes of values are limited. The limits are far
+above what chat templates need. They apply to each rendering, which must stay in one thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from jinja2.visitor import NodeTransformer
 from promptools.errors import UsageError
 
 MAX_STEPS: Final = 100_000
-"""Passes through loops and macros in one rendering, and items that filters look at."""
+"""Maximum steps in one rendering: passes through loops, calls of macros, and items that filters look at."""
 MAX_SIZE: Final = 2**19
-"""Characters, or items, of a rendering and of each value that a template makes."""
+"""Maximum size of a rendering, and of each value that a template makes, in characters or items."""
 
 _steps: ContextVar[list[int] | None] = ContextVar("promptools_template_steps", default=None)
 _STEP = "promptools_step"
@@ -32,7 +32,7 @@ _CONCAT = "promptools_concat"
 
 @contextmanager
 def bounds() -> Generator[None]:
-    """Count the steps of one rendering, inside the block."""
+    """Count the steps of the rendering that happens inside the `with` block."""
     token = _steps.set([0])
     try:
         yield
@@ -47,7 +47,7 @@ def check_size(size: int) -> None:
 
 
 def _count(steps: int) -> None:
-    """Count steps of the current rendering."""
+    """Count steps of the current rendering; raise UsageError if there are too many."""
     counted = _steps.get()
     if counted is not None:
         counted[0] += steps
@@ -62,7 +62,7 @@ def _step() -> str:
 
 
 def _tried() -> bool:
-    """Count an item that the condition of a loop may skip."""
+    """Count an item before the loop's condition, which may skip it; return True, so that the condition decides."""
     _count(1)
     return True
 

@@ -6,7 +6,7 @@ the server will accept back.
 
 A call whose start is sent before its end is known can no longer be dropped: its end or its failure is always passed on.
 So a call is started early only if nothing later could forbid it: its tool is offered and not strict,
-`parallel_tool_calls` allows it, and the other source cannot contain the same call.
+`parallel_tool_calls` allows it, and no other source can still contain the same call.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ CallSource = Literal["text", "server", "thoughts", "answer"]
 HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
 _MARKUP = lazy_pattern(r"[<>{}]")
-"""Characters of no tool name: vLLM 0.28 takes everything after `to=` for one, arguments too."""
+"""Characters that no tool name contains: vLLM 0.28 takes everything after `to=` for the name, even the arguments."""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
-"""The prefixes of notes on calls that are none because no call may be made."""
+"""The prefixes of notes on calls that do not count because no call may be made."""
 _HARMONY = "harmony"
 
 
@@ -76,7 +76,7 @@ class CallFilter:
         ask, tool = self.request, self.request.offered.get(name)
         if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
             return False
-        if ask.options.arguments != "live":  # text may yet prove not to be a call, or the server may send the same one
+        if ask.options.arguments != "live":  # text may turn out not to be a call, or the server may send the same call
             text_called = "text" in self._sources.values()
             if ask.options.arguments == "whole" or source != "server" or text_called:
                 return False
@@ -135,9 +135,10 @@ class CallFilter:
         return [event]
 
     def _forbids_calls(self, source: CallSource) -> bool:
-        """Whether the request forbids calls; gpt-oss calls tools that were never offered (openai/harmony#60).
+        """Whether the request forbids calls from this source.
 
-        If the server itself returns a call although there are no tools, it is passed on, as in a forwarded reply.
+        Without tools, a call in text is forbidden: gpt-oss calls tools that were never offered (openai/harmony#60). A
+        call that the server itself returns is passed on even then, as in a forwarded reply.
         """
         return self.request.choice.kind == "none" or (source == "text" and not self.request.takes_calls)
 
@@ -150,9 +151,10 @@ class CallFilter:
     def _drop_forbidden(self, name: str, source: CallSource, raw: str, span: Span, dialect: str) -> list[Event]:
         """Turn a forbidden call in text back into text; drop a forbidden call that the server parsed.
 
-        Under `tool_choice` none a call in Harmony is dropped too: there, nothing but a call looks like one. If no tool
-        is offered, its arguments become the text: they may be all that the model wrote, since agents leave out the
-        tools in their last turn. A header without arguments is markup, and not text for a user.
+        Under `tool_choice` none, a call in Harmony is dropped too: in Harmony, nothing but a call looks like one. If no
+        tool is offered, the arguments of a Harmony call become text: they may be all that the model wrote, since agents
+        leave out the tools in their last turn. A header without arguments is dropped: it is markup, not text for a
+        user.
         """
         unoffered = self.request.choice.kind != "none"
         if source == "text" and dialect != _HARMONY:
@@ -183,8 +185,9 @@ class CallFilter:
     def _placeholder_in(self, call: Call) -> str:
         """Return the placeholder that a call has instead of a value, as in the prompt's examples; empty if none.
 
-        Models write calls that need the result of another call (`find_song`, and at once `add_to_playlist` with
-        `<song_id>`: Qwen2.5-Coder-1.5B). A text that occurs in the conversation is a value, not a placeholder.
+        Models write such calls when a value is the result of another call that they make at the same time
+        (`add_to_playlist` with `<song_id>`, after `find_song`: Qwen2.5-Coder-1.5B). A text that occurs in the
+        conversation is a value, not a placeholder.
         """
         placeholder = placeholder_in(call.arguments) if self.prepared.examples else ""
         said = placeholder and any(placeholder in text for text in quotable_texts(self.request.messages))

@@ -18,7 +18,7 @@ _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing too
 
 
 def is_first_failure(turns: Sequence[Turn]) -> bool:
-    """Whether the conversation ends with a result that is an error, the first one since the user's last message.
+    """Whether the results at the end of the conversation contain the first error since the user's last message.
 
     O(n) in the size of the results since then.
     """

@@ -1,8 +1,8 @@
-"""Escape markup in text that the app did not write: user messages, results, tools, and the model's replies to them.
+"""Escape markup in text that the app did not write: user messages, results, tools, and the model's own replies.
 
 None of this text may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System
-messages come from the app and are not escaped. The model copies escaped text into its arguments, so the escaped forms
-that were written, and no others, are unescaped in the reply's calls.
+messages come from the app and are not escaped. The model copies escaped text into the arguments of calls. So calls in
+the reply are unescaped, but only the escaped forms that the request contained.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 
 
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
-    """Return the escaper for a request; `dialect` is that of prompt mode, None is native mode.
+    """Return the escaper for a request; `dialect` is the dialect of prompt mode, or None in native mode.
 
-    In native mode the server's template writes calls and results: in its own dialect if that is known, else in the
-    dialect of the profile if the family is known.
+    In native mode the server's template writes calls and results. Its dialect is the template's own if that is known,
+    or else the profile's if the family is known.
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
@@ -70,11 +70,11 @@ class ForeignEscaper:
 
     markup: MarkupEscaper
     own_markup: MarkupEscaper
-    """The markup to escape in the model's own text of an earlier attempt: less, since its calls must stay calls."""
+    """The markup to escape in the model's own text of an earlier attempt; calls there must stay calls."""
     forms: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Tools sent under another name, since their own contains markup."""
+    """The names under which tools are sent whose own names contain markup."""
     _location: str = ""
 
     # --- the request -------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class ForeignEscaper:
     def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
         """Escape tools, except for their names and types; return the same list if nothing needs escaping.
 
-        `unchanged` are the same tools if they are sent as they were prepared.
+        If the tools are sent as they were prepared, `unchanged` are the prepared tools.
         """
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
@@ -142,11 +142,11 @@ class ForeignEscaper:
             counted = self.counts.copy()
             content, name = self._escape_text(result.content), self._escape_name(result.name)
             result = replace(result, call_id=self._escape_text(result.call_id), name=name, content=content)
-            self.counts = counted  # it repeats the message's content
+            self.counts = counted  # the result repeats the message's content, which is counted already
         return Turn(message, calls, result, turn.attachments)
 
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape a field of a message other than its content: a template may write any, such as `tool_plan`."""
+        """Escape a field of a message other than its content: a template may write any field, such as `tool_plan`."""
         if key == "tool_calls" and is_array(value):
             return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
         return value if key in _PARSED_FIELDS else self._escape_value(value, text_markup)

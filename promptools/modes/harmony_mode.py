@@ -45,9 +45,9 @@ HARMONY_FAMILY = "gpt-oss"
 """The family of models trained on Harmony."""
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
 """Sampling for a request that sets none (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): the model's own
-distribution. By default llama.cpp truncates it, and vLLM follows a file that may not be there."""
+distribution. By default llama.cpp truncates it, and vLLM follows a file that may be missing."""
 PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
-"""The tokens to keep in the text of a reply whatever the model file says."""
+"""The tokens that must stay in the text of a reply, whatever the model file says."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
 
 _CONTROL_TOKEN = lazy_pattern(r"<\|(\w+)\|>")
@@ -189,7 +189,7 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Write the header of a call as gpt-oss does, as far as it is known; it ends at a token boundary."""
+    """Write the header of a call as gpt-oss does, as far as the tool is known; the header ends at a token boundary."""
     spaces = {address.namespace for address in addresses}
     channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")
     if len(addresses) == 1:
@@ -222,13 +222,16 @@ def _render_prompt(
         return RawPrompt(text, room, stops=stops, stop_ids=ids, preserved=PRESERVED_TOKENS)
     encode, decode = vocabulary
     ids = (*encode_messages(converted.messages, encode), *_prefill_ids(prefill, encode))
-    # the text ends before a stop string, the ids after it (vLLM 0.32.0)
+    # a reply's text ends before a stop string, its ids end after it (vLLM 0.32.0)
     decode_reply = decode if request.body.get("stop") is None else None
     return RawPrompt(ids, answer_tokens(request, len(ids)), decode_reply, stop_ids=tuple(END_OF_TURN_IDS))
 
 
 def _corrections(request: ToolRequest) -> frozenset[str]:
-    """Return the reasoning that ends with HarmonyReAct's sentence, whose control tokens its harness sends as tokens."""
+    """Return the feedback that is reasoning and may end with HarmonyReAct's sentence.
+
+    HarmonyReAct's harness sends the control tokens in that sentence as tokens, so these are not escaped.
+    """
     if not request.options.harmony_react:
         return frozenset()
     return frozenset(text for message in request.feedback if (text := as_text(message.get("reasoning"))))

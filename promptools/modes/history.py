@@ -1,4 +1,4 @@
-"""The conversation as turns, as messages that a server's chat template accepts, and the calls that it repeats.
+"""The conversation: parsed into turns, adapted to a server's chat template, and searched for repeated calls.
 
 Clients send all kinds of histories: calls without ids, ids used twice, arguments that are cut off or are objects,
 results that name no call. One broken message would make a server refuse every further request of the conversation. So
@@ -39,7 +39,7 @@ _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message. An assistant's has `calls`; a tool's has its text in `result`, and other parts in `attachments`."""
+    """A message: an assistant's with its `calls`; a tool's with its text in `result`, other parts in `attachments`."""
 
     message: dict[str, Any]
     calls: tuple[Call, ...] = ()
@@ -173,7 +173,7 @@ def alnum9_id(call_id: str) -> str:
 Message = dict[str, Any]
 BLANK_LINE = "\n\n"
 FIRST_USER_MESSAGE = "(The conversation begins.)"
-"""The user message for templates that require one first, where the conversation begins with the assistant."""
+"""The user message for templates that require one first, if the conversation begins with the assistant."""
 LATER_SYSTEM = "(System message)\n"
 """What precedes a system message that is sent as the user's."""
 _SYSTEM_ROLES = frozenset(("system", "developer"))
@@ -188,11 +188,11 @@ def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
-    """Turn system messages after the beginning into marked user messages if the template accepts none; with a note.
+    """Turn system messages after the beginning into marked user messages, unless the template accepts them; add a note.
 
-    They stay in place: moved to the first message they would change the beginning of the prompt, which the server has
-    cached. From here on they are foreign text, so their markup is escaped: in a user message it would be read as the
-    conversation's markup.
+    The messages stay in place: moved to the first message, they would change the beginning of the prompt, which the
+    server has cached. From here on they count as foreign text, so their markup is escaped: in a user message it would
+    be read as the conversation's markup.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -287,7 +287,7 @@ def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> 
     if system and not profile.system_role:
         settled = _prepend_to_user(system, settled)
         system = ""
-    # Mistral's and Gemma's templates raise where two messages of one role meet (autogen#3597).
+    # Mistral's and Gemma's templates raise an error for two adjacent messages of one role (autogen#3597).
     if profile.alternate_roles:
         settled = _merge_same_roles(settled)
     return [{"role": "system", "content": system}, *settled] if system else settled
@@ -315,22 +315,22 @@ def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
     return merged
 
 
-# Calls that a conversation holds over and over: the same tool, the same arguments, the same result.
+# Calls that a conversation repeats: the same tool, the same arguments, the same result.
 #
-# Models that do not see that a result answers the question make the call again, and again (pi#6158, opencode#28596,
-# openclaw#120415). The model is told so in a line after the last result. Nothing is withheld, and no call is
-# refused: to ask again is legitimate, and a result that changes is not a repetition.
+# A model that does not see that a result answers the question makes the call again and again (pi#6158,
+# opencode#28596, openclaw#120415). A line after the last result tells the model that it repeats the call. Nothing is
+# withheld, and no call is refused: to ask again is legitimate, and a call whose result changes is not a repetition.
 
 
 RepeatAction = Literal["hint", "answer", "none"]
-"""What was done about a repeated call; `none`: it is noted alone, since the server's template writes the prompt."""
+"""What was done about a repeated call; `none`: it is only noted, since the server's template writes the prompt."""
 PROMPTING_MODES: frozenset[ModeName] = frozenset({"prompt", "harmony"})
-"""The modes whose prompt we write, where the hint is the default."""
+"""The modes in which promptools writes the prompt; in these, the hint is the default."""
 _RESULT_ROLES = frozenset(("tool", "function"))
 
 
 class RepeatedCall(NamedTuple):
-    """A call whose result ends the conversation, and how often the conversation contains both."""
+    """A call whose result ends the conversation, and how many times the conversation contains both."""
 
     name: str
     times: int
@@ -358,10 +358,10 @@ class _Answered(NamedTuple):
 
 
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
-    """Return a call of the last turn with calls that the conversation contains `least` times with the same result.
+    """Return a call of the last assistant message that the conversation contains `least` times with the same result.
 
-    Of several the most frequent is returned; None if there is none, or if the model has answered since. O(n) in the
-    size of the conversation.
+    Of several such calls, the most frequent is returned; None if there is none, or if the model has answered since.
+    O(n) in the size of the conversation.
     """
     starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
     if least < 1 or not starts:
@@ -371,7 +371,7 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
         results = _results(messages[starts[-1] :])
         for start, end in pairwise(starts if latest else ()):
             turn = messages[start:end]
-            if not results.isdisjoint(_results(turn)):  # most are told apart by that, and need not be read
+            if not results.isdisjoint(_results(turn)):  # this rules out most turns without parsing
                 latest.update(answered for answered in _answered_calls(turn) if answered in latest)
     except (UsageError, RecursionError):  # arguments that are nested too deeply to be compared
         return None
@@ -379,10 +379,10 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
 
 
 def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns without repetitions of calls that had the same results: the last one stays.
+    """Return the turns without repeated calls that had the same results; of equal calls, the last stays.
 
-    An assistant's turn is compared together with the results that follow it, since the user's last message. A small
-    model that sees its call twice keeps repeating it, whatever it is told. O(n) in the size of the conversation.
+    Only turns since the user's last message are compared, each together with the results that follow it. A small model
+    that sees its call twice keeps repeating it, whatever it is told. O(n) in the size of the conversation.
     """
     asked = next((at for at in reversed(range(len(turns))) if turns[at].role == "user"), -1)
     steps: list[list[Turn]] = []
@@ -397,7 +397,7 @@ def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _step_key(step: Sequence[Turn]) -> str:
-    """Return a key that equal turns with calls and results share; empty if a turn equals no other."""
+    """Return a key that equal turns with calls and results share; empty for a turn that is never a repetition."""
     if not step[0].calls:
         return ""
     calls = [(call.name, call.arguments) for call in step[0].calls]
@@ -412,7 +412,7 @@ def _step_key(step: Sequence[Turn]) -> str:
 def hint_turns(
     request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
 ) -> tuple[list[Turn], tuple[str, ...]]:
-    """Return the turns of a conversation as a mode sends it, with the hint if there is one, and a note.
+    """Return the turns as a mode sends them, with the hint about a repeated call, if any, and a note.
 
     `sent` maps the names of tools to the names under which they are sent.
     """
@@ -461,7 +461,7 @@ def _with_line(text: str, line: str) -> str:
 
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the contents of a turn's results in order; all that are not text count as equal."""
+    """Return the set of the contents of a turn's results; all contents that are not text count as equal."""
     contents = [message.get("content") for message in messages if message.get("role") in _RESULT_ROLES]
     return {content.strip() if isinstance(content, str) else "" for content in contents}
 

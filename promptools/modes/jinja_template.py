@@ -31,11 +31,11 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 """The file of a model's repository that may hold its template, and names its special tokens."""
 
 DECLARATIONS = ("response_template", "response_schema")
-"""Keys of that file that say how replies are parsed: transformers 5.13 and later, and those before."""
+"""Keys of that file that say how replies are parsed: of transformers 5.13 and later, and of earlier versions."""
 
 
 _USED = frozenset(("model", "messages", "tools", "documents", "reasoning_effort", "chat_template_kwargs"))
-"""The parameters that a template gets here."""
+"""The request's parameters that a template gets here."""
 
 
 class _Template(NamedTuple):
@@ -73,9 +73,9 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
 def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = None) -> Callable[..., str]:
     """Return a function that renders conversations with a template's text: `render(messages, tools, **options)`.
 
-    `special_tokens` maps the template's names, such as `bos_token`, to texts. Steps and text of the template are
-    limited. The returned function raises UsageError for any failure of the template; this one for an invalid template,
-    and if Jinja2 is not installed.
+    `special_tokens` maps the template's names, such as `bos_token`, to texts. The steps and the text of a rendering are
+    limited. Raises UsageError for an invalid template, and if Jinja2 is not installed. The returned function raises
+    UsageError for any failure of the template.
     """
     environment = _environment(bounded=True)
     from promptools.modes.bounded_template import bounds, check_size  # needs Jinja2, too
@@ -162,7 +162,7 @@ class TemplateFile(NamedTuple):
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
-    """Read a Jinja file and the `tokenizer_config.json` next to it, or only such a file, which contains a template.
+    """Read a Jinja file and the `tokenizer_config.json` next to it, or such a JSON file that contains the template.
 
     Raises UsageError for a JSON file without a template, and OSError like other functions on files.
     """

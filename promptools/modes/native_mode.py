@@ -1,4 +1,4 @@
-"""Native mode: the server's own `tools`, adapted to what it accepts; its calls are checked like calls in text."""
+"""Native mode: the server's own `tools`, adapted to what it accepts. Its calls are checked like calls in text."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _set_tools(
 def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
     """Set `tool_choice` as far as the server supports it; return the instruction that replaces it otherwise.
 
-    A named tool becomes `required` with only that tool offered, and `required` becomes an instruction.
+    If need be, a named tool becomes `required` with only that tool offered, and `required` becomes an instruction.
     """
     supported = request.profile.tool_choice
     kind, name = request.choice.kind, request.choice.name
@@ -122,7 +122,7 @@ def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[s
 
 
 def _set_response_format(request: ToolRequest, body: dict[str, Any], notes: list[str]) -> str:
-    """Return the instruction that replaces a `response_format` that would make calls impossible."""
+    """Remove a `response_format` that would make calls impossible; return the instruction that replaces it, if any."""
     if not (body.get("tools") and request.json_answer) or request.profile.format_beside_tools:
         return ""
     # On Ollama and llama.cpp the grammar of the format leaves no room for a call (ollama#13750).
@@ -157,7 +157,7 @@ def _encode_tool(
 def _encode_messages(
     request: ToolRequest, turns: list[Turn], instruction: str, sent: Mapping[str, str]
 ) -> list[Message]:
-    """Encode the conversation; the images of consecutive results follow the last of them."""
+    """Encode the conversation; the images of consecutive results come in a message after the last result."""
     profile, system = request.profile, ""
     joined = profile.alternate_roles or not profile.system_role or profile.system_place == "first"
     if instruction or request.system_prompt or joined:
@@ -179,7 +179,7 @@ def _encode_messages(
 def _encode_message(turn: Turn, profile: Profile, sent: Mapping[str, str]) -> Message:
     message = plain_message(turn, profile)
     if turn.result is not None:
-        message.pop("is_error", None)  # of other APIs; strict servers refuse a key that they do not know
+        message.pop("is_error", None)  # a key of other APIs; strict servers refuse unknown keys
         return message | _encode_result(turn, turn.result, message, profile, sent)
     if turn.calls:
         raw_calls = [raw for raw in as_list(turn.message.get("tool_calls")) if is_object(raw)] or [{}]
@@ -200,7 +200,7 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 
 
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
-    """Encode the keys of a result; no server accepts images in it (vllm#43203), so they follow in a user message."""
+    """Encode a result as a message; no server accepts images there (vllm#43203), so they follow in a user message."""
     content = message.get("content")
     if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):
         # LM Studio since 0.3.30 (lmstudio-bug-tracker#1077) and vLLM with gpt-oss (vllm#25001) want a string.

@@ -29,11 +29,11 @@ class RequestOptions(TypedDict, total=False):
     """The options of a request, as an app writes them; without `provider`, which is also a setting of clients."""
 
     mode: ModeName | None
-    """Use this mode only (None: the profile's, in order)."""
+    """Use this mode only (None: the modes of the profile, in their order)."""
     agent: bool
-    """Ask as an agent does: with the modes, effort and temperature that the profile has for agents."""
+    """Use the modes, effort and temperature that the profile has for agents."""
     family: str | None
-    """The family of models that the request is written for: one that is known to be another is an error."""
+    """The family of models that the request is written for; an error if the model is known to be of another family."""
     dialect: str | None
     """The dialect of prompt mode (None: the profile's)."""
     strictness: Strictness
@@ -41,7 +41,7 @@ class RequestOptions(TypedDict, total=False):
     accept: Sequence[str] | None
     """The dialects in which a call in text counts, besides the requested one (None: the profile's)."""
     rescue: bool | None
-    """Accept a call at the end of the reasoning of a reply with no other text (None: only of models known for it)."""
+    """Accept a call at the end of the reasoning if the reply has no other text (None: from models known for that)."""
     hold: Hold
     """`all` holds a stream back until the reply is known to be good."""
     arguments: ArgumentStreaming
@@ -49,22 +49,22 @@ class RequestOptions(TypedDict, total=False):
     heartbeat: float
     """Seconds of silence after which a stream's client gets an SSE comment; 0: never."""
     corrections: int | None
-    """How often the model may be asked to correct its calls (None: once; with `harmony_react` five times)."""
+    """How many times the model may be asked to correct its calls (None: once; with `harmony_react`, five times)."""
     trace: bool
     """Add a `promptools` key with the trace to the reply or the last chunk."""
     escape: bool
     """Escape markup in text that the app did not write itself."""
     heal_format: bool
-    """Heal the answers that `response_format` asks for, and ask again for one that does not fit."""
+    """Heal the answers that `response_format` asks for, and ask again for an answer that does not fit."""
     on_repeat: OnRepeat | None
-    """What is done about a call that the history holds `repeats` times with the same result: `hint` tells the model,
-    `answer` lets it answer without tools (None: the profile's, else `hint` in the modes whose prompt we write)."""
+    """What is done about a call that the history contains `repeats` times with the same result: `hint` tells the model,
+    `answer` lets it answer without tools (None: as the profile says, or else `hint` in prompt and harmony mode)."""
     repeats: int
-    """How often the history must hold a call with its result for `on_repeat`; 0: never."""
+    """How many times the history must contain a call with the same result for `on_repeat` to apply; 0: never."""
     undeclared: Undeclared
-    """`call` passes calls of tools that the request does not declare on, also where it declares none."""
+    """`call` passes on calls of tools that the request does not declare, even if it declares none."""
     on_malformed: OnMalformed
-    """A malformed call after the last attempt becomes its raw text, a call that does not fit, or an error."""
+    """What a malformed call becomes after the last attempt: its raw text, a call that does not fit, or an error."""
     tools_in: ToolPlacement | None
     """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
     namespaces: dict[str, str]
@@ -75,13 +75,13 @@ class RequestOptions(TypedDict, total=False):
     """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
     prefill: Prefill
     """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
-    analysis message, as in its code; `call`: with the required call; `auto`: with that call once it was missing."""
+    analysis message, as in its code; `call`: with the required call; `auto`: with that call after a reply without."""
     harmony_react: bool
     """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str]
     """Harmony mode: the text of past replies as the model wrote them, by the position of the assistant's message."""
     last_prompt: dict[str, int]
-    """Raw endpoints: the `tokens` and the `bytes` of the prompt before, of which this one is a continuation."""
+    """Raw endpoints: the `tokens` and the `bytes` of the previous prompt, which this prompt continues."""
     date: str | None
     """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
 
@@ -138,7 +138,7 @@ class Options(BaseModel):
 
     @property
     def max_corrections(self) -> int:
-        """How often the model may be asked to correct its calls; five by default for HarmonyReAct."""
+        """How many times the model may be asked to correct its calls; by default once, five times for HarmonyReAct."""
         return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
 
     def override(self, changes: Any, source: str = "promptools") -> Options:

@@ -41,13 +41,13 @@ class PreparedRequest:
     path: str = "chat/completions"
     """The route below the API's base URL."""
     restore: Unescaper | None = None
-    """Unescapes in the reply's calls what was escaped in the request; None where nothing was."""
+    """Unescapes in the reply's calls what was escaped in the request; None if nothing was escaped."""
     in_reasoning: bool | None = None
     """Whether the prompt ends inside reasoning; None: the profile decides."""
     turn_ends: tuple[str, ...] = ()
     """What ends the model's turn: the text from there on is not part of the reply."""
     repeat_action: RepeatAction | None = None
-    """What is done about a call that the conversation holds over and over; None if it holds none."""
+    """What is done about a call that the conversation repeats; None if there is no such call."""
     examples: tuple[Call, ...] = ()
     """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
 
@@ -61,7 +61,7 @@ TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 def forwarded_body(request: ToolRequest) -> dict[str, Any]:
     """Copy the body without messages and without the keys about tools; unknown keys are kept."""
     body = {key: value for key, value in request.body.items() if key not in TOOL_KEYS and key != "messages"}
-    # Ollama, LM Studio and transformers serve ignore it: one choice comes back.
+    # Ollama, LM Studio and `transformers serve` ignore `n`: one choice comes back.
     if not request.profile.n:
         body.pop("n", None)
     budget = thinking_budget(body.get("thinking"))
@@ -120,17 +120,17 @@ def _call_schema(request: ToolRequest) -> Schema:
     return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
-# How many tokens are left for an answer, where a raw endpoint has to be told.
+# How many tokens are left for an answer: a raw endpoint has to be told.
 
 
 MIN_ANSWER_TOKENS = 4_096
-"""Tokens for an answer where it is not known how many are left: enough for a call after some reasoning."""
+"""Tokens for an answer if it is unknown how many are left: enough for a call after some reasoning."""
 BYTES_PER_TOKEN = 2
-"""Bytes per token, where there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
-four, so the prompt is overestimated, and the answer gets less than there is room for."""
+"""Bytes per token, if there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
+four, so the prompt is overestimated, and the answer gets less room than there is."""
 
 DENSER = 1.25
-"""How many times as many tokens, for its size, a conversation may have after it was made shorter."""
+"""The factor by which the tokens per byte of a conversation may grow when the conversation is shortened."""
 
 
 def text_tokens(text: str) -> int:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _declarations: WeakKeyDictionary[Tools, dict[tuple[str, dialects.Edition, bool, bool], str]] = WeakKeyDictionary()
 JSON_DIALECT = "json"
-"""The dialect whose calls are plain JSON: the one that constrained decoding can force."""
+"""The dialect whose calls are plain JSON, which constrained decoding can enforce."""
 
 
 def prepare_prompt(request: ToolRequest) -> PreparedRequest:
@@ -70,7 +70,7 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
         block = _system_block(request, dialect, offered, body, notes)
         examples = dialect.example_calls(offered)
         _add_stops(body, dialect.stop)
-        if dialect.name == HARMONY:  # the others write any name
+        if dialect.name == HARMONY:  # other dialects can write any name
             sent = {**harmony_names(request.offered.names), **renames}
         notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
     if key:
@@ -121,8 +121,8 @@ def render(
     """Render a conversation in a dialect: the messages that prompt mode sends to an unknown server.
 
     They require only that the server accepts text. The tools are in the system message, past calls in the assistant's
-    text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are those of a request.
-    `escape` makes markup harmless in all but system messages. O(n) in the size of the conversation.
+    text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are as in a request.
+    `escape` makes markup harmless, except in system messages. O(n) in the size of the conversation.
 
     Raises UsageError for a dialect that is unknown or can only be parsed, for invalid messages or tools, and for a
     `tool_choice` that cannot be satisfied.
@@ -193,11 +193,11 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: bool) -> str:
-    """Return the line after the results that end a conversation; without it small models keep calling.
+    """Return the line after the results that end a conversation; without that line, small models keep calling.
 
-    Its first sentence makes them answer, the second makes them continue if a step is missing. After an error they would
-    just report it if they may answer, so the first error since the user's last message gets a different line, which
-    asks for one attempt to correct the call. If no call is possible they copy the last one as text, unless they are
+    The line's first sentence makes them answer; the second makes them continue if a step is missing. After an error,
+    they would only report the error. So the first error since the user's last message gets a different line, which asks
+    for one attempt to correct the call. If no call is possible, small models copy the last call as text unless they are
     told to answer (docs/reference/real-models.md).
     """
     if request.choice.forced:
@@ -214,7 +214,7 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: boo
 
 
 def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, line: str = "") -> list[Message]:
-    """Render consecutive results as one user message, followed by a line of instructions, and their images."""
+    """Render consecutive results as one user message: the results, then a line of instructions, then the images."""
     results: list[Result] = [turn.result for turn in turns if turn.result is not None]
     if not results:
         return []

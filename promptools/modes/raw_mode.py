@@ -4,9 +4,9 @@ The model sees the format that it was trained on, and the server does not parse 
 control tokens. Before each attempt the exchange lets the server render the conversation of `prepare_conversation`, and
 passes the prompt to `prepare_raw`.
 
-What a template cannot express is left to the checks of all modes, except for a required call: the prompt then ends with
-the beginning of that call, in the model's own format. If the template opens reasoning, the model may reason first: only
-after a reply without the call is the reasoning closed and the call begun.
+What a template cannot express is only checked in the reply, as in all modes. A required call is the exception: the
+prompt ends with the beginning of that call, in the model's own format. If the template opens reasoning, the model may
+reason first. Only after a reply without the call does the next prompt close the reasoning and begin the call.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
-"""The token that opens the turn after one that has ended."""
+"""The token that opens a turn, after the end of the turn before."""
 _LONGEST_TAIL = 200
-"""Characters at the end of a prompt that may open reasoning."""
+"""How many characters at the end of a prompt are searched for a tag that opens reasoning."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""The beginning of what follows a name, if the arguments may continue in more than one way."""
+"""Markup at the end of a common beginning that is left out, since the arguments may go on in more than one way."""
 
 
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:
@@ -91,7 +91,7 @@ _RENDERED_KEYS = frozenset(TEMPLATE_KEYS) - {"model"} | {"response_format"}
 
 
 def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
-    """Whether a prompt contains the tools of its conversation under any of their names; true if it cannot be read."""
+    """Whether a prompt contains the name of any tool of its conversation; true if the prompt's text is unknown."""
     sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(conversation.body.get("tools"))]
     return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
 
@@ -99,15 +99,15 @@ def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
 def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: str | None) -> tuple[str, ...]:
     """Return a note if the template began the conversation's last call differently from the family's dialect.
 
-    That dialect is used all the same: it knows repairs that no template shows. gpt-oss has two orders for the same
-    header.
+    The family's dialect is still used: it includes repairs that no template shows. There is no note for gpt-oss, which
+    has two orders for the same header.
     """
     dialect, call = _own_dialect(request), _last_call(conversation.body)
     if dialect is None or dialect == HARMONY or request.profile.family is None or call is None or not text:
         return ()
     try:
         before, found, _ = dialects.get(dialect).render_calls([call]).partition(call.name)
-    except UsageError:  # a dialect that is only read
+    except UsageError:  # a dialect that can only be parsed
         return ()
     head = before + found
     if not found or head in text or "".join(head.split()) in "".join(text.split()):
@@ -164,7 +164,7 @@ def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _opens_reasoning(text: str | None) -> bool | None:
-    """Whether a prompt ends inside reasoning; None if it cannot be read."""
+    """Whether a prompt ends inside reasoning; None if the prompt's text is unknown."""
     if text is None:
         return None
     return _reasoning_opener(text) != ""
@@ -197,10 +197,11 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
 
 
 def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt) -> str | None:
-    """Return the beginning of a required call, for the end of the prompt; empty if none is required or known.
+    """Return the beginning of a required call, for the end of the prompt.
 
-    It is the common beginning of all calls that the dialect renders: up to the name, or, for a named tool, up to its
-    arguments. None if the template may write calls differently: `example_calls` then shows how.
+    This is the common beginning of all calls that the dialect renders: up to the name or, for a named tool, up to the
+    arguments. Empty if no call is required, or its beginning is unknown. None if the template may write calls
+    differently: rendering `example_calls` then shows how.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
@@ -212,10 +213,10 @@ def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, promp
     if dialect is None or family is None or load_builtin(family).template_dialect is not None:
         return None  # the templates of such a family write calls in more than one way
     if request.profile.template_dialect is not None:
-        return None  # what was learned of a template leaves out white space
+        return None  # a dialect learned from a template does not have the template's white space
     try:
         head = _common_head(dialect, _sent_name(request, conversation))
-    except UsageError:  # a dialect that is only read
+    except UsageError:  # a dialect that can only be parsed
         return ""
     assert prompt.text is not None
     return _close_reasoning(_reasoning_opener(prompt.text)) + head if head else ""
@@ -228,12 +229,12 @@ def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | Non
 
 
 def _common_head(dialect: str, name: str | None) -> str:
-    """Return the text with which the dialect begins every call: of one tool, or of any."""
+    """Return the text with which the dialect begins every call of the named tool, or of any tool."""
     return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
 
 
 def _two_calls(name: str | None) -> tuple[Call, Call]:
-    """Return two calls that have only their beginning in common: of one tool, or of any."""
+    """Return two calls, of the named tool or of two tools, that have only their beginning in common."""
     return (
         Call("call00001", name or "a", {}, "{}"),
         Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
@@ -248,7 +249,7 @@ def _common_beginning(texts: Iterable[str], name: str | None) -> str:
 def example_calls(request: ToolRequest, conversation: PreparedRequest) -> tuple[dict[str, Any], ...]:
     """Return the conversation twice, followed by different calls and their results, for the template to render.
 
-    The results are there because servers take a final assistant message for the beginning of the reply.
+    The results are there because servers treat a final assistant message as the beginning of the reply.
     """
     body = conversation.body
     return tuple(
@@ -266,9 +267,9 @@ def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
 
 
 def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
-    """Return how calls begin in the rendered `example_calls`; empty if these do not continue the prompt.
+    """Return the common beginning of calls in the rendered `example_calls`; empty if they do not continue the prompt.
 
-    Before a call they may have closed the reasoning that the prompt opens, or contain none.
+    Before a call, the examples may close the reasoning that the prompt opens, or leave it out.
     """
     assert prompt.text is not None
     texts = [example.text or "" for example in examples]

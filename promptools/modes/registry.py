@@ -61,7 +61,7 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     if profile.raw is None:
         return others if tools else others[:1]
     if not tools and request.options.takes_undeclared:
-        return ("harmony", *others[:1])  # with no tools in its prompt, other modes depend on what the server reads
+        return ("harmony", *others[:1])  # without tools, other modes find only the calls that the server parses
     return wanted if tools else (*others[:1], "harmony")
 
 

@@ -2,10 +2,10 @@
 
 A reply has three channels, each with its own source:
 
-- `content` goes through `StreamParser`, which finds the calls in text. With token ids (Harmony) it gets pieces, so that
-  text that merely looks like a control token is not taken for one.
+- `content` goes through `StreamParser`, which finds the calls in text. If the reply has token ids (Harmony), the parser
+  gets decoded tokens, so that text that merely looks like a control token is not taken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
-- `reasoning` is passed on by `Thoughts`. Only if nothing else came is its end searched for calls.
+- `reasoning` is passed on by `Thoughts`. The end of the reasoning is searched for calls only if nothing else came.
 
 All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
 what it emits is recorded in `reply`. If there are tools and `response_format`, the finished content is checked once
@@ -128,7 +128,7 @@ class RawText:
         return self._pieces[0] if self._pieces else ""
 
 
-# Cut off the turns that a model invents after its own, where nothing stops it.
+# Cut off the turns that a model invents after its own if nothing stops it.
 
 
 class TurnEnd:
@@ -178,12 +178,12 @@ class TurnEnd:
         return next(starts, len(text))
 
 
-# The reasoning of a reply: passed on as it comes, but for calls that may end it.
+# The reasoning of a reply: passed on as it comes, except for calls that it may end with.
 #
-# Servers put a call there that the model made without closing its thought (vllm#39056, ai-dynamo/dynamo#10366). It
-# counts if nothing else comes: no content, no other call. Until that is known the calls that the reasoning ends with,
-# so far, are held, so that no markup of a call that is read from it is shown. Any text after them shows that they
-# were drafts.
+# Servers leave a call in the reasoning if the model made the call without closing its thought (vllm#39056,
+# ai-dynamo/dynamo#10366). Such a call counts if nothing else comes: no content, no other call. Until that is known,
+# the calls at the end of the reasoning so far are held, so that their markup is not shown if they count. Any text
+# after them shows that they were drafts.
 
 
 class LastCalls(NamedTuple):
@@ -193,7 +193,7 @@ class LastCalls(NamedTuple):
     text_end: int = 0
 
     def after(self, events: Iterable[Event]) -> LastCalls:
-        """Return the calls at the end after more events."""
+        """Return the calls at the end of the text after more events."""
         calls, text_end = self
         for event in events:
             if isinstance(event, CallEnd):
@@ -225,7 +225,7 @@ class Thoughts:
         return "".join(self._pieces)
 
     def feed(self, text: str) -> str:
-        """Add text; return the part of it that is not a call."""
+        """Add text; return the reasoning that can be passed on, because it is not part of a call at the end."""
         if not text:
             return ""
         self._pieces.append(text)
@@ -241,12 +241,12 @@ class Thoughts:
         self.release()
 
     def stop(self) -> str:
-        """Return what is held, because something else came: calls are no longer searched for."""
+        """Stop searching for calls, because something else came; return what is held."""
         self._parser = None
         return self.release()
 
     def release(self, end: int | None = None) -> str:
-        """Return the held reasoning up to an offset, and the white space after it."""
+        """Return the held reasoning up to an offset, with the white space after it; None: all of it."""
         if end is not None and end <= self._shown and self._held and self._held[0][0] not in SPACE:
             return ""
         held, self._held = "".join(self._held), []
@@ -259,13 +259,13 @@ class Thoughts:
 
 
 HARMONY = "harmony"
-"""The dialect of a raw reply of gpt-oss; such a reply is parsed for no other."""
+"""The dialect of a raw reply of gpt-oss; such a reply is parsed for no other dialect."""
 _CALL_REASONS = frozenset(("tool_calls", "function_call"))
 _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 """What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
 MAX_TRAILING_SPACE = 100
-"""Characters of white space that end a reply after a complete call: no model continues after that many, and one
-that its server keeps from stopping writes them until its context is full (llama.cpp, `tool_choice: required`)."""
+"""Characters of white space that end a reply after a complete call: no model writes anything else after that many.
+A model that its server keeps from stopping fills the context with them (llama.cpp, `tool_choice: required`)."""
 _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
 
@@ -440,7 +440,7 @@ class ReplyReader:
         return self._show_thoughts(self._open_thoughts().feed(text))
 
     def _open_thoughts(self) -> Thoughts:
-        """Return the reasoning so far; it is searched for a call only if no call can have come before."""
+        """Return the reasoning, begun on first use; it is searched for calls only if nothing else came before it."""
         if self._thoughts is None:
             alone = not (self._structured.pending or self._content or self._filter.calls) and len(self._tools)
             self._thoughts = Thoughts(self._new_parser(lenient=True, new_id=str) if alone else None)
@@ -453,7 +453,7 @@ class ReplyReader:
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on the held reasoning of the content before anything else comes."""
+        """Pass on the held reasoning of the content before any other event, except for white space."""
         if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
             return []
         held = self._held_thought
@@ -539,8 +539,8 @@ class ReplyReader:
     def _read_answer(self) -> None:
         """Extract the calls from an answer that does not fit `response_format`.
 
-        They are not emitted as events: their text was already passed on, and the client's stream holds it until the
-        reply is judged.
+        The calls are not emitted as events: their text was already passed on, and the client's stream holds that text
+        until the reply is judged.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not (text.strip() and len(self._request.offered)):
@@ -553,8 +553,8 @@ class ReplyReader:
     def _read_bare_arguments(self) -> None:
         """Treat an answer that consists only of arguments as the forced call.
 
-        It is not emitted as an event: its text was already passed on, and the client's stream holds it until there is a
-        call.
+        The call is not emitted as an event: its text was already passed on, and the client's stream holds that text
+        until there is a call.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not text.strip():
@@ -632,7 +632,7 @@ class ReplyReader:
         return out
 
     def _with_space_before(self, event: Event) -> Event:
-        """Return a call that turned out to be text, with the white space that was removed before it."""
+        """Return the event; if it turns a call into text, with the white space that was removed before the call."""
         if not isinstance(event, Text) or not self._text_end:
             return event
         between = self._raw_text.slice(Span(self._text_end, event.span.start))

@@ -1,9 +1,9 @@
 """`response_format`: described in the prompt, checked and repaired in the answer, and requested again without tools.
 
-Together with tools most servers cannot enforce it, since a grammar that forces the answer makes calls impossible. So
-the format is described in the system message, the answer is checked here, and if it does not fit it is requested again
-without tools. Before that the answer is repaired ("healed"): the app gets only the JSON value, without a fence, a
-sentence around it or errors in the JSON.
+Most servers cannot enforce a format together with tools, since a grammar that forces the answer makes calls impossible.
+So the format is described in the system message, and the answer is checked here. First the answer is repaired
+("healed"): the app gets only the JSON value, without a fence, a sentence around it or errors in the JSON. If it still
+does not fit, it is requested again without tools.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ if TYPE_CHECKING:
     from promptools.types import Schema
 
 
-# Heal an answer that `response_format` asks for: the JSON value alone, without a fence, a sentence or slips of JSON.
+# Heal an answer that `response_format` asks for: return the JSON value alone, without a fence, a sentence or errors.
 #
-# Apps hand the content to a JSON parser, while models put a fence or a sentence around the value, or write it with
-# single quotes or a comma too many. `heal_answer` reads a whole answer; `AnswerStream` is its twin for a stream, and
-# says what of the value can go out while it arrives. What both give is the same, as far as nothing went out too
+# Apps hand the content to a JSON parser, but models put a fence or a sentence around the value, or write it with
+# single quotes or a comma too many. `heal_answer` reads a whole answer. `AnswerStream` does the same for a stream, and
+# says which part of the value can be sent while it arrives. Both give the same result, unless something was sent too
 # early.
 #
-# A value is taken only if there is one, whole, and nothing else of meaning. That is
+# A value is taken only if there is exactly one, if it is whole, and if nothing else in the answer has a meaning. Only
+# this may be around it:
 #
 #     before it   nothing, or at most `MAX_AROUND` characters of text without brackets; then a line end, a colon or the
-#                 opening of a fence. Text that speaks of an example, or says that there is no answer, is of meaning
+#                 opening of a fence. Text that speaks of an example, or says that there is no answer, has a meaning
 #     after it    the end of the fence, stray closing brackets, and text of the same kind on a separate line
 #
-# Its JSON is repaired as that of calls is, and its values are converted to the types of the schema as arguments are.
-# An answer that is JSON and fits already is left as it is, white space included.
+# The value's JSON is repaired as in calls, and its parts are converted to the types of the schema, as arguments are.
+# An answer that is JSON and fits already stays unchanged, white space included.
 
 
 MAX_AROUND = 300
-"""The most characters of text before a value, and after it, that count as a sentence around it."""
+"""Maximum characters of text before a value, and after it, that count as a sentence around it."""
 RESPONSE_FORMAT = "response_format"
 NO_JSON = "the answer is not JSON"
 NOT_ALONE = "the answer is not one JSON value and nothing else"
@@ -96,9 +97,9 @@ class Unhealed(NamedTuple):
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
-    """Return only the answer, or why there is none; `schema` None: any JSON object fits. O(n) in characters.
+    """Return the answer alone, or why there is none. O(n) in characters.
 
-    `convert`: values may be converted to the types in the schema.
+    If `schema` is None, any JSON object fits. With `convert`, values may be converted to the types in the schema.
     """
     found = _find_value(text, schema)
     return found if isinstance(found, Unhealed) else _fit(*found, schema, convert=convert)
@@ -136,7 +137,7 @@ def _validator(schema: str) -> Validator:
 
 
 def _fit(healed: Healed, value: Any, schema: Schema | None, *, convert: bool) -> Healed | Unhealed:
-    """Return an answer whose value fits the format, converted to the types in the schema where necessary."""
+    """Return the answer, with its value converted to the types in the schema if necessary, or why it does not fit."""
     why = form_error(value, schema)
     if not why:
         return healed
@@ -236,9 +237,9 @@ _SCALAR = lazy_pattern(r"[\w.+-]*+")
 _WHOLE_SCALAR = lazy_pattern(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null")
 _SOME_SPACE = lazy_pattern(r"[ \t\r\n]*+")
 _MAX_SCALAR = 400
-"""The most characters of a number that goes out on the way."""
+"""Maximum characters of a number or literal that is sent while the answer arrives."""
 _MAX_HEAD = 64
-"""The most characters of white space, a fence and its label that are waited for."""
+"""Maximum characters at the beginning of an answer that may still become the opening of a fence."""
 
 
 class AnswerStream:
@@ -246,19 +247,19 @@ class AnswerStream:
 
     If an answer begins with the value, or with a fence and the value, it is sent from the value on. What may still turn
     out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which may be inside
-    it; a number or literal. From the first error on, and after the value, everything is held, and so is an answer that
-    begins with anything else, which can only be judged at its end. Linear: no character is read twice.
+    it; a number or literal. From the first error on, and after the value, everything is held. An answer that begins
+    with anything else is held entirely, since it can only be judged at its end. Linear: no character is read twice.
     """
 
     def __init__(self, schema: Schema | None) -> None:
         self._openers = "{" if schema is None or schema.get("type") == "object" else "{["
         self.is_plain = True
-        """Whether nothing so far speaks against content that is JSON as it is: no fence, no slip, no text around it."""
+        """Whether the content so far may be JSON without any repair: no fence, no error, no text around the value."""
         self._is_stopped = False
         self._state = _START
         self._stack: list[str] = []
         self._is_key = self._is_cut = False
-        """Whether the string that is read is a key; and whether the text ends inside a token."""
+        """Whether the current string is a key, and whether the text so far ends inside a token."""
         self._open = ""
         """The text that is not read yet: the beginning of an answer, or a part of an escape, number or literal."""
         self._held: list[str] = []
@@ -305,7 +306,7 @@ class AnswerStream:
         return answer[len(sent) :] if answer.startswith(sent) else self.held
 
     def _skip_lead(self, text: str) -> str:
-        """Return the text from the beginning of the value on; empty before it, and if that is only clear at the end."""
+        """Return the text from the beginning of the value on; empty if the value has not begun."""
         bare = text.lstrip(_SPACE)
         if not bare:
             self._held.append(text)
@@ -447,7 +448,7 @@ def format_error(request: ToolRequest, text: str) -> str:
 def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> Healed | Unhealed:
     """Return an answer in the requested format, healed if the request allows that, or why it is not in the format.
 
-    `convert`: values may be converted to the types in the schema.
+    With `convert`, values may be converted to the types in the schema.
     """
     if request.heals_answer:
         return heal_answer(text, request.answer_schema, convert=convert)

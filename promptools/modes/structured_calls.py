@@ -1,8 +1,8 @@
 """The calls of a choice that the server parsed itself: streamed while they arrive, checked when complete.
 
-`ToolCallAssembler` joins their deltas, and `CollectedChoice` those of the choice around them, for callers that only
-want what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of a
-call may be streamed before it is complete; the finished call must then begin with what was sent.
+`ToolCallAssembler` joins the deltas of calls. `CollectedChoice` joins the deltas of a whole choice, for callers that
+only want what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of
+a call may be streamed before the call is complete; the finished call must then begin with what was sent.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 # (ollama#15457), no index at all (ollama#7881), ids repeated on each delta (lmdeploy#3412), the name in every chunk
 # (vllm#13078), two objects glued into one call's arguments (litellm#33678).
 #
-# So a delta continues the last call of its index (of any index where it has none), with two exceptions. With another
-# id it belongs to the call of that id, or begins one. With a name it begins a call if the last one's arguments are
-# complete, or if the name differs and either the last one's arguments have begun or the name is that of an offered
-# tool. A call is ready when its brackets are closed and another call follows, the others at the end of the reply.
+# So a delta continues the last call with its index or, if it has no index, the last call. There are two exceptions. A
+# delta with another id continues the call with that id, or begins a call. A delta with a name begins a call if the
+# last call's arguments are complete. It also begins a call if its name is a different one, and either the last call's
+# arguments have begun or an offered tool has that name. A call is ready when its brackets are closed and another call
+# follows; the remaining calls are ready at the end of the reply.
 
 
 NATIVE = "native"
@@ -56,11 +57,11 @@ class PendingCall:
     complete: bool = False
     """Whether the brackets of the arguments are closed."""
     number: int | None = None
-    """Its position among the reply's structured calls, once assigned."""
+    """The call's position among the reply's structured calls, once assigned."""
     streamer: ArgumentStream | None = None
-    """The streamer of its arguments, where they are streamed."""
+    """Streams the call's arguments; None if they are not streamed."""
     is_thought: bool = False
-    """Whether the server took it out of a thought that was open in the content."""
+    """Whether the server took the call out of a thought that was open in the content."""
     _extent: BracketScanner | None = None
 
     def add_arguments(self, text: str) -> None:
@@ -140,7 +141,7 @@ class CollectedChoice:
     """A choice of a reply as the server sent it, assembled from its deltas without judging it."""
 
     content: str = ""
-    """The text, with that of a refusal."""
+    """The text, including the text of a refusal."""
     reasoning: str = ""
     calls: list[PendingCall] = field(default_factory=list[PendingCall])
     finish_reason: str | None = None
@@ -209,9 +210,10 @@ class StructuredCalls:
         return self._assembler.calls
 
     def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter, *, in_thought: bool = False) -> list[Event]:
-        """Add fragments of calls, and return the events that are certain. `in_thought`: reasoning is open before them.
+        """Add fragments of calls, and return the events that are certain.
 
-        A server that does not separate reasoning takes calls out of thoughts too (vLLM's parser `hermes`).
+        `in_thought` says that reasoning is open before them: a server that does not separate reasoning takes calls out
+        of thoughts too (vLLM's parser `hermes`).
         """
         events: list[Event] = []
         for delta in deltas:
@@ -226,14 +228,14 @@ class StructuredCalls:
         return events
 
     def close(self, emit: EventFilter, *, complete: bool) -> list[Event]:
-        """Check the remaining calls at the end of the reply; `complete`: the last one was not cut off."""
+        """Check the remaining calls at the end of the reply; `complete` says that the last call was not cut off."""
         rest = self._assembler.take_rest()
         return [
             event for pending in rest for event in self._check(pending, emit, ended=complete or pending is not rest[-1])
         ]
 
     def _check(self, pending: PendingCall, emit: EventFilter, *, ended: bool) -> list[Event]:
-        """Parse and check a structured call, which may contain several concatenated ones."""
+        """Parse and check a structured call, which may contain several concatenated calls."""
         raw = pending.arguments
         events: list[Event] = []
         if pending.is_thought:
@@ -258,7 +260,7 @@ class StructuredCalls:
         return events
 
     def _stream_arguments(self, pending: PendingCall, text: str, emit: EventFilter) -> list[Event]:
-        """Stream the certain part of a structured call's arguments; one that arrives complete is repaired whole."""
+        """Stream the certain part of a structured call's arguments; a call that arrives complete is not streamed."""
         if pending.is_thought or (pending.complete and (pending.streamer is None or not pending.streamer.started)):
             return []
         if pending.streamer is None:

@@ -32,7 +32,7 @@ ToolChoiceKind = Literal["auto", "none", "required", "named"]
 _CHOICES = frozenset({"auto", "none", "required", "any"})
 
 MAX_CHOICES = 128
-"""The most choices that one request may ask for, as in OpenAI's own API."""
+"""Maximum number of choices that one request may ask for, as in OpenAI's own API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ToolRequest:
     """A request, parsed and validated. Nothing in it is changed in place, including `body`."""
 
     body: dict[str, Any]
-    """The client's body without the `promptools` key; its `model` is the server's name of the model."""
+    """The client's body without the `promptools` key; its `model` is the server's name for the model."""
     tools: Tools
     """The function tools of the request."""
     offered: Tools
@@ -74,21 +74,21 @@ class ToolRequest:
     json_answer: bool = False
     """Whether `response_format` asks for JSON; bare JSON is then the answer, not a call."""
     answer_schema: Schema | None = None
-    """The JSON Schema of `response_format`; None where any JSON object is valid."""
+    """The JSON Schema of `response_format`; None if any JSON object is valid."""
     legacy: bool = False
     """Whether the client used `functions` and `function_call`; the reply then does too."""
     system_prompt: str = ""
     """The config's system prompt, placed by `profile.system_prompt_placement`."""
     num_ctx: int | None = None
-    """The context to request of Ollama, in tokens, where the profile leaves it open; None: the server's default."""
+    """The context to request from Ollama, in tokens, unless the profile sets it; None: the server's default."""
     tokens_left: int | None = None
-    """The tokens left for the answer, as reported by the server; None where it has not."""
+    """The tokens left for the answer, as reported by the server; None if it has reported none."""
     clock: Callable[[], datetime] | None = None
     """Returns the time, for modes that put the date into the prompt; None to leave it out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
     repeated: RepeatedCall | None = None
-    """The call that the history holds over and over, if there is one and the options do not switch that off."""
+    """The call that the history repeats; None if there is none, or the options switch off the search for it."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages added by corrections, in the client's format, after the request's own."""
 
@@ -128,7 +128,7 @@ class ToolRequest:
 
     @property
     def streams_answer(self) -> bool:
-        """Whether a healed answer is sent while it arrives, since nothing will be requested again because of calls."""
+        """Whether a healed answer is sent while it arrives, since no call can take its place."""
         return self.heals_answer and not (self.checks_response_format or self.choice.forced)
 
     @property
@@ -194,11 +194,11 @@ def parse_request(
     vocabulary: Callable[[], TokenCodec | None] | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> ToolRequest:
-    """Parse a Chat Completions body. `model` replaces the body's; `marks` are the config's, by tool name.
+    """Parse a Chat Completions body. `model` replaces the body's model; `marks` are the config's marks, by tool name.
 
     No tool is refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is
-    left out if the server ignores it. Raises UsageError for any other one, tools that are not a list, invalid messages,
-    more than `MAX_CHOICES` choices, and unknown or invalid options.
+    left out if the server would ignore it; otherwise UsageError is raised. Raises UsageError also for tools that are
+    not a list, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     own |= {} if model is None else {"model": model}
@@ -278,7 +278,7 @@ class _GivenTools(NamedTuple):
 
 _NO_TOOLS = _GivenTools([], Tools([]))
 _CACHE = RecentCache[_GivenTools](CACHED_LISTS, CACHED_CHARACTERS)
-"""By the JSON of the list: an app offers the same tools in each request."""
+"""Tools by the JSON of their list: an app offers the same tools in each request."""
 
 
 def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
@@ -391,7 +391,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
 def _with_own_names(
     tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
 ) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Return a choice in which other names of tools are replaced by the tools' own names."""
+    """Return a choice with the tools' own names in place of other names that mean the same tools."""
     own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
     if not any(name != own_name for name, own_name in own.items()):
         return choice, allowed

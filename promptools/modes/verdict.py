@@ -43,15 +43,15 @@ VerdictKind = Literal[
     "malformed",  # calls, none of them usable
     "truncated",  # the only calls were cut off
     "unknown_tool",  # only calls of tools that were not offered
-    "no_call",  # a call, or one of a named tool, was required and is missing
-    "forbidden",  # only calls, under tool_choice none
+    "no_call",  # a call, perhaps of a named tool, was required and is missing
+    "forbidden",  # nothing but calls, and no call may be made
     "swallowed",  # the server lost the reply: nothing is left of the model's output
-    "empty_calls",  # there is content, and the server reports or has dropped calls and sends none
+    "empty_calls",  # content without calls, although the server reports calls or has dropped some
     "format",  # an answer that does not fit `response_format`
     "cut",  # the stream ended without a finish reason
 ]
 HARMONY_CALL = TOKEN_IDS["call"]
-"""`<|call|>`, the token that ends a gpt-oss call; vLLM reports it as `stop_reason`, whether or not it parsed it."""
+"""`<|call|>`, the token that ends a gpt-oss call; vLLM reports it as `stop_reason` even if it parsed no call."""
 NO_CALL_OR_ANSWER = (
     "Cannot find <|channel|>commentary or <|channel|>final. In your next step, be careful with the channel format."
 )
@@ -62,12 +62,12 @@ ERROR_PREFIX = "Failed to process response: "
 _FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
-"""The most names that an unknown one is compared with, at some 10 us each."""
+"""Maximum number of names that an unknown name is compared with, at some 10 us each."""
 MAX_EMPTY_TOKENS = 3
-"""The most tokens of an answer that is truly empty: the end-of-turn token costs one."""
+"""Maximum tokens of an answer that is truly empty: the end-of-turn token costs one."""
 
 MAX_HIDDEN_TOKENS = 12
-"""The most tokens of an answer that are not in its text: the headers of a Harmony reply, tags around empty thoughts."""
+"""Maximum tokens of an answer that are not in its text: headers of a Harmony reply, tags around empty thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Verdict:
 
     kind: VerdictKind
     reply: Reply
-    """What the client gets if no attempt does better: everything the model wrote, by `on_malformed`."""
+    """What the client gets if no attempt does better: everything the model wrote, in the form set by `on_malformed`."""
     reason: str = ""
     """The reason, as text for the trace."""
     retry_with_feedback: bool = False
@@ -106,10 +106,10 @@ def judge_reply(
 ) -> Verdict:
     """Judge a complete reply.
 
-    `raw` comes from its reader, `usage` is that of this attempt alone, `names` maps the sent tool names to the
-    client's. `refused`: its text is a refusal; `committed`: part of it was sent to the client. In harmony and raw
-    `mode` the reply is the text of a raw endpoint, of which no server's parser can have lost a part. The verdict's
-    reply never contains a call that was cut off.
+    `raw` is the model's text from the `ReplyReader`, `usage` the usage of this attempt alone; `names` maps the sent
+    tool names to the client's. `refused` says that the text is a refusal, `committed` that part of the reply was sent
+    to the client. In harmony and raw `mode` the reply is the text of a raw endpoint, so no parser of the server can
+    have lost a part of it. The verdict's reply never contains a call that was cut off.
     """
     harmony = mode == "harmony"
     reply = _restore_length(request, reply, usage, harmony=harmony)
@@ -133,13 +133,13 @@ def _broken_end(
     request: ToolRequest, reply: Reply, raw: str, stop_reason: str | int | None, *, harmony: bool
 ) -> Verdict | None:
     """Return the verdict on a reply whose end shows that the server failed; None for any other end."""
-    # Ollama's /v1 ends a stream so when its parser or its runner fails.
+    # Ollama's /v1 ends a stream like this when its parser or its runner fails.
     if request.stream and reply.finish_reason is None:
         return Verdict("cut", _as_content(reply, raw), "the stream ended without a finish reason", retry_elsewhere=True)
     if stop_reason == HARMONY_CALL and not (
         harmony or reply.calls or reply.malformed or _answers_without_calls(request, reply)
     ):
-        # vLLM 0.32 does so without its flags for tools, and where the request has no tools.
+        # vLLM 0.32 does this without its flags for tools, and for a request without tools.
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
     return None
@@ -148,7 +148,7 @@ def _broken_end(
 def _lost_call(
     request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, mode: ModeName
 ) -> Verdict | None:
-    """Return the verdict on a reply without calls if its finish reason or its tokens show that one was lost."""
+    """Return the verdict on a reply without calls if its finish reason or its tokens show that a call was lost."""
     if reply.finish_reason in {"tool_calls", "function_call"}:
         # vLLM's parsers of Gemma 4 (vllm#53363) and DeepSeek-V3 (DeepSeek-V3#944).
         why = "the server's finish reason speaks of calls and there are none"
@@ -160,9 +160,10 @@ def _lost_call(
 
 
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool, committed: bool) -> Verdict:
-    """Judge an answer by its `response_format`, and heal it; if it was cut off it passes, since it would be cut again.
+    """Judge an answer by its `response_format`, and heal it.
 
-    Anything but a JSON value is requested again only if the schema is known: under `json_object` prose may be meant.
+    An answer that was cut off passes, since it would be cut off again. An answer without a JSON value is requested
+    again only if the schema is known: under `json_object`, prose may be meant.
     """
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
@@ -179,7 +180,7 @@ def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool
 
 
 def _with_healed(reply: Reply, healed: Healed) -> Reply:
-    """Copy a reply with its answer healed; what was left out of it is discarded."""
+    """Copy a reply with its answer healed; what was cut off from the answer is recorded as discarded."""
     if not (healed.fixes or healed.cut):
         return reply
     cut = tuple(Discarded(text, "around") for text in healed.cut)
@@ -215,7 +216,7 @@ def _as_cut(failed: Malformed) -> Malformed:
 
 
 def _as_content(reply: Reply, raw: str) -> Reply:
-    """Copy the reply with everything as content, byte for byte, without calls; mere white space stays outside."""
+    """Copy the reply without calls, and with `raw` as content, byte for byte, unless `raw` is blank."""
     cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
     finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
     return replace(reply, calls=(), content=raw if raw.strip() else reply.content, finish_reason=finish)
@@ -294,7 +295,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None unless it is strict.
+    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict JSON.
 
     Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
     """
@@ -319,7 +320,7 @@ def _with_sent_arguments(failed: Malformed) -> Call:
 
 
 def _is_in_fence(failed: Malformed, raw: str) -> bool:
-    """Whether a call of an unknown tool is in a code fence, and so an example if the model repeats it when asked."""
+    """Whether a call of an unknown tool is in a code fence, and so is taken for an example."""
     at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
@@ -356,14 +357,14 @@ def _is_misread_header(failed: Malformed) -> bool:
 def _correction(
     request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool
 ) -> tuple[dict[str, Any], ...]:
-    """Build the feedback: calls with failed results where all calls can be encoded, else the text and a user message.
+    """Build the feedback: calls with failed results if all calls can be encoded, else the text and a user message.
 
-    Calls have the client's tool names, as in all messages, and the mode renames them; the texts contain the sent names.
+    Calls have the client's tool names, as in all messages, since the mode renames them. Texts contain the sent names.
     """
     failed = reply.malformed
     if harmony and request.options.harmony_react:
         errors = " ".join(_error_text(request, item, sent) for item in failed)
-        # its paper has the same feedback for an unparsable call as for none, its code has the error
+        # HarmonyReAct's paper gives an unparsable call the same feedback as a missing one, its code gives the error
         return _reasoning_feedback((reply.reasoning, raw, f"{ERROR_PREFIX}{errors}", NO_CALL_OR_ANSWER))
     encoded = [item.call or (_unparsed_call(number, item) if harmony else None) for number, item in enumerate(failed)]
     calls = [call for call in encoded if call is not None]
