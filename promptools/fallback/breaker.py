@@ -10,7 +10,7 @@ BreakerState = Literal["closed", "open", "half-open"]
 
 
 class BreakerKey(NamedTuple):
-    """The key of a circuit; `provider` is the provider's name, or the base URL if it has none."""
+    """The key of a circuit; `provider` is the provider's name, or its base URL if it has no name."""
 
     provider: str
     model: str
@@ -25,7 +25,7 @@ class _Circuit:
     """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
-    """When each probe began, by number; the last one counts. The thread that sets a number first owns the probe."""
+    """When each probe began, by number; the last probe counts. The thread that sets a number first owns that probe."""
     why: str = ""
 
 
@@ -33,9 +33,9 @@ class Breaker:
     """Skips a mode that has just failed repeatedly on a server.
 
     A circuit is closed (the mode is used) until `threshold` failures fall within `window` seconds, or one lasting
-    failure occurs. Then it is open (the mode is skipped) for `cool_down` seconds. After that it is half-open: one
-    exchange probes it, and the result closes it or opens it again. A probe that never reports a result expires after
-    another `cool_down`.
+    failure occurs. Then the circuit is open (the mode is skipped) for `cool_down` seconds. After that it is half-open:
+    one exchange tries the mode as a probe, and the result closes the circuit or opens it again. A probe that never
+    reports a result expires after another `cool_down`.
 
     Times are in seconds of one monotonic clock, the same for all users of the breaker. At most `limit` circuits are
     kept; those that failed longest ago are evicted first. The breaker is thread-safe: adding a circuit, taking a probe
@@ -59,7 +59,7 @@ class Breaker:
         return "open" if at < circuit.opened + self.cool_down else "half-open"
 
     def allows(self, key: BreakerKey, at: float) -> bool:
-        """Return whether a mode may be tried; a half-open circuit allows only the first caller, as its probe."""
+        """Return whether a mode may be tried; a half-open circuit allows only the first caller, which is its probe."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.opened is None:
             return True
@@ -104,7 +104,7 @@ class Breaker:
         return {key: self.state(key, at) for key in tuple(self._circuits)}
 
     def open_circuits(self, at: float) -> dict[BreakerKey, tuple[float, str]]:
-        """Return the open circuits, how many seconds each stays open, and why it is."""
+        """Return the open circuits, each with the seconds that it stays open and the reason of its last failure."""
         return {
             key: (circuit.opened + self.cool_down - at, circuit.why)
             for key, circuit in self._circuits.copy().items()
@@ -112,7 +112,7 @@ class Breaker:
         }
 
     def open(self, key: BreakerKey, at: float, seconds: float, why: str) -> None:
-        """Open a circuit for some seconds, because another process that shares the breaker's state has opened it."""
+        """Open a circuit for `seconds`, because another process that shares the breaker's state has opened it."""
         circuit = _Circuit(deque(maxlen=max(1, self.threshold)), last_failure=at, why=why)
         circuit.opened = at + seconds - self.cool_down
         self._circuits[key] = circuit

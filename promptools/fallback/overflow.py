@@ -13,13 +13,13 @@ from promptools.fallback.rules import searched_parts
 from promptools.patterns import lazy_pattern
 
 DEFAULT_ANSWER_TOKENS = 4_096
-"""Tokens reserved for an answer whose request sets no `max_tokens`: a call after some reasoning."""
+"""Tokens reserved for an answer whose request sets no `max_tokens`: enough for a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
-"""The fewest tokens for an answer, if it may need more, that are worth an attempt."""
+"""Minimum tokens for which an attempt is worthwhile, if the answer may need more."""
 CONTEXT_STEP = 1_024
 """A context grows in multiples of this: each new size makes the server reload the model."""
 
-# each text is a row of the failure table too, of kind "overflow"; `more` marks a count that is a lower bound
+# each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound
 _PATTERNS = (
     # llama.cpp b10500 and later, and Ollama 0.32 over it
     r"request \((?P<prompt>\d+) tokens\) exceeds the available context size \((?P<context>\d+) tokens\)",
@@ -30,7 +30,7 @@ _PATTERNS = (
     r"maximum context length is (?P<context>\d+) tokens.{0,80}requested (?P<prompt>\d+) tokens",
     # vLLM from 0.10 on, when the prompt alone would fit
     r"too large: (?P<answer>\d+).{0,40}length is (?P<context>\d+) tokens and your request has (?P<prompt>\d+) input",
-    # vLLM on /v1/completions, before it has counted the prompt; 0.28 names one number twice
+    # vLLM on /v1/completions, before it has counted the prompt; 0.28 writes two names for one number
     r"max_tokens=(?P<answer>\d+) cannot be greater than max_model_len=(?:max_total_tokens=)?(?P<context>\d+)",
     # SGLang 0.5
     r"input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<context>\d+) tokens\)",
@@ -68,7 +68,7 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Parse the numbers in a server's error text, or use the fields `prompt` and `context` that it sent.
+    """Parse the numbers in a server's error text; if it has none, use the fields `prompt` and `context` that were sent.
 
     Only the parts that the failure rules search are searched: O(1) in characters.
     """
@@ -82,9 +82,10 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
 
 
 def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | None:
-    """Return a context size for a prompt and an answer of so many tokens (None: `DEFAULT_ANSWER_TOKENS`).
+    """Return a context size for a `prompt` and an `answer` of that many tokens; None if `limit` is too low.
 
-    `limit` is returned if it leaves less room than that, but at least `MIN_ANSWER_TOKENS`. None: it leaves even less.
+    If `answer` is None, `DEFAULT_ANSWER_TOKENS` are reserved. If the size would exceed `limit`, `limit` is returned, as
+    long as it leaves the answer `MIN_ANSWER_TOKENS`, or all that it wants.
     """
     wanted = DEFAULT_ANSWER_TOKENS if answer is None or answer < 1 else answer
     size = -(-(prompt + wanted) // CONTEXT_STEP) * CONTEXT_STEP
@@ -104,8 +105,8 @@ class _ContextSize(NamedTuple):
 class ContextSizes:
     """Caches, by provider and model, the context size that a request needed or that the server reported, in tokens.
 
-    Ollama reloads a model for each change of its context, so returning to the smaller one would cause two reloads per
-    turn. Entries expire after `idle` seconds without a request, when Ollama has unloaded the model anyway (its
+    Ollama reloads a model for each change of the context, so going back to the smaller context would cause two reloads
+    per turn. Entries expire after `idle` seconds without a request: by then Ollama has unloaded the model anyway (its
     `keep_alive` is five minutes by default). Thread-safe: each step is a single operation of a dict.
     """
 

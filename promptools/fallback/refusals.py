@@ -1,4 +1,4 @@
-"""What servers have refused: remembered for an hour, so that the next request is phrased acceptably at once."""
+"""What servers have refused: remembered for an hour, so that the next request is reworded before it is sent."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
 
 
 MAX_REWORDINGS = 64
-"""Rewordings of one model on one server: what they depend on comes from requests, in any number of values."""
+"""Maximum rewordings kept for one model on one server: requests could cause any number of different ones."""
 
 
 class Rewording(NamedTuple):
-    """A part of a request that a server refused, and what replaces it."""
+    """What a server refused in a request, and the adaptation that avoids it."""
 
     adaptation: Adaptation
     what: tuple[str, ...] = ()
-    """What was refused, where the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
+    """What was refused, if the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
     beside: str = ""
-    """What it was refused with: a digest of the reasoning parameters. Empty: it is refused in every request."""
+    """A digest of the reasoning parameters with which it was refused; empty if it is refused in every request."""
 
 
 class Refusals:
     """Keeps, by provider and model, how requests had to be reworded before the server accepted them.
 
-    After `lifetime` seconds requests are sent unchanged again: the server may have been updated. Times are those of the
+    After `lifetime` seconds, requests are sent unchanged again: the server may have been updated. Times are from the
     exchange's clock. Thread-safe: each step is a single operation of a dict.
     """
 
@@ -35,7 +35,7 @@ class Refusals:
         self._known: dict[tuple[str, str], dict[Rewording, float]] = {}
 
     def get(self, provider_model: tuple[str, str], at: float) -> tuple[Rewording, ...]:
-        """Return the refusals of the last `lifetime` seconds, in the order in which they occurred."""
+        """Return the rewordings of the last `lifetime` seconds, in the order in which they were added."""
         known = self._known.get(provider_model)
         if not known:
             return ()

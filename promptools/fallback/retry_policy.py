@@ -1,4 +1,4 @@
-"""When to stop retrying and how long to wait: tenacity's `stop` and `wait` objects, called with our own small state."""
+"""When to stop retrying and how long to wait: tenacity's `stop` and `wait` objects, called with a `RetryState`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 @dataclass(slots=True)
 class RetryState:
-    """The argument of a `stop=` or `wait=` object: those fields of tenacity's `RetryCallState` about time and count.
+    """The argument of a `stop=` or `wait=` object: the fields of tenacity's `RetryCallState` about time and count.
 
-    `stop_after_attempt`, `stop_after_delay`, `stop_before_delay` and every `wait_*` that uses only these work with it.
+    `stop_after_attempt`, `stop_after_delay` and `stop_before_delay` work with it, and so does every `wait_*` that uses
+    only these fields.
     """
 
     attempt_number: int = 0
@@ -32,7 +33,7 @@ WaitFor: TypeAlias = Callable[[Any], float]
 
 
 class RetryPolicy:
-    """Counts the attempts of one exchange, and decides whether another one may follow, and when."""
+    """Counts the attempts of one exchange, and decides whether another attempt may follow, and when."""
 
     def __init__(
         self, start: float, *, stop: Stop | None = None, wait: WaitFor | None = None, deadline: float | None = None

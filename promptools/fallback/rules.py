@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# Which parameters an error text says that the server does not take, and which of them may be left out.
+# The parameters that a server refuses, according to its error text, and that may be left out.
 #
-# Left out is only what changes no answer, or what is enforced here instead (`strict`, `parallel_tool_calls`). What
-# the answer depends on is not in the list: `response_format`, `stop`, `tools`, sampling. The limit of the answer has
-# two names, and a server that knows one of them gets that one.
+# A parameter is left out only if it changes no answer, or is enforced here instead (`strict`, `parallel_tool_calls`).
+# Parameters on which the answer depends are not in the list: `response_format`, `stop`, `tools`, sampling. The limit
+# of the answer has two names, and a server that accepts only one of them gets that one.
 
 
 REASONING_PARAMETERS = ("reasoning_effort", "reasoning", "include_reasoning", "enable_thinking", "chat_template_kwargs")
 BUDGET_PARAMETERS = ("thinking_token_budget", "thinking_budget_tokens")
-"""A budget of thinking tokens, in vLLM's and in llama.cpp's name."""
+"""The budget of thinking tokens, under vLLM's name and llama.cpp's."""
 MESSAGE_PARAMETERS = ("reasoning_content", "refusal", "annotations")
 """Keys of an assistant's message that come back from a reply: servers that do not know them refuse the history."""
 HARMLESS_PARAMETERS = (
@@ -44,9 +44,9 @@ HARMLESS_PARAMETERS = (
     *MESSAGE_PARAMETERS,
 )
 LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
-"""Two names for one thing."""
+"""The two names of the limit of the answer."""
 COMPANION_PARAMETERS = ("parallel_tool_calls", "stream_options", *REASONING_PARAMETERS)
-"""Parameters that have their own rules; for error texts that name nothing else."""
+"""Parameters that have rules of their own; an error text may refuse them together with others."""
 
 # pydantic and FastAPI: `extra_forbidden` (vLLM before 0.6, Mistral, Fireworks); OpenAI: `Unknown parameter`,
 # `Unrecognized request argument`; Go and Rust: `unknown field`; Google: `Unknown name`; Groq: `property ... is
@@ -63,7 +63,7 @@ _NEAR = r"[\s\S]{0,80}?"
 
 
 def refusal_of(names: Iterable[str]) -> str:
-    """Return the pattern of a text which says that one of these parameters is not accepted."""
+    """Return a pattern that matches a text which says that one of these parameters is not accepted."""
     named = rf"\b(?:{'|'.join(names)})\b"
     return f"{_NOT_TAKEN}{_NEAR}{named}|{named}{_NEAR}{_NOT_TAKEN}"
 
@@ -84,9 +84,9 @@ FailureKind = Literal[
     # reported by the server
     "server_parser",  # its parser failed on the model's call; the call's text may be inside the error
     "harmony",  # its Harmony parser failed on the model's tokens
-    "no_native_tools",  # it does not support tools, or not with the options it was started with
+    "no_native_tools",  # it does not support tools, at least with the options it was started with
     "no_raw",  # its raw endpoint does not exist, or refuses the request
-    "beside_tools",  # it refuses, together with tools, something that it takes without them
+    "beside_tools",  # it refuses something together with tools that it takes without them
     "schema",  # it cannot turn a tool's schema into a grammar
     "tool_choice",  # it refuses this `tool_choice`
     "tool_type",  # it refuses a tool that is not a function
@@ -333,7 +333,7 @@ REFUSAL_KINDS: frozenset[FailureKind] = frozenset({
 """Failures in which the server refuses part of a request that can be reworded."""
 
 LASTING_KINDS: frozenset[FailureKind] = frozenset({"no_native_tools"})
-"""Failures that hold for as long as the server runs: one is enough to open the breaker."""
+"""Failures that last for as long as the server runs: a single one opens the circuit."""
 
 COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
     {
@@ -349,16 +349,16 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "garbled": "it does not keep to the API",
     }
 )
-"""Failures that the breaker counts, with the reason: the server's own in this mode, whichever client asks.
+"""Failures that the breaker counts, with the reason: they are the server's own in this mode, for every client.
 
-For any other, one app's requests would disable a mode for all others.
+If it counted others, one app's requests would disable a mode for all other apps.
 """
 
 _COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 SEARCHED_HEAD = 4_000
 """The number of characters at the start of an error text that the rules search."""
 SEARCHED_TAIL = 2_000
-"""The number at its end, searched where the start matches no rule: a Python traceback names its exception last."""
+"""The number of characters at its end that are searched too: a Python traceback names its exception last."""
 
 
 def classify(text: str) -> FailureKind:
@@ -368,13 +368,13 @@ def classify(text: str) -> FailureKind:
 
 
 def match_rule(text: str) -> Rule | None:
-    """Return the first rule that an error text matches at its start, else at its end."""
+    """Return the first rule that the start of an error text matches or, if there is none, that its end matches."""
     matches = (rule for part in searched_parts(text) for pattern, rule in _COMPILED if pattern.search(part))
     return next(matches, None)
 
 
 def searched_parts(text: str) -> tuple[str, ...]:
-    """Return the parts of an error text that are searched: its start, and if it is long its end."""
+    """Return the parts of an error text that are searched: its start and, if the text is long, its end."""
     head, end = text[:SEARCHED_HEAD].strip(), text[max(SEARCHED_HEAD, len(text) - SEARCHED_TAIL) :].strip()
     return (head, f"...{end}") if end else (head,)  # with the dots before it, no `\A` matches
 
@@ -405,8 +405,8 @@ def introduces_model_text(text: str) -> bool:
 def find_model_text(text: str) -> ModelText | None:
     """Return the model's text inside an error text; None if there is none.
 
-    The words that introduce it are searched for where the failure rules look first; of a long text only the end is
-    searched for its end.
+    The words that introduce the model's text are searched for at the start of the error text, as by the failure rules.
+    The words that follow it are searched for from the end.
     """
     if match := _OLLAMA_PREFIX.search(text, 0, SEARCHED_HEAD):
         start = match.end()
