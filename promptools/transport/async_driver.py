@@ -1,4 +1,4 @@
-"""Drives an exchange on an event loop, with long computations off it."""
+"""Drives an exchange on an event loop, with long computations in threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from promptools.transport.http_library import HttpLibrary
 
 
-# Long computations off the event loop, in a few threads: they share one interpreter with it.
+# Long computations run in threads, outside the event loop: only a few, since they share one interpreter with the loop.
 
 
 A = TypeVar("A")
@@ -45,7 +45,7 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
 async def in_thread(work: Callable[[A], T], argument: A) -> T:
-    """Call a function in a thread; if the task is cancelled, it still waits until the function has returned."""
+    """Call a function in a thread; even if the task is cancelled, wait until the function has returned."""
     limiter = _LIMITER.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(MAX_THREADS)
@@ -54,7 +54,7 @@ async def in_thread(work: Callable[[A], T], argument: A) -> T:
 
 
 MAX_READ = 1 << 14
-"""Maximum bytes that the exchange gets at a time; other tasks run in between. Some 80 chunks of a stream, 3 ms."""
+"""Maximum bytes that the exchange gets at a time (some 80 chunks of a stream, 3 ms); other tasks run in between."""
 END_TIMEOUT = 0.05
 """Seconds to wait for the end of a reply once its whole content has been passed on."""
 
@@ -92,7 +92,10 @@ class AsyncDriver(ExchangeDriver):
             await self.close()
 
     async def close(self) -> None:
-        """Close the exchange and its upstream reply; if another task runs it, only the reply, which ends both."""
+        """Close the exchange and its upstream reply.
+
+        While another task runs the exchange, only the reply is closed, which makes the exchange end by itself.
+        """
         if self.running:
             await self._close()
         else:
@@ -137,7 +140,7 @@ class AsyncDriver(ExchangeDriver):
             self.running = self.waiting = False
             self.exchange.close()
             await self._release()
-            self.pieces = None  # they refer to their request, and that to this driver
+            self.pieces = None  # breaks a reference cycle: they refer to their request, and that to this driver
 
     async def _without_server(self, effect: Wait | Compute | ReadBody) -> EffectResult:
         if isinstance(effect, ReadBody):
@@ -184,7 +187,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply; first read it to its end if that has arrived, or must follow the complete content."""
+        """Close the reply; if its end has arrived, or the exchange has all the content, read up to the end first."""
         if self.response is None or is_released(self.response):
             self.response = None
             return

@@ -3,21 +3,21 @@
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
 the reply, probe a server, wait, compute, consult, emit), and is resumed with the outcome of each. A driver is the loop
 around it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async
-driver differ in `await` and in how they wait; all decisions are in the base class.
+driver differ only in `await` and in how they wait; all decisions are in the base class.
 
 Invariants:
 
 - At most one upstream reply is open. It is closed however the exchange ends: normally, by an error, by the client's
-  early `break`, or in a cancelled task. A reply whose end has been received is read to it first, so that its connection
-  can be reused.
-- What the exchange emits is in `pending_output`, and passed on before every effect that takes time and at the end. So
-  the exchange is over, with its trace reported, before the client gets the last bytes: many clients close the response
-  as soon as they see those. The head always comes first, and once.
+  early `break`, or in a cancelled task. If the end of a reply has been received, the reply is read up to it before it
+  is closed, so that its connection can be reused.
+- What the exchange emits is collected in `pending_output`. It is passed on before every effect that takes time, and at
+  the end. So the exchange is over, with its trace reported, before the client gets the last bytes: many clients close
+  the response as soon as they see those. The head always comes first, and once.
 - An error of the exchange is kept in `error`, and raised after everything that was emitted before it.
 - Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
   raised to the caller.
-- `running` is set while the driver itself runs, and unset while the caller has an item. `close()` from another thread
-  or task during that time only closes the upstream reply, which makes the exchange end by itself.
+- `running` is set while the driver itself runs, and unset while the caller has an item. While it is set, `close()` from
+  another thread or task only closes the upstream reply, which makes the exchange end by itself.
 - `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
 """
 
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
 
 # Redirects: followed within an origin only, so that no key and no prompt reach a server that was not named.
 #
-# httpx drops `authorization` on a redirect to another origin, and sends the body and every other field: `x-api-key`,
-# `api-key`, what the caller set. An upgrade from http to https on the default ports is the one exception, as in
-# httpx.
+# On a redirect to another origin, httpx drops `authorization`, but sends the body and every other field: `x-api-key`,
+# `api-key`, what the caller set. An upgrade from http to https on the default ports is the one redirect to another
+# origin that is followed, as in httpx.
 
 
 MAX_REDIRECTS = 20
@@ -94,7 +94,7 @@ def redirect_location(library: HttpLibrary, request: Any, response: Any) -> Any:
 
 
 def is_same_origin_redirect(url: Any, location: Any) -> bool:
-    """Whether a location has the origin of a URL, or upgrades it to https on the default ports."""
+    """Whether a location has the same origin as a URL, or upgrades the URL to https on the default ports."""
     if _origin(url) == _origin(location):
         return True
     return url.host == location.host and (_origin(url)[::2], _origin(location)[::2]) == (("http", 80), ("https", 443))
@@ -105,7 +105,7 @@ def _origin(url: Any) -> tuple[str, str, int | None]:
 
 
 def build_redirect(library: HttpLibrary, request: Any, status: int, location: Any) -> Any:
-    """Build the request for a redirect; as in httpx, a 303, and a 301 or 302 after a POST, turn it into a GET."""
+    """Build the request for a redirect; as in httpx, it becomes a GET after a 303, and after a 301 or 302 to a POST."""
     if request.method != "HEAD" and (status == 303 or (status in {301, 302} and request.method == "POST")):
         fields = [pair for pair in request.headers.raw if pair[0].lower() not in _BODY_FIELDS]
         return library.module.Request("GET", location, headers=fields, extensions=request.extensions)
@@ -129,7 +129,7 @@ def cross_origin_message(location: Any) -> str:
 HOP_BY_HOP = frozenset(
     {"transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"}
 )
-"""Fields about the connection to the server, besides those that `Connection` names (RFC 9110, section 7.6.1)."""
+"""Fields about the connection to the server; a `Connection` field may name others (RFC 9110, section 7.6.1)."""
 BODY_FIELDS = frozenset({"content-encoding", "content-length"})
 """Fields that are wrong for a decoded body."""
 TIMEOUT_PHASES = ("connect", "read", "write", "pool")
@@ -155,7 +155,7 @@ class ExchangeDriver:
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.client_url = url
-        """The URL of the HTTP client's own request, for which the client follows redirects itself; None without one."""
+        """The URL of an HTTP client's own request, whose redirects the client follows itself; None if there is none."""
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
         self.read_body = read_body
@@ -183,7 +183,7 @@ class ExchangeDriver:
     ) -> Probe | Send | Read | Abandon | Wait | Compute | Consult | ReadBody | None:
         """Resume the exchange with an outcome; return its next effect, or None when it has ended or failed.
 
-        What it emits meanwhile is appended to `pending_output`.
+        What the exchange emits before that effect is appended to `pending_output`.
         """
         while True:
             try:
@@ -191,7 +191,7 @@ class ExchangeDriver:
             except StopIteration as stop:
                 self.reply, self.finished = stop.value, True
                 return None
-            except Exception as error:  # noqa: BLE001 - raised again once all that it emitted has been handed on
+            except Exception as error:  # noqa: BLE001 - raised again once all that the exchange emitted has been passed on
                 self.error = error
                 return None
             if not isinstance(effect, Emit):
@@ -233,8 +233,8 @@ class ExchangeDriver:
     def hit_stale_connection(self, error: Exception) -> bool:
         """Whether the request was sent on a kept-alive connection that the server was closing.
 
-        Servers may do so at any time, and llama.cpp does after each stream. The request was not read, so it is sent
-        again; every retry uses up one kept-alive connection, and a new connection ends the loop.
+        A server may close such a connection at any time; llama.cpp does after each stream. The request was not read, so
+        it is sent again. Every retry uses up one kept-alive connection, and a new connection ends the loop.
         """
         connected = not self.trace_events or any("connect_" in event for event in self.trace_events)
         return (
@@ -244,7 +244,7 @@ class ExchangeDriver:
         )
 
     def build_request(self, wanted: Request, timeout: float | None) -> Any:
-        """Build an upstream request with the client's own extensions, its timeouts capped at `timeout` seconds."""
+        """Build an upstream request with the client's own extensions; timeouts are capped at `timeout` seconds."""
         extensions = dict(self.extensions)
         if timeout is not None:
             extensions["timeout"] = capped_timeouts(extensions.get("timeout", {}), timeout)
@@ -258,15 +258,15 @@ class ExchangeDriver:
         return self.library.build_request(wanted.method, url, headers, wanted.body, extensions)
 
     def _keeps_field(self, name: str, url: Any) -> bool:
-        """Whether a header field is kept: not framing, which the library sets, and not `Host` for another host."""
+        """Whether a header field is kept: not if the library sets it for the body, and not `Host` for another host."""
         if name == "host":
             return self.host is None or url is self.client_url or self.library.module.URL(url).host == self.host
         return name not in FRAMING_FIELDS
 
     def opened_outcome(self, request: Any, response: Any) -> Opened | Failed:
-        """Return the outcome of a send; its headers describe the decoded body.
+        """Return the outcome of a send, with headers that describe the decoded body.
 
-        A redirect to another origin, which must get neither a key nor the prompt, is a failure.
+        A redirect to another origin is a failure: that origin must get neither a key nor the prompt.
         """
         self.response = response
         response.request = request
@@ -294,17 +294,20 @@ class ExchangeDriver:
         return build_redirect(self.library, request, response.status_code, location)
 
     def client_redirect(self, outcome: EffectResult) -> Head | None:
-        """Return the head of a redirect that the client follows itself, with a request that starts a new exchange."""
+        """Return the head of a redirect that the client follows itself, by a request that starts a new exchange.
+
+        None if the outcome is no such redirect.
+        """
         if self.has_emitted or not isinstance(outcome, Opened) or not self.response.has_redirect_location:
             return None
         return Head(outcome.status, tuple(pair for pair in outcome.headers if pair[0].lower() not in BODY_FIELDS))
 
     def read_outcome(self, piece: bytes | None) -> Piece | Ended:
-        """Return the outcome of a read; None means the end of the reply."""
+        """Return the outcome of a read; a `piece` of None means the end of the reply."""
         return Ended(self.clock()) if piece is None else Piece(piece, self.clock())
 
     def failed_outcome(self, error: Exception) -> Failed:
-        """Return the outcome for an error of the library; raise other exceptions, such as a bug in a hook."""
+        """Return the outcome for an error of the library."""
         return Failed(self._failure_kind(error), error_text(error), self.clock(), error)
 
     def _failure_kind(self, error: BaseException) -> TransportFailureKind:
@@ -327,7 +330,10 @@ class ExchangeDriver:
             return Computed(None, error, self.clock())
 
     def timeout_outcome(self) -> Failed | None:
-        """Return a timeout outcome after the deadline. Checked after each piece, so a stall may double the time."""
+        """Return a timeout outcome after the deadline; None before it.
+
+        This is checked only after each piece, so a stall may double the time.
+        """
         if self.deadline is None or self.clock() < self.deadline:
             return None
         error = self.library.module.ReadTimeout("the time for this request is up")
@@ -340,7 +346,7 @@ def capped_timeouts(configured: Mapping[str, float | None], bound: float) -> dic
     return {phase: bound if seconds is None else min(seconds, bound) for phase, seconds in own}
 
 
-# Probes over HTTP: a few small concurrent requests, bounded in time and size. A failed one yields None.
+# Probes over HTTP: a few small concurrent requests, bounded in time and size. A failed probe yields None.
 
 
 MAX_RESPONSE = 1_000_000
@@ -417,7 +423,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
         return None
 
 
-# Work that asks the server while it runs: its requests are sent as probes are, one after the other.
+# Work that asks the server while it runs: its requests are sent like probes, but one after the other.
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:
@@ -431,7 +437,7 @@ def consult(driver: SyncDriver, effect: Consult) -> Computed:
 
 
 async def consult_async(driver: AsyncDriver, effect: Consult) -> Computed:
-    """Do the work in a thread, and send its requests from here; a cancelled task waits until the work returns."""
+    """Do the work in a thread, and send its requests from this task; if cancelled, the task waits for the work."""
     until = driver.clock() + effect.timeout
 
     async def send(request: Request) -> ProbeResponse | None:

@@ -1,7 +1,7 @@
 """The search for a config when none is passed, and the user's trust in configs found that way.
 
-Trust is stored in the user's state folder, one file for each config, with its real path and a digest of what it
-reaches. Separate files need no lock: two processes that write at once lose nothing.
+Trust is stored in the user's state folder, in one file for each config. The file holds the config's real path and a
+digest of what the config reaches. Separate files need no lock: two processes that write at once lose nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def home_folder() -> Path | None:
 
 
 def read_found(found: ConfigFile) -> Config:
-    """Read a config that was found, and decide by its bytes whether it may be used; then read its dialects too."""
+    """Read a config that was found, and decide from its content whether it may be used; if so, read its dialects."""
     try:
         with found.path.open("rb") as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -70,7 +70,7 @@ def read_found(found: ConfigFile) -> Config:
 
 
 def _is_planted(folder: Path, owner: int) -> bool:
-    """Whether another user may have planted the file, as in /tmp: even a local port in it may be theirs.
+    """Whether another user may have planted the file, as in /tmp: even a local port in it may belong to that user.
 
     In other folders the owner is not checked: in a container, files of the host belong to other users.
     """
@@ -130,7 +130,7 @@ def _record_path(path: Path) -> Path | None:
     """Return the path of the file that records trust in a config; None if it cannot be stored."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = home_folder()
-    if not Path(state).is_absolute():  # a relative one would be in the folder of whoever wrote the config
+    if not Path(state).is_absolute():  # a relative path may lead to a folder of the config's author
         if home is None:
             return None
         state = str(home / ".local" / "state")

@@ -1,7 +1,7 @@
 """The two HTTP libraries that are supported: `httpx`, and `httpx2`, which openai 3 uses.
 
-Their classes look alike and do not mix: a transport must return responses of its own library. So nothing here imports
-either by name; the library is found from the class of the client that will use the transport.
+Their classes look the same but cannot be mixed: a transport must return responses of its own library. So nothing here
+imports either library by name; it is found from the class of the client that will use the transport.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HttpLibrary:
     module: Any
 
     def build_request(self, method: str, url: Any, headers: Headers, body: bytes, extensions: Any) -> Any:
-        """Build a request of this library, with its whole body; `url` is a string or one of its URLs."""
+        """Build a request of this library, with its whole body; `url` is a string or a URL of this library."""
         return self.module.Request(method, url, headers=encode_headers(headers), content=body, extensions=extensions)
 
     def build_response(self, head: Head, stream: Any, extensions: Any) -> Any:
@@ -66,7 +66,7 @@ def import_library(name: str) -> HttpLibrary:
 
 
 def library_of(client: object) -> HttpLibrary:
-    """Return the library that an HTTP client belongs to; raise `UsageError` if it is neither."""
+    """Return the library that an HTTP client belongs to; raise `UsageError` if the client is of neither library."""
     for base in type(client).__mro__:
         root = base.__module__.partition(".")[0]
         if root in LIBRARY_NAMES:
@@ -84,7 +84,7 @@ def is_http_client(value: object) -> bool:
 
 
 def installed_library() -> HttpLibrary:
-    """Return the library to use if no client decides it: the newer one that is installed."""
+    """Return the library to use if no client decides it: the newer of those that are installed."""
     for name in LIBRARY_NAMES:
         if find_spec(name) is not None:
             return import_library(name)

@@ -1,8 +1,9 @@
-"""Intercepting transports, which subclass those of the HTTP client's own library, and the copy of a client with them.
+"""Intercepting transports, which subclass the transports of the HTTP client's library, and copies of clients with them.
 
-A client is never changed: it is copied shallowly, so that it keeps its proxies, TLS, hooks, limits and timeouts, and
-its other users see nothing of promptools. Only the copy's transports are replaced, proxy mounts included. Each one runs
-an exchange for the requests that are intercepted, and forwards everything else to the inner transport, byte for byte.
+A client is never changed, so its other users see nothing of promptools. It is copied shallowly, so that the copy keeps
+its proxies, TLS, hooks, limits and timeouts. Only the copy's transports are replaced, including those of proxy mounts.
+Each transport runs an exchange for every request that is intercepted, and forwards everything else to the inner
+transport, byte for byte.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ class InterceptingTransport:
         return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
     def forwarded(self, request: Any) -> Any:
-        """Return a request that is not intercepted, with one `/v1` where the anthropic SDK wrote two.
+        """Return a request that is not intercepted, with one `/v1` if the anthropic SDK wrote two.
 
-        The SDK's paths begin with `/v1`; if the base URL ends with it too, as is usual for open servers, no server
+        The SDK's paths begin with `/v1`. If the base URL ends with `/v1` too, as is usual for open servers, no server
         knows the resulting path.
         """
         if self.endpoints is MESSAGES_ENDPOINTS and b"/v1/v1/" in request.url.raw_path.partition(b"?")[0]:
@@ -101,7 +102,7 @@ class InterceptingTransport:
         return request
 
     def check_open(self) -> None:
-        """Raise the exception that httpx raises if the original client has been closed."""
+        """Raise the same exception as httpx if the original client has been closed."""
         if self.original_client.is_closed:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
@@ -243,7 +244,7 @@ class TransportClasses:
 
 @cache
 def transport_classes(library: HttpLibrary) -> TransportClasses:
-    """Build the classes on a library's own base classes, since its clients check for these."""
+    """Build the classes as subclasses of a library's own base classes, since its clients check for these."""
     module = library.module
     return TransportClasses(
         type("PromptoolsTransport", (SyncInterceptingTransport, module.BaseTransport), {}),
@@ -256,8 +257,8 @@ def transport_classes(library: HttpLibrary) -> TransportClasses:
 def intercept(client: Any, start: StartExchange, endpoints: tuple[Endpoint, ...] = OPENAI_ENDPOINTS) -> Any:
     """Return a copy of an httpx or httpx2 client whose requests to `endpoints` go through exchanges made by `start`.
 
-    If `client` is such a copy itself, the original client is copied, so that no exchange runs inside another. Raises
-    `UsageError` for anything that is not an httpx or httpx2 client.
+    If `client` is such a copy itself, its original client is copied, so that no exchange runs inside another; a copy
+    with the same `start` is returned as it is. Raises `UsageError` for anything that is not an httpx or httpx2 client.
     """
     library_of(client)
     transport: Any = client.__dict__["_transport"]
@@ -288,9 +289,9 @@ def _intercepting_copy(client: Any, start: StartExchange, endpoints: tuple[Endpo
 
 @cache
 def _without_finalizer(client_class: Any) -> Any:
-    """Return a client class without the `__del__` of its base: only the original may close the shared connections.
+    """Return a client class whose `__del__` does nothing: only the original client may close the shared connections.
 
-    The SDK's own clients have a `__del__`, and so have those that frameworks share among many models
+    The SDK's own clients have a `__del__`, and so have the clients that frameworks share among many models
     (langchain-openai 1.7).
     """
     if not hasattr(client_class, "__del__"):

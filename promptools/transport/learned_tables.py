@@ -1,7 +1,8 @@
 """Tables learned from chat templates, kept as files, so that a template is studied only once on a machine.
 
-Each table is a separate file in the folder `learned` of the cache, which is PROMPTOOLS_CACHE, else
-`~/.cache/promptools`. The files may be deleted at any time. If they cannot be written, the tables are kept in memory.
+Each table is a separate file in the folder `learned` of the cache folder, which is PROMPTOOLS_CACHE or, if that is not
+set, `~/.cache/promptools`. The files may be deleted at any time. If they cannot be written, the tables are kept in
+memory.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LearnedTables:
         return text
 
     def put(self, name: str, text: str) -> None:
-        """Keep a text under a name; if the file cannot be written, only in memory."""
+        """Keep a text under a name, in memory and, if it can be written, in a file."""
         self._texts[name] = text
         if self._folder is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The content of an upstream response, read in pieces of limited size whether it is compressed or not.
+"""The content of an upstream response, read in pieces; decompressed pieces have a limited size.
 
 The HTTP libraries decompress each network read at once, which turns 64 KB of compressed zeros into 64 MB. So only
 codings that are decompressed here are requested, and content in any other coding stays compressed.
@@ -61,7 +61,10 @@ class Decompressor:
                 return
 
     def _check_header(self, data: bytes) -> bytes:
-        """Check for zlib's header of two bytes, which some servers omit (RFC 9110, section 8.4.1.2)."""
+        """Check for zlib's header of two bytes, which some servers omit (RFC 9110, section 8.4.1.2).
+
+        Returns the data to decompress, from the beginning.
+        """
         self._head += data
         if len(self._head) > 1:
             self._header_checked = True
@@ -121,14 +124,14 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
                 else:
                     for number, piece in enumerate(inflate.feed(raw)):
                         if number:
-                            await checkpoint()  # a thousand pieces may come of one read: other tasks run between them
+                            await checkpoint()  # one read may yield a thousand pieces: other tasks run between them
                         yield piece
     except zlib.error as error:
         raise library.module.DecodingError(str(error)) from error
 
 
 def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
-    """Return an async iterator over the content; if a response is its own stream, this adds no generator around it."""
+    """Return an async iterator over the content: the response itself if it is its own stream and needs no decoding."""
     if response.stream is response and decompressor_for(response) is None:
         own: AsyncIterator[bytes] = response
         return own
@@ -145,7 +148,7 @@ def end_received(response: Any) -> bool:
     """Whether the end of a chunked HTTP/1.1 response has been received, so that reading up to it does not block.
 
     A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
-    for data that was received but not read; if it cannot be found, the result is False.
+    for data that was received but not read; if that data cannot be found, the result is False.
     """
     layer = response.stream
     for name in _CONNECTION_PATH:
@@ -167,6 +170,6 @@ def _unread_socket_data(response: Any) -> bytes:
 
 
 _LAST_CHUNK = b"0\r\n\r\n"
-"""The last chunk."""
+"""The last chunk of a chunked body."""
 _CONNECTION_PATH = ("_stream", "_httpcore_stream", "_stream", "_connection")
-"""Attributes from the stream of a response to its connection; only a client that sent the request adds the first."""
+"""Attributes from the stream of a response to its connection; the first exists only if a client sent the request."""

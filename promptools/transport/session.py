@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from promptools.types import Reply, ServerInfo
 
 
-# Observers of the settings: checked once, and guarded, so that an error in one of them changes no response.
+# The observers in the settings: checked once, and guarded, so that an error in an observer changes no response.
 
 
 class GuardedObservers:
@@ -112,9 +112,9 @@ def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Obs
 
 ID_ALPHABET = string.ascii_letters + string.digits
 CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-project"}
-"""Fields that must not be sent to any server but the one they were meant for."""
+"""Header fields that must be sent only to the server for which they were meant."""
 PLACEHOLDER_KEY = "none"
-"""The API key that is sent where none is needed: the SDK requires one."""
+"""The API key that is sent if none is needed: the SDK requires a key."""
 MAX_CACHED_ROUTES = 512
 """Maximum number of routes that a session caches before it clears the cache; resolving one takes about 1 ms."""
 OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
@@ -132,10 +132,10 @@ def new_call_id() -> str:
 
 
 class Session:
-    """Starts exchanges: calling it with a client's request returns one.
+    """Starts exchanges: calling a session with a client's request returns the exchange.
 
-    Copies of a client share its breaker, detections of servers, their refusals, raised context sizes, learned dialects,
-    and stored responses.
+    Copies of a client share its breaker, and all that it remembers: detected servers, their refusals, context sizes,
+    learned dialects, and stored responses.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Session:
             log=log.info,
             warn=log.warning,
         )
-        # `dataclasses.replace` takes several times as long, for each request
+        # contexts are made from this list for each request: `dataclasses.replace` takes several times as long
         self._shared: list[Any] = [getattr(self.context, entry.name) for entry in fields(Context)[1:]]
         own = {"dialects": given.given} if given.given else {}
         self.settings = {**settings, **own, "config": self.config, "breaker": self.context.breaker}
@@ -211,11 +211,11 @@ class Session:
         at: float | None = None,
         caller: Caller | None = None,
     ) -> Exchange:
-        """Start the exchange for a client's request to `endpoint`, which arrived `at` this time (None: now).
+        """Start the exchange for a client's request to `endpoint`, which arrived at the time `at` (None: now).
 
-        `router` decides where the request goes. Without a router it goes to its own URL, unless it names another
-        provider of the config. If it names a kind of server, this only selects the facts assumed about the server at
-        its URL. `caller` identifies the sender if the header fields no longer do.
+        `router` decides where the request goes. Without a router, the request goes to its own URL, unless it names
+        another provider of the config. A kind of server in place of a provider only selects the facts that are assumed
+        about the server at that URL. `caller` identifies the sender if the header fields no longer do.
         """
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
@@ -251,7 +251,7 @@ class Session:
         )
 
     def base_url(self, url: str) -> str:
-        """Return the base URL of a request in another API than Chat Completions; it need not end with /v1."""
+        """Return the base URL of a request in an API other than Chat Completions; the URL need not end with /v1."""
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
@@ -261,7 +261,7 @@ class Session:
     ) -> Steps[tuple[Route, ServerInfo]]:
         """Detect which server is at a base URL, and return the route and what was detected.
 
-        `learn`: if the model's family is unknown, also learn the dialect of its chat template.
+        With `learn`, also learn the dialect of the model's chat template, if the model's family is unknown.
         """
         return (probe_format if learn else probe_server)(*self._own_request(base_url, headers), model)
 
@@ -284,7 +284,7 @@ class Session:
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Resolve a model at a base URL; if detection is due, the route tells how to resolve it again afterwards."""
+        """Resolve a model at a base URL; if the server is to be detected, the route can be resolved again then."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
@@ -316,7 +316,7 @@ class Session:
         return target
 
     def route_to_provider(self, route: Route, headers: Headers) -> Route:
-        """Return the route to another server than the request's, with its key and without the client's credentials.
+        """Return the route to the provider's server, with the provider's key and without the client's credentials.
 
         Raises `UsageError` if the provider has no base URL, or its key is not set.
         """
@@ -333,7 +333,7 @@ class Session:
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
-        """Return the API key of a target, if it has one; raise `UsageError` if it needs one that is not set."""
+        """Return the API key of a target, if it has a key; raise `UsageError` if it needs a key that is not set."""
         return api_key(target, os.environ)
 
 
@@ -368,7 +368,7 @@ def environment_address(config: Config, provider: str | None) -> str | None:
 
 
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Return a config that is passed, or read it from a path, or search for one; its warnings are logged.
+    """Return the config that was passed, or read it from a path, or search for a config; log the config's warnings.
 
     A config that was found but is not trusted is returned too; `resolve` ignores it.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClientSettings(RequestOptions, total=False):
-    """All settings but the provider, which openai 3 allows to be an object of the SDK."""
+    """All settings except `provider`, which in openai 3 may also be an object of the SDK."""
 
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
@@ -35,7 +35,7 @@ class ClientSettings(RequestOptions, total=False):
     detect: bool
     """Whether to detect the kind of server on first use, if no provider names it (default: yes)."""
     breaker: Breaker | None
-    """The memory of what failed, which several clients can share (None: one of its own)."""
+    """The circuit breaker, which several clients can share (None: the client has its own)."""
     stop: Stop | None
     """When to stop sending requests for one call: an object of tenacity, or a function of its state."""
     wait: WaitFor | None
@@ -45,7 +45,7 @@ class ClientSettings(RequestOptions, total=False):
     attempt_timeout: float | None
     """Seconds that each request to the server, with its reply, may take."""
     max_tools: int | None
-    """Maximum number of tools in one request; more is a 400 (None, or 0: no limit)."""
+    """Maximum number of tools in one request; a request with more gets an HTTP 400 (None, or 0: no limit)."""
     max_reply: int
     """Maximum number of bytes of one reply that are held (default: 64 MiB)."""
     on_reply: Callable[[Reply], None] | None
@@ -74,7 +74,10 @@ class SettingsHelp:
         self.text = text
 
     def __get__(self, instance: object, owner: type | None = None) -> str | None:
-        """Return the docstring; without the list if Python drops docstrings or source files are missing."""
+        """Return the docstring, with the list of settings; None if Python drops docstrings.
+
+        If source files are missing, the list is left out.
+        """
         try:
             return self.text and "\n".join((inspect.cleandoc(self.text), "", "Settings:", *_describe_settings()))
         except OSError:

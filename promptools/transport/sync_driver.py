@@ -57,7 +57,10 @@ class SyncDriver(ExchangeDriver):
                 yield piece
 
     def close(self) -> None:
-        """Close the exchange and its upstream reply; if another thread runs it, only the reply, which ends both."""
+        """Close the exchange and its upstream reply.
+
+        While another thread runs the exchange, only the reply is closed, which makes the exchange end by itself.
+        """
         if self.running:
             self._close()
         else:
@@ -131,7 +134,7 @@ class SyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     def _release(self) -> None:
-        """Close the reply. It is read to its end first if that has arrived, so that the connection can be reused."""
+        """Close the reply. If its end has arrived, read up to it first, so that the connection can be reused."""
         with suppress(self.library_error):
             while self.response is not None and end_received(self.response) and next(self.pieces, None) is not None:
                 pass

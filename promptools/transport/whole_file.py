@@ -1,4 +1,4 @@
-"""Write a file atomically: another process may read it at any time."""
+"""Write a file atomically, since another process may read it at any time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in an existing folder, by renaming a complete one; only its owner may read it (mode 0600)."""
+    """Write a file in an existing folder, by renaming a complete temporary file; only the owner may read it (0600)."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     unfinished = Path(temporary)
     try:
