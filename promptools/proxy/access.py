@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 KEY_FIELDS = frozenset(name.encode("ascii") for name in _KEY_FIELDS)
-"""Header fields that carry an API key, of the proxy or of the server."""
+"""Header fields that may carry an API key, the proxy's or the server's."""
 ANY_HOST = "*"
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
@@ -50,8 +50,9 @@ class AccessControl:
     made to resolve to this machine (DNS rebinding) could use the proxy. With keys, which such a page cannot know, host
     names are not checked.
 
-    Where the proxy has a provider's key to spend (`has_provider_key`), requests from web pages of other origins are
-    refused too: such a page could not read the response, but its browser sends the request all the same.
+    A proxy without keys of its own may have a provider's key to spend (`has_provider_key`). Then requests over loopback
+    from web pages of other origins are refused too: such a page could not read the response, but its browser would send
+    the request all the same.
     """
 
     def __init__(
@@ -96,10 +97,10 @@ class AccessControl:
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
-        """Return the owner of the responses that a request stores: the name of its key, or a digest of the key.
+        """Return the owner of the responses that a request stores, made from the name of its key, or else from the key.
 
-        With a name, the owner stays the same when the key is replaced. A proxy without keys uses the keys that clients
-        send, which the server may check; all requests without one have the same owner.
+        With a name, the owner stays the same when the key is replaced. A proxy that requires no key uses the key that
+        the client sends, which the server may check. All requests without a key have the same owner.
         """
         found = self._find_key(scope)
         if found is None:
@@ -161,7 +162,7 @@ def _read_host(scope: Scope) -> tuple[str, str]:
 
 
 def _origin_host(origin: bytes) -> str | None:
-    """Return the host of a web page's origin, or "null"; None for an origin outside the web, such as an editor's."""
+    """Return the host in an `Origin` field; "null" stays as it is. None for an origin outside the web (an editor)."""
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
         return scheme
@@ -180,7 +181,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Hash a key: digests have equal lengths, and no error message can reveal the key."""
+    """Return the hash of a key: all digests have the same length, and no error message can reveal the key."""
     return sha256(key).digest()
 
 
@@ -201,19 +202,22 @@ API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
 """Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NAMED_LINE = re.compile(r"(\S+)\s+=\s+(\"?)(\S+)\2")
-"""`NAME = KEY`, with blanks around the `=`, which may occur in a key; quotes make the file valid TOML."""
+"""`NAME = KEY`. Blanks around the `=` are required, since a key may contain one; quotes make the file valid TOML."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One API key; `name` is empty if it has none."""
+    """One API key; `name` is empty if the key has no name."""
 
     key: str = field(repr=False)
     name: str = ""
 
 
 def read_key_file(text: str, source: str) -> list[ApiKey]:
-    """Read the keys in a file: each line is `NAME = KEY` or a key without a name; `#` begins a comment."""
+    """Return the keys in the text of a file; raise `UsageError` if there is none.
+
+    Each line is `NAME = KEY`, or keys without names. A line that begins with `#` is a comment.
+    """
     keys: list[ApiKey] = []
     for line in text.splitlines():
         stripped = line.strip()
@@ -288,7 +292,7 @@ def _check_names(keys: list[ApiKey], named: Mapping[str, object]) -> None:
 # Cross-origin requests: which web pages may read the proxy's responses. Without origins no page may.
 #
 # Starlette's middleware answers preflights, which browsers send without a key, and marks the responses. What the
-# server says about origins is dropped: it is meant for the server, not for the proxy.
+# server's own fields say about origins is about access to the server, not to the proxy, so these fields are dropped.
 
 
 ANY_ORIGIN = "*"

@@ -3,20 +3,20 @@
 httpx and httpcore read a response with h11, in Python, through a dozen layers; that took half of the processor time of
 a request through the proxy. Here the event loop passes incoming bytes to the parser, which calls `DirectResponse`.
 
-    request     written at once, or its head at once and its body piece by piece as it comes, with the connection being
-                read meanwhile: a server may answer before it has the whole request (401, 413), and reads no more
-    response    its head resolves `DirectResponse.head`; its body is buffered until `__anext__` takes all of it.
-                Above `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down
-    end         by the parser, or, for a body without a declared length, by the end of the connection (RFC 9112, section
-                6.3). At the end the connection is idle again, even if the body has not been taken yet
+    request     It is written at once, or its head at once and its body piece by piece as it arrives. The connection is
+                read meanwhile: a server may answer before it has the whole request (401, 413), and then reads no more.
+    response    Its head resolves `DirectResponse.head`. Its body is buffered until `__anext__` takes all of it. Above
+                `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down.
+    end         The parser finds it; a body without a declared length ends with the connection (RFC 9112, section 6.3).
+                A connection that can be reused is idle from then on, even if the body has not been taken yet.
 
 What a server sends beyond a response must never become the answer to another request. So a connection is reused only if
 the response had a body with a declared length and ended with the last byte that arrived, the whole request had been
 written before, and the server did not announce that it would close. Any data on an idle connection closes it. Errors
 never quote received data. `docs/why/proxy-safety.md` has the reasons.
 
-Nothing is resent here, although a server may close an idle connection at any time; a closed connection is not used
-again. Errors are httpx's, from which the driver derives the kind of failure. Interim responses (1xx) are skipped.
+A server may close an idle connection at any time, but nothing is sent again here; a closed connection is not reused.
+Errors are httpx's, from which the driver derives the kind of failure. Interim responses (1xx) are skipped.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 MAX_BUFFERED = 1 << 16
-"""Bytes of a body from which reading pauses until they are taken."""
+"""Number of buffered bytes of a body above which reading pauses until they are taken."""
 MAX_HEAD = 1 << 17
 """Maximum number of bytes of a response's head, and of what surrounds its body: chunk extensions and trailers."""
 MAX_FRAMING = 16
-"""Bytes of framing that each byte of a body may have, besides `MAX_HEAD`."""
+"""Bytes of framing that are allowed for each byte of a body, in addition to `MAX_HEAD`."""
 EVENT_LOOP_TURNS = 4
 """Turns of the event loop after which the data in a socket has reached the parser."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -50,7 +50,7 @@ class StreamedBody(Protocol):
     """A request's body that is sent while it arrives."""
 
     length: int | None
-    """Its length; None if it is sent in chunks."""
+    """The length of the body in bytes; None if the body is sent in chunks."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
@@ -67,7 +67,7 @@ class DirectResponse:
         self.extensions: dict[str, Any] = {}
         self.request: Any = None
         self.complete = False
-        """Whether all of it has arrived."""
+        """Whether the whole response has arrived."""
         self.keep_alive = False
         """Whether another request may follow on the connection."""
         self.has_surplus = False
@@ -78,7 +78,10 @@ class DirectResponse:
         self.on_answered: Callable[[], object] | None = None
         """Called when the head has arrived, or can no longer arrive."""
         self._failure: tuple[type[Exception], str] | None = None
-        """Raised once everything that arrived is read; not an exception, whose traceback would refer to this object."""
+        """The class and message of the error that is raised once everything that arrived has been read.
+
+        An exception is not stored, since its traceback would refer to this object.
+        """
         self.waiting_since: float | None = None
         self._connection = connection
         self._errors = errors
@@ -106,7 +109,10 @@ class DirectResponse:
 
     @property
     def stream(self) -> Any:
-        """The body: this response, unless it was replaced. A stored self-reference would need the garbage collector."""
+        """The body: this response itself, unless another stream was set.
+
+        The response does not store a reference to itself: then only the garbage collector could free it.
+        """
         return self if self._stream is None else self._stream
 
     @stream.setter
@@ -120,7 +126,7 @@ class DirectResponse:
 
     @property
     def is_released(self) -> bool:
-        """Whether the connection is free: the whole response has been received, even if it was not read."""
+        """Whether the connection is free, because the whole response has arrived; its body may still be unread."""
         return self.complete
 
     def aiter_raw(self) -> Any:
@@ -152,7 +158,7 @@ class DirectResponse:
         return self._has_head or self._failure is not None
 
     async def head(self) -> None:
-        """Wait for the status and the header fields, and return them."""
+        """Wait until the status and the header fields have arrived; raise the error if they cannot."""
         while not self._has_head:
             await self._wait()
 
@@ -171,7 +177,7 @@ class DirectResponse:
     # -- for the connection
 
     def release(self) -> None:
-        """Drop the parser of a complete response, so that no garbage collection is needed to free them both."""
+        """Drop the parser, which refers to this response: otherwise only the garbage collector could free the two."""
         self._parser = None
 
     def feed(self, data: bytes) -> None:
@@ -219,7 +225,7 @@ class DirectResponse:
         self._wake()
 
     def fail(self, error: type[Exception], message: str) -> None:
-        """Raise an error of this class in the waiting reader, after all data that arrived before it."""
+        """Make the waiting reader raise an error of this class, once it has read all the data that arrived before."""
         if self._failure is None:
             self._failure = error, message
         self._connection.close()
@@ -227,7 +233,7 @@ class DirectResponse:
         self._report_answer()
 
     def time_out(self) -> None:
-        """Fail because nothing has arrived for too long."""
+        """Fail the response, because nothing has arrived for too long."""
         self.fail(self._errors.ReadTimeout, "the server sent nothing for too long")
 
     def _wake(self) -> None:
@@ -241,7 +247,7 @@ class DirectResponse:
     # -- for the parser
 
     def on_message_begin(self) -> None:
-        """Begin a response: the first, or the next one after an interim response."""
+        """Begin a response: the first one, or the one that follows an interim response."""
         if not self.complete:
             self.headers.raw.clear()
             self._codings.clear()
@@ -263,7 +269,7 @@ class DirectResponse:
             self._codings += [coding.strip() for coding in value.lower().split(b",")]
 
     def on_headers_complete(self) -> None:
-        """Pass the head on, unless it is that of an interim response."""
+        """End the head: fail if it is invalid, and skip the head of an interim response."""
         if self.complete or self._failure is not None:
             return
         self._progressed = True
@@ -277,7 +283,7 @@ class DirectResponse:
             self._report_answer()
 
     def _problem(self, status: int) -> str | None:
-        """Return what is wrong with a head that the parser accepted; empty if nothing is."""
+        """Return what is wrong with a head that the parser accepted; None if nothing is."""
         if status < 100:
             return f"{status:03} is not a valid HTTP status code"
         if status == 101:
@@ -290,9 +296,12 @@ class DirectResponse:
         return None
 
     def _decide_framing(self, without_body: bool) -> None:
-        """Decide how the body ends. Where no body is allowed some servers send one, so the connection is closed."""
+        """Decide how the body ends.
+
+        Where no body is allowed some servers send one, so the connection is not reused after such a response.
+        """
         chunked, has_length = bool(self._codings), self._length is not None
-        if chunked and has_length:  # the chunks count, and the length must not go on to the client
+        if chunked and has_length:  # the chunks decide, and the client must not get the length
             self.headers.raw = [pair for pair in self.headers.raw if pair[0].lower() != b"content-length"]
         self.ends_with_connection = not (chunked or has_length or without_body)
         self._may_stay_open = chunked is not has_length and not without_body
@@ -317,9 +326,10 @@ class DirectResponse:
 
 
 class Http1Connection(asyncio.Protocol):
-    """A connection to a server. `on_idle` is called when it may be used again, `on_lost` when it is closed.
+    """A connection to a server.
 
-    `on_surplus` is called when the server has sent something beyond the response to a request.
+    `on_idle` is called when the connection may be used for another request, `on_lost` when it was closed, and
+    `on_surplus` when the server has sent something beyond the response to a request.
     """
 
     def __init__(
@@ -332,10 +342,10 @@ class Http1Connection(asyncio.Protocol):
         self.loop = loop
         self.idle_since = 0.0
         self.owner = b""
-        """Whose requests it carries."""
+        """The owner of the requests that this connection carries."""
         self.is_reused = False
         self.closed_unanswered = False
-        """Whether it ended before anything of the response was received."""
+        """Whether the connection ended before any part of the response arrived."""
         self._on_idle = on_idle
         self._on_lost = on_lost
         self._on_surplus = on_surplus
@@ -348,7 +358,7 @@ class Http1Connection(asyncio.Protocol):
         self._is_written = True
         """Whether the whole request was written."""
         self._greeting = b""
-        """What a server sent before the first request: an overloaded one may answer that early."""
+        """What the server sent before the first request: an overloaded server may answer that early."""
         self._lost_at_once: tuple[Exception | None] | None = None
 
     async def send(
@@ -384,7 +394,7 @@ class Http1Connection(asyncio.Protocol):
     def _take_greeting(self, response: DirectResponse) -> None:
         """Treat data that arrived before the first request as its response."""
         if self._greeting:
-            self._is_written = False  # nothing may follow on this connection
+            self._is_written = False  # so that no request may follow on this connection
             self.data_received(self._greeting)
         if self._lost_at_once is not None:
             response.end_of_connection(*self._lost_at_once)
@@ -398,7 +408,7 @@ class Http1Connection(asyncio.Protocol):
             await asyncio.wait((writing,))
         finally:
             response.on_answered = None
-            if not writing.done():  # this task was cancelled; nobody else may read the body while that one does
+            if not writing.done():  # this task was cancelled; nobody else may read the body while `writing` does
                 writing.cancel()
                 with anyio.CancelScope(shield=True):
                     await asyncio.wait((writing,))
@@ -416,7 +426,7 @@ class Http1Connection(asyncio.Protocol):
                 left -= len(piece)
                 if left < 0:
                     raise errors.LocalProtocolError("the request's body is longer than its Content-Length")
-            # writing to a connection that was closed would lose the answer that has arrived before
+            # writing to a closed connection would lose the answer that arrived before
             for _ in range(EVENT_LOOP_TURNS if _is_readable(self._transport.get_extra_info("socket")) else 0):
                 await asyncio.sleep(0)
             self._write([piece] if left is not None else [b"%x\r\n" % len(piece), piece, b"\r\n"])
@@ -437,9 +447,10 @@ class Http1Connection(asyncio.Protocol):
             raise errors.WriteTimeout("the server accepted no data for too long") from None
 
     def is_usable(self) -> bool:
-        """Whether another request may be sent: nothing has arrived since the last response, not even the end.
+        """Whether another request may be sent: the server has sent nothing since the last response, nor closed.
 
-        A busy event loop notices that late, and the next request would be lost, so the socket itself is checked.
+        A busy event loop may notice data or the end too late, and then the next request would be lost. So the socket
+        itself is checked.
         """
         return not self._transport.is_closing() and not _is_readable(self._transport.get_extra_info("socket"))
 
@@ -478,7 +489,7 @@ class Http1Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the response that it belongs to."""
+        """Pass data to the current response. Between two requests there must be none, so the connection is closed."""
         response = self._response
         if response is not None:
             response.feed(data)
@@ -510,7 +521,7 @@ class Http1Connection(asyncio.Protocol):
             self.closed_unanswered = self._response.is_unanswered
 
     def _end(self, response: DirectResponse) -> None:
-        """Decide, when a response ends, whether another request may follow."""
+        """End a response, and decide whether another request may follow on this connection."""
         self._stop_timer()
         self._response = None
         response.release()
@@ -532,7 +543,7 @@ class Http1Connection(asyncio.Protocol):
             self._timer = None
 
     def _check_timeout(self, response: DirectResponse, seconds: float) -> None:
-        """Fail a read that takes too long; a single timer serves all reads of a response, since most are fast."""
+        """Fail a read that takes too long. Since most reads are fast, one timer serves all reads of a response."""
         now = self.loop.time()
         since = now if response.waiting_since is None else response.waiting_since
         if now - since >= seconds:
@@ -542,7 +553,7 @@ class Http1Connection(asyncio.Protocol):
 
 
 def _is_readable(sock: Any) -> bool:
-    """Whether a socket has data, or was closed by the other side."""
+    """Whether a socket has data to read, or was closed by the other side."""
     if not hasattr(select, "poll"):
         return bool(select.select([sock], [], [], 0)[0])
     poll = select.poll()

@@ -1,9 +1,9 @@
-"""Mask the API key where a server's response repeats it, with asterisks.
+"""Mask the API key with asterisks where a server's response repeats it.
 
 The key belongs to the proxy's operator. It is masked in header fields, in responses with an error status, and in errors
-reported under HTTP 200 (`JsonPlace` distinguishes them from answers), but never in a model's reply; and only if it is
-too long to match by accident. This is done here, where responses arrive, so that no error of the proxy, no trace and no
-log line can show the key.
+reported under HTTP 200, which `JsonPlace` distinguishes from answers. It is never masked in a model's reply. A key that
+is so short that it may match by accident is never masked. All this is done here, where responses arrive, so that no
+error of the proxy, no trace and no log line can show the key.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from promptools.transport.http_library import HttpLibrary
 
 
-# Tell the errors that a server reports from the answers of a model, in a body of any API, whole or streamed.
+# Distinguish the errors of a server from the answers of a model, in a body of any API, whole or streamed.
 #
 # A server may report an error under HTTP 200: as the whole body, as an event in the middle of a stream, in a field of
-# a choice, as a page of HTML. A model's text must never be changed; everything else may be. So the place in the
-# JSON decides: whatever is below one of `_ANSWERS` is an answer, unless it is below an `error` in turn. A body is
-# looked at only once a key is found in it.
+# a choice, or as a page of HTML. A model's text must never be changed; everything else may be. So the place in the
+# JSON decides: whatever is inside a field of `_ANSWERS` is an answer, unless it is in turn inside a field of `_ERRORS`.
+# A body is parsed only once a key is found in it.
 
 
 _ANSWERS = frozenset(
@@ -41,13 +41,13 @@ _ANSWERS = frozenset(
 )
 """The fields of all APIs that contain the texts of models and apps."""
 _ONLY_OBJECTS = frozenset({"message"})
-"""Fields that hold an answer as an object, and the text of an error as a string."""
+"""Fields that hold an answer if the value is an object, and the text of an error if it is a string."""
 _ERRORS = frozenset(
     {"error", "errors", "error_message", "detail", "details", "warning", "warnings", "finish_reason", "stop_reason"}
 )
-"""Fields of an answer that the server writes."""
+"""Fields inside an answer that the server writes, not the model."""
 _OPAQUE = frozenset({"arguments", "input", "content", "tool_calls", "function_call", "text", "parsed", "output"})
-"""Fields whose objects a model may have written: an `error` inside them is the model's."""
+"""Fields whose objects a model may have written: an `error` inside such an object is the model's."""
 _IN_OBJECT = re.compile(r'["{}\[\]:,]')
 _IN_ARRAY = re.compile(r'["{}\[\]]')
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -56,7 +56,7 @@ _MAX_DEPTH = 1000
 
 
 class JsonPlace:
-    """Follows JSON text in pieces, and tells whether the current place is inside a model's answer."""
+    """Follows JSON text that arrives in pieces, and tells whether the current place is inside a model's answer."""
 
     def __init__(self) -> None:
         self._names: list[str | None] = []
@@ -74,7 +74,7 @@ class JsonPlace:
         """Whether the text at this place was written by a model or the app."""
         names = [name for name in self._names if name is not None]
         if not names or self._too_deep or names[0] not in _ANSWERS:
-            # as in the Responses API's `response.failed`, nothing but the names says what it is
+            # only the names of the fields tell an error, as in the Responses API's `response.failed`
             return False
         if len(names) == 1:
             return names[0] not in _ONLY_OBJECTS
@@ -105,7 +105,7 @@ class JsonPlace:
         end = at if found is None else found.end()
         if self._is_name and len(self._name) < _MAX_NAME:
             self._name += text[at : min(end, at + _MAX_NAME)]
-        if end < len(text) and text[end] == "\\":  # its other half is in the next piece
+        if end < len(text) and text[end] == "\\":  # the other half of the escape is in the next piece
             self._escape = text[end:]
             return len(text)
         if end < len(text):
@@ -133,14 +133,14 @@ class JsonPlace:
 
 
 MAX_DECOMPRESSED = 1 << 24
-"""Maximum bytes of a compressed error; the rest of a longer one, such as a gzip bomb, is not sent."""
+"""Maximum size of an error after decompression; the rest of a larger one, such as a gzip bomb, is not sent."""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
 """Media types in which no error is reported."""
 _LINES = ("text/event-stream", "ndjson", "jsonl", "json-seq")
 _EVENT = re.compile(r"data: ?|(?:event|id|retry|error)?:")
 _MAX_UNREAD = 1 << 18
-"""The most characters whose place in the JSON is not determined yet."""
+"""Maximum number of characters that wait to be parsed, until somebody asks for the place in the JSON."""
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
@@ -171,7 +171,10 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
 
 
 class AnswerFinder:
-    """Tells whether a place in a body is inside a model's answer; reads only the text before the places in question."""
+    """Tells whether the current place in a body is inside a model's answer.
+
+    The text before it is kept, and parsed only when that is asked, or when too much is kept.
+    """
 
     def __init__(self, *, by_lines: bool) -> None:
         self._by_lines = by_lines
@@ -215,7 +218,7 @@ class AnswerFinder:
 
 
 class KeyMask:
-    """Masks keys in a stream of bytes; a possible beginning of a key is held back. O(n) in bytes."""
+    """Masks keys in a stream of bytes, in linear time; bytes at the end that may begin a key are held back."""
 
     def __init__(self, keys: Iterable[str], answers: AnswerFinder | None = None) -> None:
         self._pattern = SecretMask(keys, bounded=False).pattern
@@ -229,7 +232,7 @@ class KeyMask:
         return self._held.encode("latin-1")
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the masked bytes that can no longer be part of a key."""
+        """Add a piece; return the bytes, with keys masked, that cannot belong to a key that is still incomplete."""
         text = self._held + piece.decode("latin-1")
         masked, at = list[str](), 0
         for found in () if self._pattern is None else self._pattern.finditer(text):
@@ -251,7 +254,7 @@ class KeyMask:
 
 
 class MaskedStream:
-    """Base of the body stream of a masked error; compressed bodies are decompressed."""
+    """Base class for the body stream of a response in which keys are masked; a compressed body is decompressed."""
 
     def __init__(
         self, inner: Any, mask: KeyMask, decompressor: Decompressor | None, decoding_error: type[Exception]
@@ -260,10 +263,10 @@ class MaskedStream:
         self._mask = mask
         self._decompressor = decompressor
         self._decompressed = 0
-        """Bytes so far."""
+        """Number of bytes that were decompressed so far."""
         self._decoding_error = decoding_error
         self.limit: int | None = None
-        """The most that is decompressed."""
+        """Maximum number of bytes that are decompressed; None means no limit."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for raw in self._inner:
@@ -288,7 +291,7 @@ class MaskedStream:
         except zlib.error as error:
             if self._decompressed:
                 raise self._decoding_error(str(error)) from error
-            self._decompressor = None  # it is not compressed as declared: forward it as it is
+            self._decompressor = None  # the body is not compressed as declared: forward it unchanged
             yield raw
 
     async def aclose(self) -> None:

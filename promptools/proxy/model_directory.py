@@ -1,8 +1,8 @@
 """The models of all providers: requested from their servers, listed under `/v1/models`, and used for routing.
 
 A name that the config does not list may still be a model of one of the servers. So before the first request all
-providers are asked for their models. Before later requests they are asked again, at most once in `REFRESH_SECONDS`, if
-one of them did not respond or a request named an unknown model: a server may have started, or loaded another model.
+providers are asked for their models. A server may start later, or load another model. So all providers are asked again
+if one of them did not respond, or a request named an unknown model, but at most once in `REFRESH_SECONDS`.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ class ModelDirectory:
         self._lock = anyio.Lock()
 
     async def prepare(self) -> None:
-        """Ask for the names of models, if that is due."""
+        """Ask the providers for their models, if that is due."""
         if not self._ask or not self._is_due():
             return
-        async with self._lock:  # the first answers are waited for; later ones only by one request
+        async with self._lock:  # all requests wait for the first answers, and only one for later ones
             if self._is_due():
                 asked = [routed for routed in self._table.providers.values() if routed.provider.detect is not False]
                 await self._ask_for_models(asked, (), LEARN_TIMEOUT, logging.DEBUG)
 
     def report_unknown(self) -> None:
-        """Remember that a request named an unknown model."""
+        """Remember that a request named an unknown model, so that the providers are asked again."""
         self._due = True
 
     async def respond(self, path: str, client: Headers, send: Send, request_id: str = "") -> None:
@@ -103,7 +103,8 @@ class ModelDirectory:
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
         """Return the models of all providers by the names that lead to them; empty if no provider responded.
 
-        A model is also listed as `PROVIDER/MODEL` if its own name leads elsewhere, or several providers have it.
+        A model whose own name leads to another provider is listed as `PROVIDER/MODEL` instead. A model that several
+        providers have is listed under both names.
         """
         models_by_provider = await self._ask_for_models(
             self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING
@@ -121,7 +122,7 @@ class ModelDirectory:
         return entries
 
     def find_model(self, name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the entry of a model, by any name that leads to it; None if no server has listed it."""
+        """Return the entry of a model for any name that leads to the model; None if no server has listed the model."""
         if name in entries:
             return entries[name]
         destination = self._table.find(name)[0]
@@ -138,7 +139,7 @@ class ModelDirectory:
     def _add_configured(
         self, entries: dict[str, dict[str, Any]], models_by_provider: Mapping[str, Mapping[str, dict[str, Any]]]
     ) -> None:
-        """Add the names of the config, if their providers responded."""
+        """Add the names that the config lists, except those whose providers did not respond."""
         names = [name for routed in self._table.providers.values() for name in routed.names()]
         for name in (*self._table.models, *names):
             destination = next((to for to in self._table.find(name) if to.provider.name in models_by_provider), None)
@@ -150,7 +151,10 @@ class ModelDirectory:
     async def _ask_for_models(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """Ask providers concurrently; return and learn the models of those that responded, by provider and name."""
+        """Ask providers concurrently for their models, and add those to the route table.
+
+        Returns the models of the providers that responded, by provider and name.
+        """
         providers = list(providers)
         self._due = False
         if self._asked_at is not None:
@@ -173,10 +177,10 @@ class ModelDirectory:
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
     ) -> dict[str, ProbeResponse | None]:
-        """Ask one replica of each provider; if it fails or responds with a 5xx, ask all others concurrently.
+        """Ask one replica of each provider; if it fails or responds with a 5xx, ask the provider's others concurrently.
 
         Returns the answers by provider. A replica that did not respond is marked unreachable only if another replica of
-        the provider responded: otherwise a busy server would lose its requests to another provider.
+        the same provider responded: otherwise a busy server would lose its requests to another provider.
         """
         answers: dict[str, ProbeResponse | None] = {routed.name: None for routed in providers}
         silent: list[tuple[RoutedProvider, Replica]] = []
@@ -201,18 +205,18 @@ class ModelDirectory:
 
 
 def is_model_list(method: str, path: str) -> bool:
-    """Whether a request is for the list of models or for one model, in Ollama's API too."""
+    """Whether a request is for the list of models, in OpenAI's or Ollama's API, or for one model in OpenAI's."""
     return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
 def _by_preference(routed: RoutedProvider) -> list[Replica]:
-    """Return a provider's replicas: healthy ones first, in order of their load."""
+    """Return a provider's replicas: healthy ones first, and then by their load."""
     now = time.monotonic()
     return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
 
 
 def _has_failed(response: ProbeResponse | None) -> bool:
-    """Whether a replica did not respond or failed, so that another one should be asked."""
+    """Whether another replica should be asked, because this one did not respond or responded with a 5xx."""
     return response is None or response.status >= 500
 
 
@@ -241,5 +245,5 @@ def _read_models(body: bytes) -> dict[str, dict[str, Any]] | None:
 
 
 def _entry(name: str, provider: str, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a model under a name, with the server's other facts about it."""
+    """Return the entry of a model under a name, with everything else that the server says about the model."""
     return {"object": "model", "created": 0, **model, "id": name, "owned_by": provider}

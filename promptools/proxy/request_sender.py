@@ -59,10 +59,10 @@ TICK_SECONDS = 1.0
 
 
 class ExchangeRelay:
-    """Writes the response of an exchange to an ASGI client, from the task of the exchange and from that of its clock.
+    """Writes the response of an exchange to an ASGI client, from two tasks: the exchange's, and that of its clock.
 
-    Only one of the two writes at a time: ticks take effect only while the exchange waits, and what it emits next is
-    written after the bytes of the tick.
+    Only one of the two writes at a time. A tick takes effect only while the exchange waits, and the next output of the
+    exchange is written after the bytes of the tick.
     """
 
     def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:
@@ -76,9 +76,9 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange, and write what it emits; False if the head is rejected and nothing was written.
+        """Run the exchange, and write what it emits; return False if its head is rejected, so nothing was written.
 
-        The head of a complete response states its length: HTTP/1.0 clients do not understand chunks.
+        The head of a response that is complete at once states its length: HTTP/1.0 clients do not understand chunks.
         """
         held: Head | None = None
         async for item in self._driver.output:
@@ -99,7 +99,7 @@ class ExchangeRelay:
         return True
 
     async def tick(self) -> None:
-        """Tick until the task is cancelled, or writing to the client fails."""
+        """Tick the clock of the exchange until the task is cancelled, or writing to the client fails."""
         while True:
             ready = self._driver.tick()
             if not ready:
@@ -111,14 +111,14 @@ class ExchangeRelay:
                     if isinstance(item, Head) and self._failover is not None:
                         self._failover.committed = True
                     await self._write(item)
-            except Exception:  # noqa: BLE001 - what is wrong with the client is seen by the other task too
+            except Exception:  # noqa: BLE001 - the other task notices too that the client is gone
                 return
             finally:
                 self._writing.set()
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Whether this response is dropped in favour of another server's."""
+        """Let the failover decide whether this response is dropped and another server is tried."""
         if self._failover is None or not isinstance(item, Head):
             return False
         return self._failover.rejects(item.status, item.headers)
@@ -132,14 +132,14 @@ class ExchangeRelay:
 
 
 def _with_length(head: Head, length: int) -> Head:
-    """Return a head that states the length of the body."""
+    """Return a head with a `Content-Length` field."""
     if any(name.lower() == "content-length" for name, _ in head.headers):
         return head
     return Head(head.status, (*head.headers, ("content-length", str(length))))
 
 
 RETRY_SECONDS = 1.0
-"""`Retry-After` of a 504."""
+"""Seconds in the `Retry-After` field of a 504."""
 
 
 def _exchange_request(incoming: IncomingRequest, content: bytes) -> tuple[Request, str | None]:
@@ -160,7 +160,10 @@ class RequestSender:
     async def send(
         self, incoming: IncomingRequest, endpoint: Endpoint | None, api: ClientApi, tasks: RequestTasks, send: Send
     ) -> None:
-        """Forward a request, by an exchange if it has an endpoint; `api` is the format of the proxy's own errors."""
+        """Forward a request: by an exchange if there is an `endpoint`, else unchanged.
+
+        The proxy's own errors are in the format of `api`.
+        """
         work = partial(self._forward, incoming)
         if endpoint is not None:
             work = partial(self._run_exchange, incoming, endpoint, tasks)
@@ -169,7 +172,7 @@ class RequestSender:
     async def _with_error_responses(
         self, work: Callable[[Send], Awaitable[None]], incoming: IncomingRequest, api: ClientApi, send: Send
     ) -> None:
-        """Run `work`; if the server cannot be reached and nothing was sent yet, respond with 502 or 504."""
+        """Run `work`; if the request to the server fails before the client got anything, respond with 502 or 504."""
         begun = False
 
         async def watched(message: Any) -> None:
@@ -208,8 +211,8 @@ class RequestSender:
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task.
 
-        An exchange that may decline starts without the body, so that an upload can still be streamed. With several
-        servers the body is read for its model name. A declined request is forwarded.
+        If the exchange may decline the request, it starts without the body, so that an upload can still be streamed;
+        only with several servers is a JSON body read first, for the model's name. A declined request is forwarded.
         """
         served, router = incoming.served, incoming.router
         read_body = partial(incoming.body.read, served.max_body)
@@ -247,7 +250,7 @@ class RequestSender:
             await send({"type": "http.response.body", "body": b""})
 
     async def _sharing_responses(self, owner: str, request: Request, send: Send) -> Send:
-        """Fetch the shared responses that a request refers to, and return the `send` that shares the new ones."""
+        """Fetch the shared responses that a request refers to, and return a `send` that shares the new ones."""
         if not owner or self._shared is None:
             return send
         await self._shared.responses.fetch(owner, request.url.partition("?")[0], request.body)
@@ -265,7 +268,7 @@ class RequestSender:
         await router.pass_through(incoming.method, content, work, self._client.library.module, send)
 
     async def _pass_through(self, incoming: IncomingRequest, url: str, content: Any, send: Send) -> bool:
-        """Forward a request and its response byte for byte, both streamed; False if the router rejects the response."""
+        """Stream a request and its response unchanged; return False if the router rejects the response."""
         body, router = incoming.body, incoming.router
         fields = client_fields = forwarded_fields(incoming.served, incoming.scope)
         if router is not None:

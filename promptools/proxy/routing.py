@@ -1,9 +1,9 @@
-"""The provider and base URL of each request, if the proxy serves several providers, or several servers of one.
+"""Choose the provider and base URL of each request of a proxy that serves several providers or several servers.
 
-A provider has replicas (`Replica`), each with its load and its health. `build_table` makes a `RouteTable` from a
-config: which provider a model's name leads to. `open_router` returns the `RequestRouter` of one request, whose
-`Failover` decides which server is next, and which failures lead to another. Names that no config lists are learned by
-`model_directory`.
+A provider has replicas (`Replica`), each with its load and its health. `build_table` makes the `RouteTable` of a
+config, which leads each model's name to a provider. `open_router` returns the `RequestRouter` of one request. Its
+`Failover` decides which server is next, and after which failures. `model_directory` learns the names that the config
+does not list.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from promptools.transport import Endpoint, Session
 
 
-# The servers that one client request may go to: which is next, and whether a failure leads to another.
+# The servers to which one client request may go: which server is next, and whether a failure leads to another.
 #
-# A request goes on to the next server if no response came, or one that means that this server failed, and the client
-# has got nothing yet. Of the statuses these are: 500, 502, 503 and 504, which the exchange also responds with after
-# the last of its modes; and 429, since the server did not serve the request and another one can. Other statuses are
-# about the request itself, and a missing model or a wrong key is a mistake that must not be hidden.
+# A request goes on to the next server only while the client has got nothing. It does so if no response came, or a
+# status which means that this server failed: 500, 502, 503 or 504, with which the exchange also responds after the
+# last of its modes; or 429, since this server did not serve the request and another one can. All other statuses are
+# about the request itself: a missing model or a wrong key is a mistake that must not be hidden.
 #
-# After a failed connection any replica may follow. After exhausted modes the next provider does: a replica has the
-# same model.
+# After a failed connection any replica may follow. After exhausted modes only another provider may, since the
+# replicas of this one have the same model.
 
 
 FAILOVER_STATUSES = frozenset({429, 500, 502, 503, 504})
 _EXHAUSTED = ("x-should-retry", "false")
-"""With a 502, the exchange's own error after its last attempt."""
+"""On a 502, this field marks the exchange's own error after its last attempt."""
 
 
 class Failover:
@@ -62,18 +62,18 @@ class Failover:
         self.notes: list[str] = []
         """What happened on earlier servers, for the trace."""
         self.committed = False
-        """Whether a response to the client has begun: from then on no other server is tried."""
+        """Whether no other server may be tried: the response has begun, or the body can be sent only once."""
         self.only_unreachable = False
         """Whether another server is tried only if no connection was made."""
         self.base_url: str | None = None
-        """The base URL of the current replica, or of the last one."""
+        """The base URL of the current replica; after the end of the request, of the last one."""
         self._deadline = deadline
         self._destinations: tuple[Destination, ...] = ()
         self._tried: set[tuple[Destination, Replica]] = set()
         self._current: tuple[Destination, Replica] | None = None
 
     def choose(self, destinations: tuple[Destination, ...]) -> None:
-        """Choose the first replica."""
+        """Set the destinations, and choose the first replica."""
         self._destinations = destinations
         self._set(self._next())
 
@@ -83,7 +83,7 @@ class Failover:
         return self._current
 
     def rejects(self, status: int, headers: Headers) -> bool:
-        """Whether a response is dropped, because the next server is tried; otherwise the client gets it."""
+        """Move to the next server if a response means that this one failed; return whether the response is dropped."""
         if self._current is None or self.committed:
             return False
         self._current[1].mark_reachable()
@@ -95,7 +95,7 @@ class Failover:
         return False
 
     def recovers(self, error: Exception, *, unreachable: bool) -> bool:
-        """Whether another server is tried after an error of the HTTP library."""
+        """Move to the next server after an error of the HTTP library, if one may be tried; return whether it is."""
         if self._current is None:
             return False
         if unreachable:
@@ -106,11 +106,11 @@ class Failover:
         return self._fail_over(text if text == type(error).__name__ else f"{type(error).__name__} {text}")
 
     def release(self) -> None:
-        """End the request."""
+        """End the request: it no longer counts as the load of a replica."""
         self._set(None)
 
     def _fail_over(self, why: str, *, whole_provider: bool = False) -> bool:
-        """Move to the next replica, and log it; False if there is none."""
+        """Move to the next replica, and log the move; return False if there is no other replica."""
         assert self._current is not None, "a replica was chosen"
         destination, replica = self._current
         replicas = destination.provider.replicas if whole_provider else (replica,)
@@ -129,7 +129,11 @@ class Failover:
         return True
 
     def _next(self) -> tuple[Destination, Replica] | None:
-        """Return the next replica: healthy ones first, and among replicas of a provider that with the least load."""
+        """Return the next replica that was not tried; None if all were.
+
+        Healthy replicas come before all others, then the destinations in their order, then the replica with the least
+        load.
+        """
         now = time.monotonic()
         for healthy in (True, False):
             for destination in self._destinations:
@@ -160,18 +164,18 @@ class Failover:
 # In this order:
 #
 # 1. a name of the config's `[proxy.models]`;
-# 2. a name or alias that the config lists under a provider; the default provider's first, then in the config's order;
-# 3. a name that a server listed itself, in the same order;
+# 2. a name or alias that the config lists under a provider: first the default one, then the others in their order;
+# 3. a name that a server of a provider has listed, with the providers in the same order;
 # 4. `PROVIDER/MODEL`;
 # 5. any other name goes to the default provider.
 #
-# Exact names come before `PROVIDER/MODEL`, because names of models contain slashes: where a server has the model
-# `openai/gpt-oss-20b`, a provider named `openai` does not take it away.
+# Exact names come before `PROVIDER/MODEL`, because names of models contain slashes: a provider named `openai` must not
+# get the requests for a model that another server lists as `openai/gpt-oss-20b`.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Destination:
-    """A provider, and its name for the model; None if the request names none."""
+    """A provider, and its name for the model; the name is None if the request has no model."""
 
     provider: RoutedProvider
     model: str | None
@@ -184,7 +188,7 @@ class RouteTable:
         self.providers = {routed.name: routed for routed in providers}
         self.default = next(iter(self.providers.values()))
         self.models = models
-        """The names of `[proxy.models]`; names of providers outside of the table lead nowhere."""
+        """The names of `[proxy.models]` and what they mean; entries whose provider is not in this table are ignored."""
         self._configured: dict[str, RoutedProvider] = {}
         for routed in self.providers.values():
             for name in routed.names():
@@ -206,13 +210,13 @@ class RouteTable:
         return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
 
     def knows(self, name: str | None) -> bool:
-        """Whether a name leads to a provider, apart from the rule that unknown names go to the default."""
+        """Whether a name leads to a provider by any rule but the last, by which unknown names go to the default one."""
         if name is None or name in self.models or name in self._configured or name in self._listed:
             return True
         return self._split(name) is not None
 
     def learn(self, models: Mapping[str, Iterable[str]]) -> None:
-        """Remember the models that servers have listed, by provider."""
+        """Remember which models the servers of each provider have listed."""
         self._listed_by.update({provider: frozenset(names) for provider, names in models.items()})
         listed: dict[str, RoutedProvider] = {}
         for name, routed in self.providers.items():
@@ -221,7 +225,7 @@ class RouteTable:
         self._listed = listed
 
     def replicas(self) -> Iterable[Replica]:
-        """Return all replicas."""
+        """Return the replicas of all providers."""
         return [replica for routed in self.providers.values() for replica in routed.replicas]
 
     def _destination(self, name: str) -> Destination:
@@ -231,7 +235,7 @@ class RouteTable:
         return self._split(name) or Destination(self.default, name)
 
     def _split(self, name: str) -> Destination | None:
-        """Return the destination that `PROVIDER/MODEL` names."""
+        """Return the destination of a name in the form `PROVIDER/MODEL`; None for any other name."""
         provider, model = split_provider(name, self.providers)
         return Destination(self.providers[provider], model) if model and provider else None
 
@@ -263,9 +267,9 @@ class RequestRouter:
         self.failover = Failover(deadline=session.context.deadline)
 
     async def run(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> None:
-        """Call `attempt` for one server after another, until it returns True: the client got a response.
+        """Call `attempt` for one server after another, until it returns True, since the client got a response.
 
-        `library` is the HTTP library's module; its error on the last server is raised.
+        `library` is the HTTP library's module. Raises its error if no other server may be tried.
         """
         try:
             while not await self._succeeds(attempt, library):
@@ -285,7 +289,7 @@ class RequestRouter:
     # -- exchanges
 
     def exchange_route(self, request: Request, endpoint: Endpoint, model: str | None, provider: str | None) -> Route:
-        """Return the route of an exchange; the exchange calls this as its context's router."""
+        """Return the route of an exchange, which calls this method as the router of its context."""
         session, config = self._session, self._session.config
         session.check_provider(provider)
         if provider is not None and provider in config.providers and provider != session.provider:
@@ -308,7 +312,7 @@ class RequestRouter:
     async def pass_through(
         self, method: str, content: Any, forward: Callable[[str, Any, Send], Awaitable[bool]], library: Any, send: Send
     ) -> None:
-        """Forward a request to one server after another; a body that is streamed can be sent only once."""
+        """Forward a request to one server after another; a streamed body goes to one server only."""
         try:
             self._choose_for_body(method, content)
             await self.run(lambda: forward(self._url(), self._body_for_destination(content), send), library)
@@ -316,10 +320,10 @@ class RequestRouter:
             raise RefusedError(400, str(error), code="usage") from error
 
     def _choose_for_body(self, method: str, content: Any) -> None:
-        """Choose the server of a forwarded request; `content` is its body, in bytes if it can be resent.
+        """Choose the server of a forwarded request; `content` is its body, as bytes if it can be sent again.
 
-        A request without a model goes to the default provider, and may concern something that only that one has. It is
-        sent to another replica only if it cannot have changed anything.
+        A request without a model goes to the default provider, since it may concern something that only this provider
+        has. It is sent to another replica only if it cannot have changed anything.
         """
         model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:
@@ -330,7 +334,7 @@ class RequestRouter:
         self.failover.committed = content is not None and not isinstance(content, bytes)
 
     def _body_for_destination(self, body: Any) -> Any:
-        """Return the body with the destination's name for the model; unchanged if it is the same."""
+        """Return the body with the destination's name for the model, or unchanged if it has this name already."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         if destination.model is None:
@@ -342,13 +346,13 @@ class RequestRouter:
         return body if data.get("model") == target.model else encode_json({**data, "model": target.model})
 
     def credentials(self, client: Headers) -> Headers:
-        """Return the fields that replace the client's for the current replica."""
+        """Return the credentials for the current replica, as header fields that replace the client's."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return the fields with the key for the server that was chosen last; empty if none was."""
+        """Return the fields with the key for the current replica; empty if there is no current replica."""
         return self.credentials(()) if self.failover.current is not None else ()
 
     def _url(self) -> str:
@@ -357,7 +361,7 @@ class RequestRouter:
         return self.failover.current[1].address.url(self._path, self._query)
 
     def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
-        """Choose a destination if there is none yet; return the current one, with the replica's base URL."""
+        """Return the current destination and its replica's base URL; choose them first if there are none yet."""
         if self.failover.current is None:
             if self._directory is not None and not self._table.knows(model):
                 self._directory.report_unknown()
@@ -391,13 +395,13 @@ class Replica:
 
     address: UpstreamAddress
     authorization: str | None = field(repr=False)
-    """What the proxy sends there."""
+    """The `Authorization` field that the proxy sends to this server."""
     outstanding: int = 0
-    """The number of requests that it is working on."""
+    """The number of requests that are in progress at this server."""
     unhealthy_until: float = 0.0
 
     def is_healthy(self, at: float) -> bool:
-        """Whether it could be reached recently, as far as is known."""
+        """Whether no connection failed in the last `COOL_DOWN` seconds, or a response came since then."""
         return at >= self.unhealthy_until
 
     def mark_unreachable(self, at: float) -> None:
@@ -405,7 +409,7 @@ class Replica:
         self.unhealthy_until = at + COOL_DOWN
 
     def mark_reachable(self) -> None:
-        """Record a response."""
+        """Record that a response came."""
         self.unhealthy_until = 0.0
 
 
@@ -419,7 +423,7 @@ class RoutedProvider:
 
     @property
     def name(self) -> str:
-        """Its name in the config."""
+        """The provider's name in the config."""
         return self.provider.name
 
     @property
@@ -428,21 +432,25 @@ class RoutedProvider:
         return any(replica.authorization is not None for replica in self.replicas)
 
     def names(self) -> Iterable[str]:
-        """Return the names and aliases of the models that the config lists."""
+        """Yield the names and aliases of the models that the config lists under this provider."""
         for model in self.provider.models.values():
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return another provider's name for a model of this one; an alias counts only if that provider lists it."""
+        """Return the name under which another provider has a model of this one.
+
+        A name that the other provider lists stays as it is; any other alias is replaced by the model's own name.
+        """
         if name is None or name in other.names():
             return name
         models = self.provider.models.values()
         return next((model.name for model in models if name in model.aliases), name)
 
     def credentials(self, replica: Replica, client: Headers) -> Headers:
-        """Return the fields that replace the client's; a blank value removes a field.
+        """Return the credentials for a replica, as fields that replace the client's; a blank value removes a field.
 
-        A key is sent only to its own provider. The client's own key goes to the default provider, if that has no key.
+        A key is sent only to its own provider. The client's own key is sent only to the default provider, and only if
+        that provider has no key.
         """
         if self.is_default:
             return (("authorization", replica.authorization or ""),) if self.has_key else ()
@@ -458,8 +466,8 @@ def build_table(
 ) -> RouteTable | None:
     """Return the route table of a session's config; None if all requests go to a single server.
 
-    `pinned`: all requests go to the provider of `default`. Replicas that `old` contains are taken from it, with their
-    load and health.
+    If `pinned`, all requests go to the provider of `default`. Replicas that the table `old` contains are reused, and
+    so keep their load and health.
     """
     providers = session.config.providers
     first = providers.get(default.provider or "")
@@ -480,7 +488,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return the usable providers; the log names those that are left out."""
+    """Return the usable providers; the log names the providers that are left out."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

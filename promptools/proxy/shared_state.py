@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 # The connection to Redis, which may be lost and restored; without it, the proxy works alone.
 #
-# A request waits for Redis for `CALL_SECONDS` at most. After a call has failed, no other is made until a
-# background task has reached the server again. One line is logged when it is lost, and one when it is back.
+# A request waits for Redis at most `CALL_SECONDS`. After a call has failed, no other call is made until a background
+# task has reached Redis again. One line is logged when the connection is lost, and one when it is back.
 
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class RedisConnection:
         self._was_lost = False
 
     async def call(self, work: Callable[[Any], Awaitable[T]]) -> T | None:
-        """Return the result of `work`, which is called with the client; None while Redis is unreachable."""
+        """Call `work` with the client of Redis, and return its result; None while Redis is unreachable."""
         if not self.is_up:
             return None
         try:
@@ -102,7 +102,7 @@ class RedisConnection:
         return True
 
     async def wait_until_up(self) -> None:
-        """Wait until Redis is reachable."""
+        """Try to reach Redis until that succeeds."""
         pause = _FIRST_BACKOFF
         while not self.is_up and not await self.connect():
             await anyio.sleep(pause)
@@ -114,7 +114,7 @@ class RedisConnection:
         await self._client.aclose()
 
     def script(self, text: str) -> Any:
-        """Return a Lua script as a function of `keys` and `args`; it is sent once, and later called by its digest."""
+        """Return a Lua script as a function of `keys` and `args`. Its text is sent once, and later only its digest."""
         return self._client.register_script(text)
 
     def _lose(self, error: BaseException) -> None:
@@ -127,14 +127,14 @@ class RedisConnection:
 
 # Open circuits of the breaker, which proxies learn from each other once a second.
 #
-# The exchange knows only its own breaker. Each second the circuits that have opened or closed here are written to
-# Redis, and those that have done so elsewhere are opened or closed here. Redis' clock says how long a circuit is
-# still open.
+# The exchange knows only its own breaker. Each second, the circuits that have opened or closed here are written to
+# Redis, and the circuits that have opened or closed elsewhere are opened or closed here. How long a circuit is still
+# open depends on Redis' clock.
 
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""If a circuit that has at most this many seconds left is gone from Redis, it expired and was not closed elsewhere."""
+"""A circuit that is gone from Redis with at most this many seconds left has expired; it was not closed elsewhere."""
 _SYNC = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -164,14 +164,14 @@ class SharedBreaker:
         self._breaker = breaker
         self._sync = connection.script(_SYNC)
         self._shared: set[BreakerKey] = set()
-        """The circuits that Redis had open the last time."""
+        """The circuits that were open in Redis at the last synchronization."""
 
     def forget(self) -> None:
-        """Forget what Redis holds: it may have lost its data."""
+        """Forget which circuits Redis holds, since it may have lost its data: all open ones are written again."""
         self._shared.clear()
 
     async def sync(self) -> None:
-        """Exchange the changes with Redis."""
+        """Write the circuits that changed here to Redis, and apply those that changed elsewhere."""
         now = time.monotonic()
         own = self._breaker.open_circuits(now)
         opened = [(_name(key), left, why) for key, (left, why) in own.items() if key not in self._shared]
@@ -196,9 +196,9 @@ def _name(key: BreakerKey) -> str:
 
 # Counts of requests per minute and in progress, shared with other proxies, by scripts that Redis runs atomically.
 #
-# Redis' own clock is used, so those of the proxies need not agree. A slot in progress is a lease that is renewed
-# while the request lasts: the slots of a proxy that died become free after `LEASE_SECONDS`. A proxy that waits for a
-# slot asks again every `POLL_SECONDS`.
+# Redis' own clock is used, so the clocks of the proxies need not agree. The slot of a request in progress is a lease,
+# which is renewed while the request lasts: the slots of a proxy that died become free after `LEASE_SECONDS`. A proxy
+# that waits for a slot asks again every `POLL_SECONDS`.
 
 
 LEASE_SECONDS = 15
@@ -253,7 +253,10 @@ class SharedLimits:
         self._releases: set[asyncio.Task[None]] = set()
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
-        """Take a token for every name, or for none; return the seconds to wait for each, None without Redis."""
+        """Take a token for every name, or no token at all if one of the names has to wait.
+
+        Return the seconds to wait for each name; None without Redis.
+        """
         keys = [_RATE + name for name in rates]
         waits = await self._connection.call(lambda client: self._take(keys, [*rates.values()], client=client))
         return None if waits is None else [float(wait) for wait in waits]
@@ -298,12 +301,12 @@ class SharedLimits:
         await self._connection.call(lambda client: client.zrem(_SLOTS + name, lease))
 
 
-# Stored responses, which a client may continue on another proxy than the one that made them.
+# Stored responses, each of which a client may continue on a proxy that did not make it.
 #
-# The exchange knows only its own store. Before an exchange that names a response, the proxy fetches it into that
-# store; what an exchange stores or deletes is written to Redis before the client gets the end of the response, so
-# that its next request finds it. A response in Redis has the same owner as in the store, and lives for
-# `LIFE_SECONDS`.
+# The exchange knows only its own store. Before an exchange that names a stored response, the proxy fetches the response
+# from Redis into that store. What an exchange stores or deletes is written to Redis before the client gets the end of
+# its answer, so that the client's next request finds it. A response in Redis has the same owner as in the store, and is
+# kept for `LIFE_SECONDS`.
 
 
 LIFE_SECONDS = 24 * 3600
@@ -325,7 +328,7 @@ local function forget(id)
 end
 """
 _FORGET = f"{_OWNED}forget(ARGV[1])"
-"""Take a deleted response out of its owner's count."""
+"""Stop counting a deleted response among its owner's."""
 _KEEP = f"""{_OWNED}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - {LIFE_SECONDS})) do forget(id) end
 forget(ARGV[1])
@@ -341,7 +344,7 @@ end
 redis.call('EXPIRE', KEYS[1], {LIFE_SECONDS})
 redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
 """
-"""Count a response among its owner's, and delete the owner's oldest beyond the bound."""
+"""Count a response among its owner's, and delete the oldest ones while all together exceed the maximum size."""
 
 
 class SharedResponses:
@@ -351,7 +354,7 @@ class SharedResponses:
         self._connection = connection
         self._store = store
         self.max_bytes = max_bytes
-        """The most bytes of one owner's responses in Redis."""
+        """Maximum bytes in Redis of all responses of one owner."""
         self._keep = connection.script(_KEEP)
         self._forget = connection.script(_FORGET)
         self._changes: deque[tuple[str, str]] = deque()
@@ -359,7 +362,7 @@ class SharedResponses:
         store.on_change = self._note
 
     async def fetch(self, owner: str, path: str, body: bytes) -> None:
-        """Fetch the responses that a request refers to."""
+        """Fetch the responses that a request refers to from Redis into the store."""
         if not self._connection.is_up:
             return
         for response_id in _named_responses(path, body):
@@ -371,7 +374,7 @@ class SharedResponses:
                     await self._fetch_response(owner, response)
 
     def writing(self, send: Send) -> Send:
-        """Return a wrapper of `send` that first writes what the exchange has stored."""
+        """Return a wrapper of `send` that writes the store's changes to Redis before each message."""
 
         async def after_write(message: Message) -> None:
             if self._changes:
@@ -406,7 +409,7 @@ class SharedResponses:
             await self._keep(keys=owned, args=[response_id, len(text), f"{_RESPONSE}{owner}:", self.max_bytes])
 
     async def _fetch_response(self, owner: str, response_id: str) -> None:
-        """Copy a response from Redis into the store, or delete it there."""
+        """Copy a response from Redis into the store; delete it from the store if another proxy has deleted it."""
         name = f"{owner}:{response_id}"
         if self._store.get(owner, response_id) is not None:
             if await self._get(_DELETED + name):
@@ -445,7 +448,7 @@ def _named_responses(path: str, body: bytes) -> Iterator[str]:
 
 
 def _named_items(body: bytes) -> list[str]:
-    """Return the ids of the items of earlier responses that a request refers to."""
+    """Return the ids of items, in earlier responses, to which a request refers."""
     items = as_object(try_json(body)).get("input") if _REFERENCE.encode() in body else None
     entries = [as_object(item) for item in items] if isinstance(items, list) else []  # pyright: ignore[reportUnknownVariableType] - JSON values
     return [as_text(entry.get("id")) for entry in entries if entry.get("type") == _REFERENCE and entry.get("id")]
@@ -476,7 +479,7 @@ class SharedState(Extension):
     async def stop(self) -> None:
         """Write the remaining changes, and close the connection."""
         while self._task is not None and not self._task.done():
-            # a call that reaches its time limit at the same moment takes the cancellation for its own
+            # a call that reaches its time limit at the same moment swallows the cancellation, so this is repeated
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=SYNC_SECONDS)
         await self.responses.write()

@@ -1,13 +1,13 @@
 """The client that sends the proxy's requests: over its own connections where possible, else with an HTTP library.
 
 `UpstreamClient` sends requests to all servers, and masks keys in the responses. It contains a `DirectClient` with
-connections of the proxy's own (`http1_connection`), which needs asyncio and httptools. Without these, and for servers
-behind an HTTP proxy (`HTTPS_PROXY`), httpx sends the requests, each over a new connection. TLS uses httpx's context,
-and therefore the same certificates.
+connections of the proxy's own (`http1_connection`), which needs asyncio and httptools. Without these two, and for
+servers behind an HTTP proxy (`HTTPS_PROXY`), httpx sends the requests, each over a new connection. TLS uses httpx's
+context, and therefore the same certificates.
 
-A connection carries the requests of one owner only: if a server sends more than a response, too late to be noticed
-before the next request, only the user it was meant for can get it. A server that was seen doing so gets a new
-connection for each request, for `DISTRUST_SECONDS`.
+A connection carries the requests of one owner only. A server may send more than a response, too late for this to be
+noticed before the next request; then only the user for whom the data was meant can get it. Once a server was seen doing
+so, each request to it gets a new connection, for `DISTRUST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from promptools.proxy.http1_connection import Http1Connection, StreamedBody
 
 
-# A time limit on other parties, which does not count the time for which the event loop itself was blocked.
+# A time limit for other parties, which does not count the time when the event loop itself was blocked.
 #
-# `asyncio.timeout` looks at the clock alone. After the loop was blocked, its limit is over before the loop has looked
-# at what arrived meanwhile: a server that answered at once is reported as one that did not answer.
+# `asyncio.timeout` looks only at the clock. While the loop is blocked, the limit may pass before the loop looks at what
+# has arrived: a server that answered at once would be reported as silent.
 
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _LOOKS = 20
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; raise `TimeoutError` after some seconds, not counting a blocked event loop."""
+    """Return the result of `work`; raise `TimeoutError` after `seconds` in which the event loop was not blocked."""
     if seconds is None:
         return await work
     if seconds <= 0:
@@ -77,7 +77,7 @@ MAX_CACHED_URLS = 256
 """Maximum number of URLs whose parts are cached; parsing one takes longer than sending the request."""
 MAX_CACHED_URL_LENGTH = 1024
 LARGE_BODY = 1 << 16
-"""Minimum size of a body that is sent apart from its head, since joining them would copy it."""
+"""Size in bytes above which a body is sent apart from its head, since joining the two would copy the body."""
 DISTRUST_SECONDS = 600.0
 """Seconds for which connections to a server are not reused after it has sent more than a response."""
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -113,7 +113,7 @@ class DirectRequest:
         return self._library.module.URL(self.address)
 
     def for_library(self) -> Any:
-        """Return a request object of the HTTP library."""
+        """Return this request as an object of the HTTP library."""
         module, body, fields = self._library.module, self.content, self.headers.raw
         if not isinstance(body, bytes) and body.length is not None:
             fields = [*fields, (b"content-length", b"%d" % body.length)]
@@ -134,19 +134,19 @@ class DirectLibrary(HttpLibrary):
 
 @dataclass(slots=True, eq=False)
 class _UpstreamServer:
-    """A server and its idle connections, the most recently used last."""
+    """A server, with its idle connections in the order of their last use."""
 
     scheme: str
     host: str
     port: int
     via_proxy: bool
-    """Whether the environment configures a proxy for it."""
+    """Whether the environment configures an HTTP proxy for this server."""
     idle: deque[Http1Connection] = field(default_factory=deque["Http1Connection"])
     distrusted_until: float = 0.0
     """Time, by the event loop's clock, until which no connection is reused."""
 
     def drop(self, connection: Http1Connection, loop: asyncio.AbstractEventLoop) -> None:
-        """Close an idle connection, unless it belongs to another event loop, which may have ended."""
+        """Remove an idle connection; close it unless it belongs to another event loop, which may have ended."""
         self.idle.remove(connection)
         if connection.loop is loop:
             connection.close()
@@ -154,7 +154,7 @@ class _UpstreamServer:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The server that a URL belongs to, and what the heads of requests to it contain."""
+    """The server of a URL, and the parts of the URL that the head of a request contains."""
 
     server: _UpstreamServer
     path: bytes
@@ -175,7 +175,7 @@ class DirectClient:
     async def send(self, request: Any, owner: bytes = b"") -> Any:
         """Send a request; return the response once its head has arrived. Raises the HTTP library's errors.
 
-        A request without a body that changes nothing is sent again if the server was closing the connection.
+        A request with a safe method and no body is sent again if the server closed the idle connection meanwhile.
         """
         if not isinstance(request, DirectRequest):
             return await send_with_library(self._http, request)
@@ -196,7 +196,7 @@ class DirectClient:
                     raise
 
     async def _connection(self, request: DirectRequest, server: _UpstreamServer, owner: bytes) -> Http1Connection:
-        """Return an idle connection, or a new one."""
+        """Return an idle connection, or a new one, and tell the request's trace which of the two it is."""
         timeouts: dict[str, float | None] = request.extensions.get("timeout") or {}
         trace = request.extensions.get("trace")
         connection = self._idle_connection(server, owner)
@@ -217,7 +217,7 @@ class DirectClient:
             server.idle.clear()
 
     def _locate(self, address: str) -> _Target:
-        """Parse a URL as the HTTP library does; raise its `InvalidURL` or `UnsupportedProtocol`."""
+        """Return the target of a URL; raise the HTTP library's `InvalidURL` or `UnsupportedProtocol`."""
         module = self.library.module
         url = module.URL(address)
         if url.scheme not in _PORTS or not url.host:
@@ -237,7 +237,7 @@ class DirectClient:
     def _encode(self, request: DirectRequest, target: _Target) -> list[bytes]:
         """Return the bytes of a request, except for a streamed body.
 
-        Raises `LocalProtocolError` for a method or a field that contains a line break.
+        Raises `LocalProtocolError` if the method or a field contains a line break or another forbidden character.
         """
         body = request.content
         lines = [b"%b %b HTTP/1.1" % (request.method.encode("latin-1"), target.path), b"Host: " + target.host_field]
@@ -260,7 +260,7 @@ class DirectClient:
         return [head, body] if len(body) > LARGE_BODY else [head + body]
 
     def _idle_connection(self, server: _UpstreamServer, owner: bytes) -> Http1Connection | None:
-        """Return the owner's most recently used connection, if usable; close those that were idle for too long."""
+        """Return the owner's most recently used connection that is usable, or None; close those idle for too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
         while server.idle and (server.idle[0].loop is not loop or server.idle[0].idle_since < until):
@@ -318,8 +318,8 @@ class DirectClient:
 async def send_with_library(http: Any, request: Any) -> Any:
     """Send a request with an HTTP library's client, over a connection that is not reused.
 
-    Both libraries would take data after the end of a response for the answer to the next request. HTTP/2 is not
-    affected: its frames belong to one request each.
+    httpx and httpx2 would take data after the end of a response for the answer to the next request. HTTP/2 is not
+    affected: each of its frames belongs to one request.
     """
     pool = getattr(http._transport_for_url(request.url), "_pool", None)  # noqa: SLF001 - as in the interceptor
     if not getattr(pool, "_http2", False):
@@ -347,7 +347,8 @@ CONNECT_TIMEOUT = 10.0
 class UpstreamClient:
     """Sends requests to all servers: with a `DirectClient`, or with the caller's `http` if there is one.
 
-    A client of an HTTP library is always made on first use: it knows the environment's settings and certificates.
+    Without `http`, a client of the HTTP library is made on first use, also for the `DirectClient`: it knows the
+    environment's settings and certificates.
     """
 
     def __init__(self, http: Any = None) -> None:
@@ -359,7 +360,7 @@ class UpstreamClient:
 
     @property
     def http(self) -> Any:
-        """The HTTP client."""
+        """The client of the HTTP library; it is made on first use."""
         if self._http is None:
             module = self.library.module
             self._http = module.AsyncClient(
@@ -374,7 +375,7 @@ class UpstreamClient:
 
     @property
     def direct(self) -> DirectClient | None:
-        """The client with the proxy's own connections; None where these are not possible."""
+        """The client with the proxy's own connections; None where it cannot work, and before `http` is first used."""
         return self._direct
 
     @property
@@ -383,7 +384,7 @@ class UpstreamClient:
         return {"timeout": self.http.timeout.as_dict()}
 
     def extensions_within(self, seconds: float | None) -> dict[str, Any]:
-        """Return the extensions of a request to a server that may be silent for `seconds`; None: for the usual time."""
+        """Return the extensions of a request whose server may be silent for `seconds`; None means the usual time."""
         extensions = self.extensions
         return extensions if seconds is None else {"timeout": capped_timeouts(extensions["timeout"], seconds)}
 
@@ -395,7 +396,7 @@ class UpstreamClient:
         content: bytes | StreamedBody,
         timeout: float | None = None,
     ) -> Any:
-        """Build a request to a server that may be silent for `timeout` seconds; None: for the usual time."""
+        """Build a request whose server may be silent for `timeout` seconds; None means the usual time."""
         library = self.library if self._direct is None else self._direct.library
         request = DirectRequest(library, method, url, fields, content, self.extensions_within(timeout))
         return request if self._direct is not None else request.for_library()
@@ -417,10 +418,10 @@ class UpstreamClient:
         await self.driver(exchange, None).head()
 
     async def send(self, request: Any, *, client_authorization: str | None, owner: bytes = b"") -> Any:
-        """Send a request without following redirects: the HTTP library would send keys and the prompt to any host.
+        """Send a request without following redirects, which could lead keys and the prompt to any host.
 
-        It is never sent over a connection that carries another `owner`'s requests. In an error response, any key but
-        the client's own `client_authorization` is masked.
+        The connection never carries requests of another `owner`. The key of the request is masked in the response, but
+        not in a model's answer (see `mask_error`), and not if it is the client's own (`client_authorization`).
         """
         http = self.http
         if self._direct is not None:
@@ -431,7 +432,7 @@ class UpstreamClient:
         return response if sent in {None, client_authorization} else mask_error(response, self.library, str(sent))
 
     async def status_of(self, url: str, fields: list[tuple[bytes, bytes]], timeout: float) -> int | None:
-        """Return the status of the response to a GET request; None if there is none."""
+        """Return the status of the response to a GET request; None if no response came."""
         http = self.http  # decides which client sends
         request = self.build_request("GET", url, fields, b"", timeout)
         try:
