@@ -18,7 +18,7 @@ V1 = "/v1"
 
 
 class ClientOptions(Settings, total=False):
-    """The arguments of both clients: our settings, and what the package passes to its HTTP client, mostly untyped."""
+    """The arguments of both clients: our settings, and the options that the package passes to its HTTP client."""
 
     headers: Mapping[str, str | None] | None
     timeout: Any
@@ -91,11 +91,11 @@ def _host(session: Session, host: str | None) -> str | None:
 
 
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
-    """Determine the provider at the client's address, and send its key if `headers` contains none."""
+    """Return the session with the provider at the client's address; use its key unless `headers` contains one."""
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:
-        # neither configured nor to be detected: assume Ollama, since the app uses its client
+        # the provider is neither configured nor detected: assume Ollama, since the app uses its client
         return session if session.detect else session.with_settings({"provider": "ollama"})
     given = any(name.lower() == "authorization" and value for name, value in (headers or {}).items())
     key = None if given else session.find_key(target)

@@ -2,8 +2,8 @@
 
 A request is checked against the rates before its body is read, and takes its slots when it is ready to be sent. If no
 slot is free it waits in a queue, which has a maximum length and waiting time. Beyond the limits requests are refused:
-with 429 if a key exceeds its limits or the rate is too high, with 503 if the proxy is too busy at the moment. A key's
-slot is taken before the proxy's, so a key at its limit makes nobody else wait.
+with 429 if a key exceeds its limits or the proxy's rate is exceeded, with 503 if the proxy has too many requests in
+progress. A key's slot is taken before the proxy's, so a key at its limit makes nobody else wait.
 
 `Limits` come from the config; `check_header` limits the header of a request. `Admission` applies them, with a token
 bucket for each rate and `Slots` for the requests in progress.
@@ -46,11 +46,11 @@ class Limits:
 
     requests_per_minute: int | None = None
     concurrency: int | None = None
-    """How many requests may be in progress; others wait."""
+    """Maximum number of requests in progress; further requests wait."""
     queue: int = QUEUE
-    """How many requests may wait."""
+    """Maximum number of requests that wait."""
     queue_timeout: float = QUEUE_TIMEOUT
-    """Seconds that a request may wait."""
+    """Maximum number of seconds that a request waits."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -73,7 +73,7 @@ def config_limits(options: ProxyOptions) -> Limits:
 
 
 def key_limits(key: KeyOptions, limits: Limits) -> Limits:
-    """Return the limits of a named key; its queue is as long as that of the proxy."""
+    """Return the limits of a named key; the maximum length and time of its queue are those of the proxy."""
     return Limits(key.requests_per_minute, key.concurrency, limits.queue, limits.queue_timeout)
 
 
@@ -98,7 +98,7 @@ class TokenBucket:
         self._at = at
 
     def wait(self, at: float) -> float:
-        """Return the seconds until a token is available; 0 if there is one."""
+        """Return the seconds until a token is available; 0 if there is one now."""
         self._tokens = min(self._capacity, self._tokens + max(0.0, at - self._at) * self._rate)
         self._at = max(at, self._at)
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) / self._rate
@@ -109,7 +109,7 @@ class TokenBucket:
 
 
 RETRY_SECONDS = 1.0
-"""Seconds after which a client that found no slot may retry: one may become free at any time."""
+"""Seconds after which a client that found no slot may retry, since a slot may become free at any time."""
 _ALL = ""
 """The name under which all requests count, including those without a named key."""
 
@@ -118,10 +118,13 @@ _NO_SLOT: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class SharedCounts(Protocol):
-    """Counts requests jointly with other proxies; while that is not possible, each proxy counts its own."""
+    """Counts requests jointly with other proxies; while that is impossible, each proxy counts its own requests."""
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
-        """Take a token for every name, or for none; return the seconds to wait for each, None without Redis."""
+        """Take a token for every name, or no token at all if one of the names has to wait.
+
+        Return the seconds to wait for each name; None without Redis.
+        """
         ...
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
@@ -146,10 +149,10 @@ class Admission:
         """Whether any key has its own limits."""
         self.has_limits = bool(self._buckets or self._slots)
         self.shared = shared
-        """Counts shared with other proxies, if they share state."""
+        """The counts shared with other proxies; None if no state is shared."""
 
     async def check_rate(self, key: str) -> None:
-        """Count a request with the key of this name; raise `RefusedError` if there were too many."""
+        """Count a request with the key of this name; raise `RefusedError` if a rate is exceeded."""
         names = [name for name in dict.fromkeys((key, _ALL)) if name in self._buckets]
         if not names:
             return
@@ -167,7 +170,10 @@ class Admission:
             )
 
     def _take(self, names: Sequence[str]) -> list[float]:
-        """Take a token from every bucket, or from none; return the seconds to wait for each."""
+        """Take a token from every bucket, or no token at all if one of the buckets is empty.
+
+        Return the seconds to wait for each bucket.
+        """
         now = time.monotonic()
         waits = [self._buckets[name].wait(now) for name in names]
         if not any(waits):
@@ -176,7 +182,7 @@ class Admission:
         return waits
 
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a slot of the key and one of the proxy; raise `RefusedError` if none is free in time."""
+        """Hold a slot of the key and one of the proxy in a block; raise `RefusedError` if one is not free in time."""
         return self._hold(key) if self._slots else _NO_SLOT
 
     @asynccontextmanager
@@ -199,7 +205,7 @@ class Slots:
 
     @asynccontextmanager
     async def hold(self, shared: SharedCounts | None) -> AsyncGenerator[None]:
-        """Hold a slot, once there is one."""
+        """Wait for a slot, and hold it in the block; raise `RefusedError` if the queue is full or the time is up."""
         statistics = self._limiter.statistics()
         if statistics.borrowed_tokens >= self._concurrency and statistics.tasks_waiting >= self._limits.queue:
             raise self._refusal(f"{statistics.tasks_waiting} more are waiting")
@@ -219,7 +225,7 @@ class Slots:
                 shared.release(self._name, lease)
 
     async def _lease(self, shared: SharedCounts) -> str | None:
-        """Take one of the slots that all proxies share."""
+        """Wait for one of the slots that all proxies share, and return its lease; None without Redis."""
         with anyio.move_on_after(self._limits.queue_timeout):
             return await shared.acquire(self._name, self._concurrency)
         raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")

@@ -46,19 +46,21 @@ MAX_TOOLS = 4096
 
 
 class Proxy(ServedProperties):
-    """An ASGI application in front of servers: requests to its APIs go through exchanges, others pass unread.
+    """An ASGI application in front of servers: requests to model APIs go through exchanges, others pass unread.
 
-    The server is at `base_url`, or is the config's provider `provider`. Without either, requests are routed among all
-    providers of the config. Raises `UsageError` if there is no address. `http_client` (an httpx or httpx2
-    `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
+    `base_url` is the server's address, or `provider` names a provider of the config. Without either, requests are
+    routed among all providers of the config. Raises `UsageError` if there is no address. An `http_client` (an httpx or
+    httpx2 `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
 
-    With `api_keys`, to which those of the config and of PROMPTOOLS_API_KEY are added, only requests with one of them
-    are accepted; an `ApiKey` has a name, for which the config may have limits. The client's own authorization is
-    forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
-    loopback host, or one of `allowed_hosts` ("*": any). Web pages of `cors_origins` may use the proxy from a browser.
-    `max_body` limits the bodies that are read, in bytes; all others are streamed without a limit. `limits` replaces the
-    config's. Proxies with the same `redis_url` share stored responses, circuits and counts. `extensions` follow the
-    exchanges, or serve pages of their own.
+    With `api_keys`, only requests with one of these keys are accepted. The keys of the config and of PROMPTOOLS_API_KEY
+    are added to them. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization
+    is forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
+    loopback host, or one of `allowed_hosts` ("*" allows any name).
+
+    Web pages of `cors_origins` may use the proxy from a browser. `max_body` is the maximum number of bytes of a body
+    that the proxy reads; all other bodies are streamed without a limit. `limits` replaces the limits of the config.
+    Proxies with the same `redis_url` share stored responses, open circuits and counts of requests. `extensions` follow
+    the exchanges, or serve pages of their own.
     """
 
     def __init__(
@@ -93,14 +95,14 @@ class Proxy(ServedProperties):
         self.served = serve_config(
             session, self._arguments, self.upstream_client.library.module, self.upstream_client.run_probe
         )
-        """What it serves now; a reload replaces it."""
+        """The config that the proxy serves now; `reload` replaces it."""
         redis_url = redis_url or self.session.config.proxy.redis_url
         self._shared = SharedState(redis_url, self.session) if redis_url else None
         self._sender = RequestSender(self.upstream_client, self._shared)
         self._apply_limits()
         self.in_flight = RequestsInFlight()
         self.draining = False
-        """Whether it is shutting down: what is in flight is finished, and other requests should go elsewhere."""
+        """Whether the proxy is shutting down: requests in flight are finished, and new ones should go elsewhere."""
         self.extensions = (*extensions, *([self._shared] if self._shared is not None else []))
         self._reports = RequestReports([extension.on_request for extension in extensions if extension.on_request])
         self._extension_routes = ExtensionRoutes(self, self.extensions, self._reports)
@@ -144,7 +146,7 @@ class Proxy(ServedProperties):
             await self._handle_request(scope, receive, send)
 
     async def drain(self, seconds: float) -> None:
-        """Give the requests in flight some seconds to finish; then end the others, each with an error in its API."""
+        """Give the requests in flight `seconds` to finish; then end the rest, each with an error in its API."""
         self.draining = True
         await self.in_flight.wait(seconds)
         self.in_flight.cut()
@@ -154,7 +156,7 @@ class Proxy(ServedProperties):
         await self.upstream_client.aclose()
 
     async def __aenter__(self) -> Self:
-        """Start the extensions; for an application in which the proxy is mounted."""
+        """Start the extensions. An application in which the proxy is mounted enters the proxy itself."""
         for extension in self.extensions:
             await extension.start(self)
         return self
@@ -211,7 +213,7 @@ class Proxy(ServedProperties):
                 endpoint = find_endpoint(PROXY_ENDPOINTS, method, path, served.host)
             router = await open_router(served.table, served.session, served.directory, path, query)
             incoming = IncomingRequest(served, request, path, query, body, router)
-            await incoming.read_ahead(endpoint)  # a slow upload keeps nobody else waiting
+            await incoming.read_ahead(endpoint)  # before the slot, so that a slow upload keeps nobody else waiting
             async with admission.slot(key):
                 if served.directory is not None and is_model_list(method, path):
                     request.passes = True

@@ -27,7 +27,7 @@ HOP_BY_HOP_FIELDS = frozenset(
 WITHOUT_BODY = frozenset({204, 304})
 """Statuses whose responses never have a body, regardless of their fields (RFC 9112, section 6.3)."""
 UPSTREAM_STATUS_FIELD = b"x-promptools-upstream-status"
-"""Holds an upstream status that is not a valid HTTP status code; the response is sent as a 502."""
+"""The field with an upstream status that is not a valid HTTP status code; the response is sent as a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINE_BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
@@ -51,7 +51,7 @@ class RefusedError(Exception):
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """Seconds after which the same request may succeed; None: it never will."""
+        """Seconds after which the same request may succeed; None if it never will."""
         self.status = status
         self.kind = kind
         self.code = code
@@ -85,7 +85,7 @@ async def send_head(send: Send, status: int, headers: Fields) -> None:
 
 
 def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
-    """Return the fields without hop-by-hop fields, including those that `Connection` names."""
+    """Return all fields except hop-by-hop fields and the fields that `Connection` names."""
     fields = list(headers)
     named = {
         option.strip().lower()
@@ -98,7 +98,7 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """Return the fields that tell clients whether and when to retry: `Retry-After`, and those of the SDKs."""
+    """Return the fields that tell clients whether and when to retry: `Retry-After`, and the fields that SDKs read."""
     if seconds is None:
         return [(b"x-should-retry", b"false")]
     return [

@@ -1,7 +1,7 @@
 """Extensions observe the proxy's exchanges, or serve pages next to the APIs.
 
-Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette routes; a request to one of
-them never reaches the server. For all other requests, only the first part of the path is looked up.
+Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette routes, and a request to one
+of these routes never reaches the server. For every other request, the cost is one lookup of the first part of its path.
 
 Exchanges are reported to observers. All other requests, which were refused or passed unread, are reported as a
 `RequestReport`.
@@ -43,12 +43,12 @@ class Extension:
     on_request: Callable[[RequestReport], None] | None = None
     """Called at the end of every request without an exchange: one that the proxy refused, or that passed unread."""
     paths: Sequence[str] = ()
-    """The first parts of the paths of its routes, such as `/metrics`; requests below them are its own."""
+    """First parts of the paths that the extension serves, such as `/metrics`; it serves all paths below them too."""
     public_paths: Sequence[str] = ()
     """Full paths that need no API key; paths below them need one."""
 
     access: AccessControl | None = None
-    """The keys that give access to its pages only; the proxy's own keys do so too."""
+    """Keys that give access only to the pages of this extension; the proxy's own keys give access to them too."""
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
         """Return the extension's Starlette routes."""
@@ -116,7 +116,7 @@ class ExtensionRoutes:
 
     @property
     def app(self) -> Starlette:
-        """The application, created on first use."""
+        """The Starlette application, which is created on first use."""
         if self._app is None:
             try:
                 from starlette.applications import Starlette
@@ -136,7 +136,7 @@ def _first_part(path: str) -> str:
 
 
 async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receive, send: Send) -> None:
-    """Enter and exit an application when the ASGI server starts and stops."""
+    """Enter an application when the ASGI server starts, and exit it when the server stops."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
@@ -150,12 +150,12 @@ async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receiv
 
 # What is reported about a request without an exchange: one that the proxy refused, or that passed unread.
 #
-# Exchanges have observers. All other requests are reported at their end, if an extension asks for it, and without
-# text of the client: every value here is one of a bounded number, except for the id, which is of no use as a label.
+# Exchanges have observers. All other requests are reported at their end, if an extension asks for that. A report holds
+# no text of the client but the id, and no metric uses the id as a label: all labels have a limited number of values.
 
 
 PAGE = "page"
-"""The route of one of the proxy's own pages."""
+"""The `route` in reports of requests for the proxy's own pages."""
 OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _ROUTES = {
@@ -179,7 +179,7 @@ class RequestReport:
     """A request without an exchange, reported when it ends."""
 
     route: str
-    """The kind of its route: that of an API as observers have it, one of `_ROUTES`, `page` or `other`."""
+    """The kind of its route: `chat`, `ollama`, one of the values of `_ROUTES`, `page` or `other`."""
     method: str
     """Its HTTP method; `other` for an unusual one."""
     status: int | None
@@ -187,11 +187,14 @@ class RequestReport:
     seconds: float
     """Seconds until the end of the response."""
     refusal: str = ""
-    """The code of the proxy's error, if it was refused; empty if it passed."""
+    """The code of the proxy's error if the request was refused; empty if it passed."""
     request_id: str = ""
     """The request's id, which the client may have chosen."""
     outcome: str = ""
-    """How it passed: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`; empty if it was refused."""
+    """How a request that passed has ended; empty if it was refused.
+
+    It is `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
+    """
 
 
 class RequestReports:
@@ -246,7 +249,7 @@ def _outcome(request: RequestInFlight, *, broken: bool) -> str:
 
 
 def route_kind(path: str) -> str:
-    """Return the kind of a route."""
+    """Return the kind of the route with this path, for `RequestReport.route`."""
     parts = path.strip("/").split("/")
     if parts[-2:] == ["chat", "completions"]:
         return "chat"

@@ -1,4 +1,4 @@
-"""Header fields of requests to a server and of its responses: which client fields are forwarded, and with whose key.
+"""Header fields of requests to a server and of its responses, and which fields and key of a client are forwarded.
 
 `upstream_client` sends these `Fields`, and `http1_connection` receives them.
 """
@@ -27,7 +27,7 @@ class Fields:
         self.raw = raw
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the values of a field, joined with commas."""
+        """Return the values of a field, joined with commas; `default` if the field is absent."""
         key = name.encode("latin-1").lower()
         values = [value for field, value in self.raw if field.lower() == key]
         return b", ".join(values).decode("latin-1") if values else default
@@ -42,11 +42,11 @@ class Fields:
         return self.get(name) is not None
 
 
-# The header fields of a client's request that are forwarded to a server, and whose key is among them.
+# The header fields of a client's request that are forwarded to a server, and the key that is sent with them.
 
 
 LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
-"""Fields that the HTTP client sets itself for the server."""
+"""Fields that are not forwarded, since the HTTP client sets its own."""
 ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
 """Fields that name the account to bill; they belong to the client's own key."""
 ACCEPT_ENCODING = b"accept-encoding"
@@ -59,7 +59,7 @@ def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]
 
 
 def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the fields to forward; the client's keys are replaced if the provider or the proxy has a key."""
+    """Return the fields to forward; if the provider or the proxy has a key, without the client's, which is replaced."""
     fields = [pair for pair in end_to_end_fields(scope["headers"]) if pair[0].lower() not in LIBRARY_FIELDS]
     if served.authorization is None and not served.access.requires_key:
         return fields
@@ -68,13 +68,13 @@ def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, by
 
 
 def owner_of_connections(scope: Scope) -> bytes:
-    """Return a digest of the keys in a client's request: users with different keys never share a connection."""
+    """Return a digest of the keys in a client's request, so that users with different keys share no connection."""
     keys = sorted((name.lower(), value) for name, value in scope["headers"] if name.lower() in KEY_FIELDS)
     return blake2b(repr(keys).encode(), digest_size=16).digest() if keys else b""
 
 
 def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the fields with those of the same names replaced; a blank value removes a field."""
+    """Return `fields` with `replaced` in place of fields with the same names; a blank value removes a field."""
     if not replaced:
         return fields
     names = {name.encode("latin-1") for name, _ in replaced}
@@ -88,7 +88,7 @@ def decode_fields(fields: list[tuple[bytes, bytes]]) -> Headers:
 
 
 def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return a field; `Accept-Encoding` is limited to codings that can be decoded, since keys are masked in errors."""
+    """Return a field; `Accept-Encoding` is limited to codings that can be decoded, so that keys can be masked."""
     if name.lower() == ACCEPT_ENCODING:
         return name, supported_encodings(value.decode("latin-1")).encode("latin-1")
     return name, value

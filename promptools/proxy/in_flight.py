@@ -1,8 +1,8 @@
 """The requests in flight: a proxy that shuts down gives them some time to finish, then ends them with an error.
 
-An error is well-formed in the client's API wherever that is possible: as an HTTP 503 if nothing was sent yet, and in a
-stream as its last event, if what was sent ends with a complete event. Otherwise the connection is closed in the middle
-of the response, which every client treats as a failure: a partial response never looks complete.
+The error is well-formed in the client's API wherever that is possible. If nothing was sent yet, it is an HTTP 503. If
+what was sent of a stream ends with a complete event, it is the last event. Otherwise the connection is closed in the
+middle of the response, which every client treats as a failure: a partial response never looks complete.
 
 Each request has an id, which appears in the response, in errors, in log lines and in the inspector.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 # The id of a request: in the response, in errors, in log lines and in the inspector.
 #
-# Gateways and clients that already have an id for a request send it in `x-request-id`; one that is valid is kept, so
-# that their logs and those of the proxy can be matched. All other requests get an id here.
+# Gateways and clients that already have an id for a request send it in `x-request-id`. A valid id is kept, so that
+# their logs can be matched with those of the proxy. All other requests get an id here.
 
 
 FIELD = b"x-request-id"
 MESSAGES_FIELD = b"request-id"
-"""The field in which Anthropic's SDKs look for it."""
+"""The field in which Anthropic's SDKs look for the id."""
 UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
-"""Holds the server's own id, if it differs."""
+"""The field with the id that the server gave the request, if that is another one."""
 _VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _RANDOM_BYTES = 12
 
@@ -54,7 +54,7 @@ def request_id(scope: Scope) -> str:
 
 
 def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
-    """Return the fields of a response with the request's id; an id of the server moves to another field."""
+    """Return the fields of a response with the request's id; an id of the server moves to `UPSTREAM_FIELD`."""
     own = request_id.encode("ascii")
     kept = [
         (UPSTREAM_FIELD if name == FIELD else name, value)
@@ -68,9 +68,9 @@ CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in 
 CUT_CODE = "shutting_down"
 RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
-"""Seconds for which the error is offered to a client that reads slowly."""
+"""Seconds in which a client that reads slowly may accept the error."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
-"""What an event, or a line, ends with."""
+"""The bytes with which an event or a line ends, by media type."""
 
 
 class RequestInFlight:
@@ -82,17 +82,17 @@ class RequestInFlight:
         self.request_id = request_id(scope)
         """The id by which the client, the logs and the inspector know the request."""
         self.status: int | None = None
-        """The status of the response; None if there is none yet."""
+        """The status of the response; None if the response has not begun."""
         self.refusal = ""
-        """The code of the error that it was refused with."""
+        """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether it passes unread, without an exchange that an observer could follow."""
+        """Whether the request passes unread, without an exchange that an observer could follow."""
         self.is_unanswered = False
-        """Whether it passes unread and the server gave no answer."""
+        """Whether the request passes unread and the server gave no answer."""
         self._send = send
         self.api: ClientApi = CHAT_API
         self.cancel: Callable[[], None] | None = None
-        """Cancel the work on the request."""
+        """Cancels the work on the request."""
         self._fields: Fields = ()
         self._last_piece = b""
         self.is_complete = False
@@ -115,13 +115,13 @@ class RequestInFlight:
         self.api = api
 
     def cut(self) -> None:
-        """End the request early."""
+        """End the request early; `finish` then sends the error."""
         self.is_cut = True
         if self.cancel is not None:
             self.cancel()
 
     async def finish(self) -> None:
-        """Send an error if the request was ended early."""
+        """Send an error if the request was ended early and its response is not complete."""
         if self.is_complete or not self.is_cut:
             return
         with anyio.move_on_after(SEND_SECONDS, shield=True):

@@ -1,4 +1,4 @@
-"""A client's request: its body, read whole for an exchange or streamed upstream, and its destination."""
+"""A client's request: its destination, and its body, which is read whole for an exchange or streamed upstream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
 WATCH_SECONDS = 0.02
-"""Seconds from a complete body to the watch for a disconnect of the client: a fast response needs none, and no task."""
+"""Seconds after a complete body until the client's disconnect is watched for.
+
+A response that is faster needs neither the watch nor a task for it.
+"""
 _MAX_DIGITS = 20
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 
@@ -55,17 +58,17 @@ class RequestBody:
         self._reading_started = False
         self._complete = False
         self._completed: anyio.Event | None = None
-        """Set when the body is complete, if somebody waits for that."""
+        """Set when the body is complete; None if nobody waits for that."""
         self.is_abandoned = False
-        """Whether nothing here reads it any more."""
+        """Whether nobody reads the body any more, except `wait_for_disconnect`."""
         self.on_abandoned: Callable[[float], None] = _do_nothing
-        """Called once nobody reads the body any more, with the seconds after which to wait for the disconnect."""
+        """Called once, by `abandon`, with the seconds after which somebody should wait for the disconnect."""
 
     async def to_forward(self) -> RequestBody | bytes:
-        """Return the body in the form in which it is forwarded; an absent body is empty bytes."""
+        """Return the body in the form in which it is forwarded: as a stream, or as bytes if it has ended already."""
         if self._declared:
             return self
-        self._first_piece = await anext(self, b"")  # HTTP/2 may have a body without declaring one
+        self._first_piece = await anext(self, b"")  # an HTTP/2 request may have a body without declaring it
         return self._first_piece if self._complete else self
 
     async def read(self, limit: int) -> bytes:
@@ -86,7 +89,7 @@ class RequestBody:
         return self._whole
 
     async def peek(self, limit: int) -> bytes | None:
-        """Read the whole body, which can still be streamed afterwards; None if it is longer than `limit` bytes."""
+        """Return the whole body, or None if it is longer than `limit` bytes; it can still be streamed afterwards."""
         if (self.length or 0) > limit:
             return None
         pieces: list[bytes] = []
@@ -127,10 +130,11 @@ class RequestBody:
             await checkpoint()
 
     async def send_last(self, send: Send, message: Message) -> None:
-        """Send the last message of a response, after the rest of the body if that arrives soon.
+        """Send the last message of a response, once the rest of the request's body has arrived or takes too long.
 
-        The response may be complete before the request is. Many clients read it only after sending everything, and lose
-        it if the connection is closed earlier. A client that was never sent `100 Continue` sends nothing.
+        The response may be complete before the request is. Many clients read it only after they have sent everything,
+        and lose it if the connection is closed earlier. A client that still waits for `100 Continue` sends nothing,
+        so nothing is waited for.
         """
         if not self._complete and (self._reading_started or not self._expects_continue):
             await send({**message, "more_body": True})
@@ -154,7 +158,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Allow the body to be streamed in this block; at its end, the part that has not arrived is given up."""
+    """Allow the body to be streamed in this block; at the end of the block, the rest of the body is abandoned."""
     try:
         yield
     finally:
@@ -162,7 +166,7 @@ def streaming_body(body: RequestBody) -> Generator[None]:
 
 
 def check_framing(scope: Scope) -> None:
-    """Refuse a request with two statements of its length: another hop might use the other (request smuggling)."""
+    """Refuse a request that states its length in two ways: another hop might use the other one (request smuggling)."""
     names = {name.lower() for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
@@ -193,7 +197,7 @@ def _do_nothing(seconds: float) -> None:
 
 
 MIN_CHECKED_LENGTH = 4
-"""Minimum length of a key that is masked in what is recorded and shown; a shorter one may be any text."""
+"""Minimum length of a key that is masked in what is recorded and shown; a shorter key may match any text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,31 +210,34 @@ class IncomingRequest:
     query: str
     body: RequestBody
     router: RequestRouter | None
-    """None: it goes to the only server."""
+    """The router; None if the request goes to the only server."""
 
     @property
     def scope(self) -> Scope:
-        """Its ASGI scope."""
+        """The request's ASGI scope."""
         return self.in_flight.scope
 
     @property
     def method(self) -> str:
-        """Its HTTP method."""
+        """The request's HTTP method."""
         method: str = self.scope["method"]
         return method
 
     @property
     def url(self) -> str:
-        """Its URL at the only server, or at the default provider's first one."""
+        """The request's URL at the only server, or at the first server of the default provider."""
         return self.served.upstream.url(self.path, self.query)
 
     @property
     def base_url(self) -> str:
-        """The base URL of the server to which the request was last sent, or will be sent."""
+        """The base URL of the server to which the request was sent last, or else will be sent first."""
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:
-        """Return the client's credentials if observers may have to mask them: not all of them are forwarded."""
+        """Return the client's credentials, for observers to mask; empty without observers.
+
+        Observers cannot take them from the request to the server, since not all of them are forwarded.
+        """
         if self.served.session.context.observer is None:
             return frozenset()
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
@@ -239,13 +246,13 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read and keep the body if it is needed before the request can be forwarded."""
+        """Read the body and keep it, if the request cannot be forwarded without having read it."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if its model name decides the destination; None if it does not, or the body is too long."""
+        """Return the body if its model name decides the destination; None if not, or if the body is too long."""
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from promptools.telemetry.exchange_log import LogFormat
 
 
-# Health of the proxy: `/healthz`, whether the process works, and `/readyz`, whether a request could be answered.
+# The health of the proxy: `/healthz` says whether the process works, `/readyz` whether a request could be answered.
 #
-# Both are public, for the probes of schedulers and load balancers. So they name no server, and however often they are
-# requested, the servers are asked once in `READY_SECONDS`.
+# Both are public, for the probes of schedulers and load balancers. So they name no server, and the servers are asked at
+# most once in `READY_SECONDS`, no matter how many requests come.
 
 
 READY_SECONDS = 3.0
-"""For how long an answer of the servers counts."""
+"""Seconds for which the last result of asking the servers is used."""
 PROBE_TIMEOUT = 2.0
 _MODELS_PATH = "/v1/models"
 
@@ -104,7 +104,10 @@ class Health(Extension):
         return reachable
 
     async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
-        """Ask a server for its models; any answer but a 5xx counts. A server that is loading its model answers 503."""
+        """Ask a server for its models; return whether it gave any answer but a 5xx.
+
+        A server that is loading its model answers 503.
+        """
         assert self._proxy is not None
         fields = [(b"authorization", authorization.encode("latin-1"))] if authorization else []
         status = await self._proxy.upstream_client.status_of(address.url(_MODELS_PATH, ""), fields, PROBE_TIMEOUT)
@@ -117,7 +120,7 @@ def _json_response(status: int, body: dict[str, str]) -> Response:
     return JSONResponse(body, status, headers={"cache-control": "no-store"})
 
 
-# What is reported on exchanges: the page with metrics, spans that are exported, and the log.
+# Reports on exchanges: the page with metrics, exported spans, and the log.
 
 
 SERVICE_NAME = "promptools"
@@ -159,7 +162,7 @@ class MetricsPage(Extension):
 
 
 class TracedExchanges(Extension):
-    """Makes spans of all exchanges; without `tracer_provider`, they are exported as the OTEL_* variables say."""
+    """Makes spans of all exchanges. Without `tracer_provider`, the spans are exported as the OTEL_* variables say."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._own: Any = None
@@ -168,7 +171,7 @@ class TracedExchanges(Extension):
         self.observer: Observer | None = Spans(tracer_provider, server=True)
 
     async def stop(self) -> None:
-        """Export what has not been exported yet."""
+        """Export the spans that have not been exported yet."""
         if self._own is not None:
             await anyio.to_thread.run_sync(self._own.shutdown)
 
@@ -244,5 +247,5 @@ class RecordingExtension(Extension):
         self._recorder = recorder
 
     async def stop(self) -> None:
-        """Write the exchanges that have ended."""
+        """Close the recorder, which writes the exchanges that have ended."""
         await to_thread.run_sync(self._recorder.close)

@@ -20,7 +20,7 @@ class RequestTasks(Protocol):
     """The tasks of one request; those still running at the end of the block are cancelled."""
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task after some seconds."""
+        """Run `work` in a task once `after` seconds have passed."""
         ...
 
     def cancel(self) -> None:
@@ -42,7 +42,7 @@ class AsyncioTasks:
         self._timers: list[asyncio.TimerHandle] = []
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task after some seconds."""
+        """Run `work` in a task once `after` seconds have passed."""
         if after:
             self._timers.append(self._loop.call_later(after, self.start, work))
         else:
@@ -73,7 +73,7 @@ class GroupTasks:
         self._group = anyio.create_task_group()
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
-        """Run `work` in a task after some seconds."""
+        """Run `work` in a task once `after` seconds have passed."""
 
         async def run() -> None:
             await anyio.sleep(after)
@@ -95,13 +95,13 @@ class GroupTasks:
 
 
 def request_tasks() -> RequestTasks:
-    """Return the tasks of a request, for the current event loop."""
+    """Return the object that runs the tasks of a request on the current event loop."""
     return AsyncioTasks() if is_asyncio() else GroupTasks()
 
 
 @cache
 def _scope_class() -> type[anyio.CancelScope]:
-    """Return anyio's class of scopes for asyncio; the public function looks up the event loop on every use."""
+    """Return anyio's class of cancel scopes for asyncio: the public class looks up the event loop on every use."""
     return type(anyio.CancelScope())
 
 

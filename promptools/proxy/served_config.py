@@ -1,4 +1,4 @@
-"""The config as the proxy serves it: what a reload replaces at once. A request keeps the one it began with."""
+"""The config as the proxy serves it, which a reload replaces as a whole. A request keeps the config it began with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_BODY = 64 * 2**20
-"""Maximum size of a body that is read in bytes, as those of chat completions are; it is held in memory."""
+"""Default maximum number of bytes of a body that is read whole into memory, such as that of a chat completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class ServedConfig:
 
     session: Session
     target: Target
-    """The default provider's, or that of the one server."""
+    """The target at the default provider, or at the only server."""
     upstream: UpstreamAddress
-    """The server's address; the default provider's first one."""
+    """The address of the only server, or the first address of the default provider."""
     authorization: str | None = field(repr=False)
-    """What is sent to `upstream` in place of the client's keys."""
+    """The authorization sent to `upstream` in place of the client's keys."""
     host: str
-    """The name of the server's host."""
+    """The host name in the address of `upstream`."""
     access: AccessControl
     limits: Limits
     key_limits: dict[str, Limits]
@@ -53,9 +53,9 @@ class ServedConfig:
     """The origins whose web pages may use the proxy."""
     max_body: int
     table: RouteTable | None
-    """None: all requests go to `upstream`."""
+    """The routes to the providers; None if all requests go to `upstream`."""
     directory: ModelDirectory | None
-    """The models of all providers; None if there is only one."""
+    """The models of all providers; None if there is only one provider."""
 
 
 class ServedProperties:
@@ -70,7 +70,7 @@ class ServedProperties:
 
     @property
     def target(self) -> Target:
-        """The target at the server, or at the default provider."""
+        """The target at the default provider, or at the only server."""
         return self.served.target
 
     @property
@@ -85,7 +85,7 @@ class ServedProperties:
 
     @property
     def upstream(self) -> UpstreamAddress:
-        """The server's address; with several, the default provider's first one."""
+        """The address of the only server, or the first address of the default provider."""
         return self.served.upstream
 
     @property
@@ -95,13 +95,16 @@ class ServedProperties:
 
     @property
     def base_url(self) -> str:
-        """The server's base URL, without credentials."""
+        """The base URL of `upstream`, without credentials."""
         return self.served.upstream.base_url
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyArguments:
-    """The arguments that the proxy was started with; they override the config, except that keys and hosts are added."""
+    """The arguments with which the proxy was started.
+
+    They override the config; only keys, hosts and origins are added to those of the config.
+    """
 
     provider: str | None
     base_url: str | None
@@ -119,8 +122,8 @@ def serve_config(
 ) -> ServedConfig:
     """Return what a proxy serves; raise `UsageError` if no server is configured, or its key is missing.
 
-    With `base_url` or `provider` all requests go there. Otherwise they are routed among all providers of the session's
-    config. `http` is the HTTP library's module.
+    If the arguments have `base_url` or `provider`, all requests go there. Otherwise requests are routed among all
+    providers of the session's config. `http` is the HTTP library's module. Replicas of the table `old` are reused.
     """
     session = _usable_session(session, arguments)
     options = session.config.proxy
@@ -155,12 +158,12 @@ def serve_config(
 
 
 def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
-    """Return the session without an untrusted config; raise `UsageError` if that config would have an effect."""
+    """Return the session, without its config if that is untrusted; raise `UsageError` if it would have an effect."""
     config = session.config
     if config.standing != "untrusted":
         return session
     require_trust(config, arguments.base_url, arguments.provider)
-    # without these options the proxy might be open to others; names of models lead nowhere from a server that is named
+    # without these options the proxy might be open to others; `models` has no effect where a server is named
     if replace(config.proxy, models={}) != ProxyOptions():
         raise UntrustedConfig(config, reach_of(config))
     return session.with_settings({"config": Config()})

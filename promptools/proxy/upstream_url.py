@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 VERSION_PREFIX = "/v1"
 CHAT_PATH = CHAT_ENDPOINT.path
 CHAT_PATHS = frozenset({CHAT_PATH, VERSION_PREFIX + CHAT_PATH})
-"""The paths of chat completions (clients may omit /v1); one at another path of the server keeps that path."""
+"""The paths of chat completions, with which clients may omit /v1. Any other path is kept as it is."""
 MISTAKEN_SUFFIXES = (CHAT_PATH, "/completions", "/responses")
 """API routes that users put into a base URL by mistake."""
 REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
-"""Methods that are refused: CONNECT names another host, the others echo the request, including the key."""
+"""Methods that are refused: CONNECT names another host, and the others echo the request, including the key."""
 
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^?]*)")
 _FORBIDDEN = re.compile(rb"[\x00-\x20\x7f#]")
 """Control characters, blanks and fragments: not allowed in a request target."""
 _PLAIN = re.compile(rb"(?:/[A-Za-z0-9_-]+)+")
-"""A well-formed path, as nearly all are."""
+"""A path that needs no further checks; nearly all paths are of this form."""
 _SEPARATOR = re.compile(r"[/\\]")
 _URL_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PATH_SAFE = "/:@!$&'()*+,;=-._~"
@@ -69,7 +69,7 @@ class UpstreamAddress:
 
 
 def parse_base_url(text: str, http: Any) -> UpstreamAddress:
-    """Split a base URL, as the HTTP library `http` parses it; raise `UsageError` if it cannot be used."""
+    """Return the parts of a base URL, which the HTTP library `http` parses; raise `UsageError` for an unusable one."""
     if "://" not in text:
         raise UsageError(bad_url_message(text))
     address, authorization = split_credentials(text)
@@ -117,7 +117,10 @@ def route_path(scope: Scope) -> str:
 
 
 def _origin_form(target: bytes, host: str) -> bytes:
-    """Return the path of an absolute URL with the proxy's own authority; any other target unchanged."""
+    """Return the path of a target that is an absolute URL of this proxy; return a target without a host unchanged.
+
+    Raises `RefusedError` for an absolute URL with another host.
+    """
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         return target
@@ -133,7 +136,7 @@ def _without_root_path(path: str, root: str) -> str:
 
 
 def _percent_encode(text: bytes) -> str:
-    """Percent-encode all characters that are not ASCII."""
+    """Percent-encode all bytes that are not visible ASCII characters."""
     return quote_from_bytes(text, safe=_URL_SAFE)
 
 

@@ -1,7 +1,7 @@
 """The last exchanges, in memory: an observer with a ring buffer, limited in number and in bytes.
 
 Observers are called from any thread, so a lock guards the store, and views work on snapshots of exchanges. Every change
-has a number, with which a page asks for what is new.
+has a number; a page asks for all exchanges that changed after the last number it knows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 MAX_EXCHANGES = 200
 MAX_BYTES = 64 * 2**20
 MAX_BODY = 2**20
-"""Bytes of one body that are kept; most conversations are shorter, unless they hold images."""
+"""Maximum number of bytes of a body that are kept; most conversations without images are shorter."""
 DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
-"""Bytes that an exchange or a send is assumed to take besides its bodies."""
+"""Bytes that an exchange, or a request to the server, is assumed to take besides its bodies."""
 _PARSED_SIZE = 2
-"""Roughly how much larger a parsed body is than its JSON: most of it is long strings."""
+"""Roughly how many times larger a parsed body is than its JSON, which is mostly long strings."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class KeptBody:
 
     pieces: list[bytes] = field(default_factory=list[bytes])
     size: int = 0
-    """Bytes of the whole body so far."""
+    """Number of bytes of the body so far, including those that were not kept."""
 
     def add(self, data: bytes) -> int:
         """Add a piece; return how many of its bytes were kept."""
@@ -70,7 +70,7 @@ class KeptSend:
     """A request to the server, and its response."""
 
     sent: SentRequest
-    """Without the bodies, and with masked headers."""
+    """The request without its bodies, and with masked headers."""
     body: KeptBody
     opened: Opened | None = None
     """Status and masked headers of the response."""
@@ -79,34 +79,34 @@ class KeptSend:
     """When the first piece of the response's body came."""
     last_at: float | None = None
     failed: str = ""
-    """How the response broke off, or why there is none."""
+    """How the response broke off, or why there is no response."""
 
 
 @dataclass(slots=True)
 class KeptExchange:
-    """An exchange as it is kept."""
+    """An exchange, as the store keeps it."""
 
     number: int
-    """Counted from 1 since the proxy was started."""
+    """The number of the exchange, counted from 1 since the proxy was started."""
     observed: ObservedExchange
-    """Without the body, and with masked headers."""
+    """The exchange with its request, whose body is left out and whose headers are masked."""
     body: KeptBody
     wall_time: float
-    """When it began, in seconds since 1970."""
+    """When the exchange began, in seconds since 1970."""
     change: int = 0
-    """The number of its last change."""
+    """The number of the last change to this exchange."""
     sends: list[KeptSend] = field(default_factory=list[KeptSend])
     end: ExchangeEnd | None = None
-    """Without its error."""
+    """The end of the exchange, without the exception in it."""
     error: str = ""
     """What went wrong in the proxy itself, or that the client disconnected."""
     secrets: set[str] = field(default_factory=set[str], repr=False)
     size: int = 0
     computed: dict[str, str] = field(default_factory=dict[str, str], repr=False)
-    """What a view has computed of it, shared by all snapshots."""
+    """Values that a view has computed from this exchange; all snapshots of it share them."""
 
     def snapshot(self) -> KeptExchange:
-        """Return an independent copy."""
+        """Return a copy that later events of the exchange do not change."""
         sends = [replace(send, response=KeptBody([*send.response.pieces], send.response.size)) for send in self.sends]
         return replace(self, sends=sends, secrets=set(self.secrets))
 
@@ -119,7 +119,7 @@ class ExchangeStore:
         self.max_bytes = max_bytes
         self.response_bytes = MAX_BODY
         self.id = token_hex(4)
-        """Different in each process, so that a page notices a restart of the proxy."""
+        """An id that differs in each process, so that a page notices a restart of the proxy."""
         self.size = 0
         """Bytes that all exchanges take, roughly."""
         self.change = 0
@@ -184,7 +184,7 @@ class ExchangeStore:
             kept = self._kept.get(exchange.id)
             if kept is None:
                 return
-            # an exception keeps all frames that it passed
+            # an exception would keep all frames through which it passed
             kept.end, kept.error = replace(end, error=None), _error_text(end)
             self._grow(kept, len(end.response) + sum(map(_reply_size, end.replies)))
 
@@ -215,7 +215,7 @@ class ExchangeStore:
             self.change += 1
 
     def _grow(self, kept: KeptExchange, size: int) -> None:
-        """Count a change that makes an exchange grow by some bytes, and drop the oldest exchanges beyond the limits."""
+        """Count a change that adds `size` bytes to an exchange, and drop the oldest exchanges beyond the limits."""
         self.change += 1
         kept.change = self.change
         kept.size += size

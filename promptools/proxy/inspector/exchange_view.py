@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from promptools.wire.raw_endpoints import RawPrompt
 
 
-# The prompt of a request to the server as the page shows it: the text of a raw endpoint, or messages and tools.
+# The prompt of a request to the server, as the page shows it: the text for a raw endpoint, or messages and tools.
 
 
 def view_prompt(send: KeptSend) -> dict[str, Any]:
@@ -114,7 +114,7 @@ _KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-go
 def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
     """Return a shell command that sends a request again, with $KEY in place of its key; empty if its body was cut.
 
-    With `needs_key` the command sends a key even if the kept request has none: the proxy removes its clients' keys.
+    With `needs_key` the command sends a key even if the kept request has none, since the proxy removes clients' keys.
     """
     if body.left_out:
         return ""
@@ -150,11 +150,11 @@ def as_case(name: str, text: str, tools: list[Any] | None, options: Mapping[str,
     return json.dumps(row, ensure_ascii=False)
 
 
-# Secrets that a body holds in pieces: a stream has a few characters of a text in each event.
+# Mask secrets that a body contains in pieces: each event of a stream has only a few characters of a text.
 #
-# A string of one event continues that of an earlier one at the same place in the JSON. So all strings of a place are
-# read as one text, and what is masked in it is masked in the strings that it is spread over; everything else stays as
-# it is.
+# A string in an event continues the string at the same place in the JSON of an earlier event. So all strings at one
+# place are read as one text. What is masked in this text is masked in the strings over which it is spread; everything
+# else stays unchanged.
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -185,7 +185,7 @@ def mask_body(text: str, mask: SecretMask) -> str:
 
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the JSON values in a body: the whole body, or each line of a stream; with their offsets."""
+    """Yield the offset and the text of each JSON value in a body: the whole body, or each line of a stream."""
     if try_json(text, strict=False) is not None:
         yield 0, text
         return
@@ -198,13 +198,13 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
-    """Yield the strings in a document: their path, their position, and their value."""
+    """Yield the path, the start, the end and the value of each string in a document."""
     value = try_json(document, strict=False)
     if value is None:
         return
     tokens = list(_STRING.finditer(document))
     known = list(_walk(value, ""))
-    if len(known) != len(tokens):  # a name occurs twice in an object
+    if len(known) != len(tokens):  # a name occurs twice in an object, so the paths are not known
         known = [(f"string {number}", "") for number in range(len(tokens))]
     for (place, _), token in zip(known, tokens, strict=True):
         if place is not None:
@@ -212,7 +212,7 @@ def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the path of each string in the order of the text; None for the names of members."""
+    """Yield the path and the value of each string, in the order of the text; the path of a member's name is None."""
     if isinstance(value, str):
         yield place, value
     elif is_object(value):
@@ -220,18 +220,18 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
             yield None, name
             yield from _walk(entry, f"{place}/{name}")
     elif is_array(value):
-        for entry in value:  # the choices and calls of a stream say themselves which one they continue
+        for entry in value:  # in a stream, each choice or call has the index of what it continues
             index = entry.get("index", "") if is_object(entry) else ""
             yield from _walk(entry, f"{place}/{index}")
 
 
 MAX_PREVIEW = 120
 MODE_REASONS = ("modes", "raw mode", "harmony_last", "dialect =", "template_dialect =")
-"""Prefixes of a target's reasons that decide about the mode."""
+"""Beginnings of those of a target's reasons that decide about the mode."""
 
 
 def view_summary(kept: KeptExchange) -> dict[str, Any]:
-    """Return the JSON of an exchange in the list."""
+    """Return the JSON of an exchange for its row in the list."""
     end, now = kept.end, max((send.last_at or send.sent.at for send in kept.sends), default=kept.observed.at)
     replies = end.replies if end else ()
     calls = [call for reply in replies for call in reply.calls]
@@ -330,7 +330,10 @@ def _trace(kept: KeptExchange) -> Trace | None:
 
 
 def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, Attempt]:
-    """Return the attempts by the numbers of their requests; a request to render a prompt counts for the next."""
+    """Return the attempts by the numbers of their requests; empty if they cannot be matched.
+
+    A request that only renders a prompt belongs to the same attempt as the next request.
+    """
     last_of_attempt = [
         send.sent
         for send, following in zip_longest(sends, sends[1:])
@@ -368,7 +371,7 @@ def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
 
 
 def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
-    """Return what is known about the server and model, with reasons; those that decide the mode are marked."""
+    """Return everything known about the server and model, with reasons; what decides the mode is marked."""
     if kept.end is None:
         return []
     provider = kept.end.provider
@@ -383,7 +386,7 @@ def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
         )
     except UsageError:
         return []
-    asked = trace is not None  # a request that was passed on was asked in no mode
+    asked = trace is not None  # a request that was passed on used no mode
     return [{"text": reason, "mode": asked and reason.startswith(MODE_REASONS)} for reason in target.reasons]
 
 

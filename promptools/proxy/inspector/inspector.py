@@ -38,11 +38,11 @@ PATH = "/inspect"
 STATIC = Path(__file__).with_name("static")
 MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 MAX_BENCH_BODY = 4 * 2**20
-"""Bytes of a reply with its tools that the bench parses."""
+"""Maximum number of bytes of a reply and its tools that the bench of the page parses."""
 POLL_SECONDS = 0.2
 """Seconds between two looks at the store: a busy stream costs a page no more than five updates a second."""
 STREAM_SECONDS = 2.0
-"""Seconds after which a page has to ask for events again: a proxy that stops waits for its open responses."""
+"""Seconds after which a page has to ask for events again: a proxy that stops waits for all open responses."""
 POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
     "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
@@ -129,12 +129,12 @@ class Inspector(Extension):
         after = request.query_params.get("after", "0")
         change = int(after) if after.isdecimal() and len(after) < 16 else 0
         if request.query_params.get("store", self.store.id) != self.store.id:
-            change = -1  # what the page knows is of another process
+            change = -1  # what the page knows comes from another process
         headers = {**HEADERS, "cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._changes(change), headers=headers, media_type="text/event-stream")
 
     async def _changes(self, after: int) -> AsyncIterator[bytes]:
-        """Yield an event with the changed exchanges whenever there are any."""
+        """Yield an event with the changed exchanges whenever some have changed."""
         deadline = anyio.current_time() + STREAM_SECONDS
         yield b": the exchanges that change\n\n"
         while anyio.current_time() < deadline:
@@ -160,7 +160,10 @@ class Inspector(Extension):
 
 
 def parse_for_bench(body: bytes) -> dict[str, Any]:
-    """Parse a reply with everything that was tried; raise `UsageError` for invalid tools or options."""
+    """Parse a reply, and return the JSON of the result with everything that was tried.
+
+    Raises `UsageError` for invalid tools or options.
+    """
     asked = _parse_object(body, "the request")
     text, tools = as_text(asked.get("text")), _tools(asked.get("tools"))
     options: dict[str, Any] = {
@@ -173,7 +176,7 @@ def parse_for_bench(body: bytes) -> dict[str, Any]:
 
 
 def _tools(value: Any) -> list[Any] | None:
-    """Return the tools in a JSON text: a list, one tool, or a request with tools; None if it is empty."""
+    """Return the tools in a JSON text: a list, one tool, or a request with tools; None if the text is empty."""
     if not isinstance(value, str) or not value.strip():
         return None
     try:
@@ -200,5 +203,5 @@ def _json(value: Any, status: int = 200) -> Response:
     from starlette.responses import Response
 
     headers = {**HEADERS, "cache-control": "no-store"}
-    data = json.dumps(value, ensure_ascii=True)  # lone surrogates, which models' JSON may hold, are not UTF-8
+    data = json.dumps(value, ensure_ascii=True)  # UTF-8 has no lone surrogates, which models' JSON may contain
     return Response(data, status, headers=headers, media_type="application/json")

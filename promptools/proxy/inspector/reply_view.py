@@ -1,7 +1,7 @@
 """A model's raw reply as the page shows it: decoded from the bytes of any API, with the meaning of each part.
 
-It is parsed by the parser that reads replies for clients, with the options of the request; `promptools parse --explain`
-prints the same.
+The reply is parsed by the parser that reads replies for clients, with the options of the request. The command
+`promptools parse --explain` prints the same.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RawReply:
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
-    """Decode what was kept of a response with HTTP 200."""
+    """Decode the part that was kept of a successful response."""
     opened = send.opened
     asked = as_object(try_json(send.body.data)).get("stream") is True
     streamed = opened is not None and is_stream(opened.headers, asked=asked)
@@ -75,7 +75,7 @@ def decode_reply(send: KeptSend, api: Api) -> RawReply:
 
 
 def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bool) -> ExplainingParser:
-    """Return a parser like the one that read the reply; `reasoning`: the reasoning was in a separate field."""
+    """Return a parser like the one that read the reply; `reasoning` says whether a separate field held reasoning."""
     known = request.profile.in_reasoning if prepared.in_reasoning is None else prepared.in_reasoning
     sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
     harmony = prepared.dialect == HARMONY
