@@ -1,8 +1,8 @@
 """The budget of one validation: steps and slow pattern searches are counted, so that no schema can make it slow.
 
 A budget is opened with a value (`begin_run`), spent by each keyword that is applied (`ValidationRun.spend`), and closed
-(`end_run`). It has a fixed part and a part for the size of the value; the value is only counted once the fixed part is
-used up. Exceeding it raises `UncheckedError`, and the caller reports the arguments as not validated.
+(`end_run`). It has a fixed part, and a part for the size of the value, which is counted only if the fixed part is used
+up. When nothing is left, `UncheckedError` is raised, and the caller reports the arguments as not validated.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from promptools.json_values import count_values, is_array, is_object
 
 STEPS = 50_000
-"""Keywords that one validation may apply for any value ..."""
+"""The fixed part of the budget: each keyword that is applied takes a step."""
 STEPS_PER_VALUE = 64
-"""... and for each value inside it."""
+"""Further steps for each value inside the value that is validated."""
 STEPS_PER_REFERENCE = 3
 """Steps that following a reference costs."""
 MAX_SLOW_SEARCHES = 20
-"""Pattern searches that may be slow."""
+"""Maximum number of pattern searches that may be slow."""
 CHARACTERS_PER_STEP = 32
-"""Characters of an error message that cost one step: a message quotes the value that it is about."""
+"""Number of characters of an error message that cost one step: a message may quote a large value."""
 
 
 class UncheckedError(Exception):
@@ -31,19 +31,19 @@ class UncheckedError(Exception):
 
 @dataclass(slots=True)
 class ValidationRun:
-    """A validation of a value: what is left of its budget, and cached results."""
+    """One validation of a value: what is left of its budget, and cached results."""
 
     value: Any
     steps_left: int = STEPS
     slow_searches_left: int = MAX_SLOW_SEARCHES
     size_counted: bool = False
     branch_errors: dict[tuple[int, int], list[Any]] = field(default_factory=dict[tuple[int, int], list[Any]])
-    """Errors of the alternatives of an `anyOf` or `oneOf`, by the ids of the list of alternatives and of the value."""
+    """Errors of the alternatives of an `anyOf` or `oneOf`, by the id of their list and the id of the value."""
     enum_members: dict[int, frozenset[Any]] = field(default_factory=dict[int, frozenset[Any]])
     """The members of an `enum`, by the id of its list."""
 
     def spend(self, steps: int) -> None:
-        """Take steps from the budget; raise UncheckedError when none are left."""
+        """Take steps from the budget; raise UncheckedError if it has too few."""
         self.steps_left -= steps
         if self.steps_left < 0 and not self.size_counted:
             self.size_counted = True
@@ -71,7 +71,7 @@ def end_run() -> None:
 
 
 def hashable_json(value: Any) -> Any:
-    """Return a hashable form, equal for values that are equal as JSON: `1` and `1.0`, not `1` and `true`. O(n)."""
+    """Return a hashable form, equal for values that are equal as JSON: `1` equals `1.0`, but not `true`. O(n)."""
     if is_object(value):
         return frozenset((key, hashable_json(member)) for key, member in value.items())
     if is_array(value):

@@ -3,14 +3,14 @@
 Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a parameter that they do not use. Whether
 that is a mistake depends on the schema alone, so the validator runs first and only what it reports is edited:
 
-1. `_plan_edits` turns each error into edits, `(path, new value)`; the first edit of a path wins. For `anyOf` and
-   `oneOf` they are those of the first alternative all of whose errors can be fixed.
-2. The edits are applied to a deep copy, which is validated again. A string may hold a list whose items are strings
-   again, so this repeats up to `MAX_ROUNDS` times.
+1. `_plan_edits` turns each error into edits, `(path, new value)`; the first edit of a path wins. An error of `anyOf` or
+   `oneOf` becomes the edits of the first alternative all of whose errors can be fixed.
+2. The edits are applied to a deep copy, which is validated again. A string may hold a list whose items are strings that
+   hold lists, so this repeats up to `MAX_ROUNDS` times.
 3. If nulls remain that the schema refuses, and the value is valid without them, they are left out.
 
-Invariants: what is valid never changes, and the caller's object is never modified; a string is never read as another
-type where the schema takes strings; each change is one `Fix`.
+Invariants: a valid value never changes. The caller's object is never modified. A string is never read as another type
+where the schema takes strings. Each change is one `Fix`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 MAX_ROUNDS = 4
-"""Rounds of validation and edits: a string may hold a list whose items are strings again, and each layer takes one."""
+"""Maximum rounds of validation and edits; each layer of JSON in a string in JSON takes one round."""
 TYPE_ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")
-"""Order in which the wanted types are tried."""
+"""Order in which a value is tried as the types that the schema wants."""
 MAX_NUMBER_LENGTH = 4300
-"""Characters of the longest number that is read from a string (the limit of Python's own int)."""
+"""Maximum characters of a number that is read from a string; Python's own `int` has this limit."""
 
 _INTEGER = lazy_pattern(r"[+-]?[0-9]+(?:\.0*)?")
 _NUMBER = lazy_pattern(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -51,16 +51,16 @@ UNREADABLE: Any = object()
 """Sentinel: the text cannot be read as the wanted type (None is a value)."""
 
 MAX_UNFIXABLE = 1000
-"""Number of errors that cannot be fixed after which no more are collected."""
+"""Maximum number of errors that cannot be fixed; beyond it no value is edited."""
 
 Path: TypeAlias = "tuple[str | int, ...]"
 NumberTexts: TypeAlias = Callable[[Path], str | None]
-"""Returns the number at a path as the model spelled it, or None where that is not known."""
+"""Returns the number at a path as the model spelled it, or None if the spelling is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacement of the value at a path; `wrapped` marks a single value that became a list."""
+    """Replacement of the value at a path; `wrapped` means that a single value becomes a list."""
 
     path: Path
     value: Any
@@ -70,7 +70,7 @@ class Edit:
 def coerce_value(
     value: Any, errors_of: Callable[[Any], Iterable[Any]], number_texts: NumberTexts
 ) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Return a coerced copy of a value, the fixes, and the errors that remain (some of them, if there are many)."""
+    """Return a coerced copy of a value, the fixes, and the errors that remain; of many errors only some."""
     edits, errors = _plan_edits(errors_of(value), number_texts)
     fixes: list[Fix] = []
     for _ in range(MAX_ROUNDS):
@@ -94,7 +94,7 @@ def coerce_value(
 
 
 def _refused_nulls(errors: Iterable[Any]) -> Iterator[Path]:
-    """Yield the paths of members that are null but may not be: models write null for an unused parameter."""
+    """Yield the paths of members that are null and must not be: models write null for an unused parameter."""
     for error in errors:
         if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
             yield tuple(error.absolute_path)
@@ -131,7 +131,7 @@ def _container_at(root: Any, path: Path) -> Any:
 
 
 class _EditPlanner:
-    """Turns errors into edits; the errors inside alternatives, which several errors may share, are handled once."""
+    """Turns errors into edits. Errors inside alternatives, which several errors may share, are handled only once."""
 
     def __init__(self, number_texts: NumberTexts) -> None:
         self.number_texts = number_texts
@@ -146,7 +146,7 @@ class _EditPlanner:
                 self.by_context[inside] = self.edits_for_alternatives(error, path)
             return self.by_context[inside]
         if not path:
-            return None  # the arguments themselves are an object and stay one
+            return None  # the arguments themselves are an object and stay an object
         match error.validator:
             case "type":
                 wanted = error.validator_value
@@ -179,7 +179,7 @@ class _EditPlanner:
         return best
 
     def edits_for_all(self, errors: list[Any], path: Path) -> list[Edit] | None:
-        """Return the edits that fix every error of one alternative; None if any cannot be fixed."""
+        """Return the edits that fix all errors of one alternative; None if one of the errors cannot be fixed."""
         edits: list[Edit] = []
         for error in errors:
             fixing = self.edits_for(error, path)
@@ -200,7 +200,11 @@ def _accepts_strings(errors: list[Any]) -> bool:
 
 
 def _match_member(value: Any, members: list[Any]) -> Any:
-    """Return the only enum member that a value can mean, ignoring case and space, or by JSON; else `UNREADABLE`."""
+    """Return the only enum member that a value can mean; `UNREADABLE` if there is not exactly one.
+
+    A string means another string if only case and outer space differ, or else a member whose JSON it is. An integer
+    means the string of its digits.
+    """
     if isinstance(value, str):
         folded = value.strip().casefold()
         same = [member for member in members if isinstance(member, str) and member.strip().casefold() == folded]
@@ -238,7 +242,7 @@ def _edit_for_type(path: Path, value: Any, wanted: set[str], number_texts: Numbe
 
 
 def _number_as_string(path: Path, value: Any, number_texts: NumberTexts) -> Any:
-    """Return a number as the model spelled it: parsing `1.10` loses its zero, so a float needs the text."""
+    """Return a number as the model spelled it. Parsing `1.10` loses the zero, so a float needs the source text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return UNREADABLE
     text = number_texts(path)
@@ -264,7 +268,7 @@ def _parse_number(text: str) -> Any:
 
 
 def _parse_structure(text: str, kind: type) -> Any:
-    """Decode a string as JSON or as a Python literal of the same shape, perhaps encoded more than once."""
+    """Decode a string that is JSON or a Python literal of the wanted kind, even if it is encoded several times."""
     for _ in range(MAX_ROUNDS):
         decoded = _parse_json(text)
         if isinstance(decoded, kind):
@@ -291,7 +295,7 @@ def _to_json(match: re.Match[str]) -> str:
     if match["word"]:
         return _PYTHON_CONSTANTS[match["word"]]
     if match["other"] and match["other"][0] == "\\":
-        return match["other"]  # an escape outside a string: matched as a unit, so that its quote opens none
+        return match["other"]  # an escape outside a string: matched as a unit, so that a quote in it opens no string
     return f'"{_PYTHON_ESCAPE.sub(_json_escape, match[0][1:-1])}"'
 
 
@@ -315,18 +319,18 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def parse_text(kind: str, text: str) -> Any:
-    """Parse text without surrounding space as a value of one JSON type; `UNREADABLE` if it is not one. O(n)."""
+    """Parse text without surrounding space as a value of a JSON type; `UNREADABLE` if that is impossible. O(n)."""
     return _PARSERS[kind](text)
 
 
 class _NumberText(str):
-    """The source text of a number in the arguments."""
+    """The text of a number in the JSON of the arguments."""
 
     __slots__ = ()
 
 
 def number_lookup(text: str | None) -> NumberTexts:
-    """Return a lookup of numbers in the JSON text of the arguments, which is parsed once and only when needed."""
+    """Return a function that looks up numbers in the JSON text of the arguments, which it parses once, on demand."""
     parsed: list[Any] = []
 
     def look(path: Path) -> str | None:

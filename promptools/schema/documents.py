@@ -1,7 +1,7 @@
-"""What the text of a JSON Schema means: its types, its subschemas, its draft, and whether its keywords are well formed.
+"""Read JSON Schema documents: their types, subschemas and draft, and whether their keywords are well formed.
 
-Nothing here knows of tools or calls. Arguments are validated by draft 2020-12; `normalize` rewrites a schema that means
-something else in an older draft, and `graph` links the subschemas.
+Nothing here depends on tools or calls. Arguments are validated by draft 2020-12. `normalize` rewrites a schema of an
+older draft in which it means something else, and `graph` links the subschemas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from promptools.types import Schema
 
 
-# The types of JSON: the name of a value's type, and what `type` means where it holds a name of another language.
+# The types of JSON: the name of a value's type, and the meaning of a `type` with names from another language.
 
 
 _NAMES_BY_CLASS: dict[type, str] = {
@@ -52,9 +52,10 @@ def type_name(value: object) -> str:
 
 
 def read_type(given: Any) -> str | list[str] | None:
-    """Return the JSON type or types that a value of `type` means; None if it is unknown, or means any type.
+    """Return the JSON type or types that a value of the keyword `type` means; None if that is unknown or any type.
 
-    It understands `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of them.
+    Values such as `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of such values
+    are understood.
     """
     names: list[Any] = given if is_array(given) else [given]
     if isinstance(given, str) and "[" not in given and "<" not in given:
@@ -73,7 +74,7 @@ def _kind(name: Any) -> str | None:
     return "array" if plain.endswith("[]") else _TYPES.get(_TYPE_ARGUMENTS.sub("", plain).strip())
 
 
-# Where a schema holds other schemas: the keywords that do, its direct subschemas, and JSON pointers to them.
+# Where a schema holds other schemas: the keywords for this, the direct subschemas, and JSON pointers to them.
 
 
 SINGLE_SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
@@ -84,7 +85,7 @@ REFERENCES = ("$ref", "$dynamicRef")
 _SINGLE = (*SINGLE_SCHEMA, *SINGLE_SCHEMA_RARE)
 _APPLICATORS = frozenset((*_SINGLE, *SCHEMA_LISTS, *SCHEMA_MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFERENCES))
-"""Keywords whose subschemas apply to the same value: a cycle of these alone never ends."""
+"""Keywords whose subschemas apply to the same value as the schema itself: a cycle of only these never ends."""
 
 
 def import_library(name: str) -> Any:
@@ -98,7 +99,7 @@ def pointer(path: Sequence[str | int]) -> str:
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
-    """Return the target of a reference such as `#/$defs/a`; None if there is none, and for other forms."""
+    """Return the target of a reference such as `#/$defs/a`; None if there is none, or for another form of reference."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     node = root
@@ -135,9 +136,9 @@ def subschemas_under(node: Schema, keyword: str) -> list[Any]:
     return [*value.values()] if keyword in SCHEMA_MAPS else value if keyword in SCHEMA_LISTS else [value]
 
 
-# The drafts of JSON Schema: which one a schema declares, and which keywords the older ones lack.
+# The drafts of JSON Schema: which draft a schema declares, and which keywords the older drafts lack.
 #
-# Arguments are validated by draft 2020-12. A schema of an older draft is rewritten to that
+# Arguments are validated by draft 2020-12. A schema of an older draft is rewritten to that draft
 # (`promptools.schema.normalize`) unless it means the same in both.
 
 
@@ -173,7 +174,7 @@ UNKNOWN_KEYWORDS: dict[Draft, frozenset[str]] = {
     draft: frozenset[str]().union(*(keywords for since, keywords in _INTRODUCED.items() if since > draft))
     for draft in URIS
 }
-"""Keywords that assert nothing in a draft, because a later one introduced them."""
+"""Keywords that mean nothing in a draft, because a later draft introduced them."""
 REF_SIBLINGS = frozenset(
     ("$comment", "$defs", "$ref", "$schema", "default", "definitions", "deprecated", "description", "examples", "title")
 )
@@ -181,7 +182,7 @@ REF_SIBLINGS = frozenset(
 
 
 def draft_of(schema: Any) -> Draft:
-    """Return the draft that a schema declares under `$schema`; the latest if it declares none, or an unknown one."""
+    """Return the draft that a schema declares under `$schema`; the latest if it declares no draft or an unknown one."""
     uri = schema.get("$schema") if is_object(schema) else None
     if not isinstance(uri, str):
         return LATEST
@@ -189,7 +190,7 @@ def draft_of(schema: Any) -> Draft:
 
 
 def same_in_latest(node: Schema, draft: Draft) -> bool:
-    """Whether a schema's own keywords, well formed in the latest draft, mean the same there as in `draft`."""
+    """Whether a schema's own keywords mean the same in `draft` as in the latest, in which they are well formed."""
     if draft == LATEST:
         return True
     if not UNKNOWN_KEYWORDS[draft].isdisjoint(node) or (draft == 4 and "id" in node):
@@ -199,11 +200,11 @@ def same_in_latest(node: Schema, draft: Draft) -> bool:
 
 # A fast check that the keywords of a schema are well formed by the meta-schema of draft 2020-12.
 #
-# Yes is certain. No means that jsonschema is to decide: a keyword is malformed, or rare.
+# True is certain. False means that jsonschema must decide, since a keyword is malformed or rare.
 
 
 def well_formed(node: Schema) -> bool:
-    """Whether jsonschema would certainly accept the keywords of a schema, apart from its subschemas."""
+    """Whether jsonschema would certainly accept the keywords of a schema; its subschemas are not looked at."""
     for keyword, value in node.items():
         test = VALUE_TESTS.get(keyword)
         if test is not None and not test(value):
@@ -249,7 +250,7 @@ _KEYWORDS_BY_TEST: Mapping[Callable[[Any], bool], str] = {
         isinstance(value, int) and not isinstance(value, bool) and value >= 0
     ): "maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties",
     is_array: "examples",
-    # an empty list is well formed, but no value would fit
+    # an empty list is well formed, but would fit no value
     lambda value: is_array(value) and bool(value): "enum",
     _names: "required",
     lambda value: is_object(value) and all(map(_names, value.values())): "dependentRequired",
@@ -264,4 +265,4 @@ _KEYWORDS_BY_TEST: Mapping[Callable[[Any], bool], str] = {
 }
 VALUE_TESTS = {word: test for test, words in _KEYWORDS_BY_TEST.items() for word in words.split()}
 RARE_KEYWORDS = frozenset(_KEYWORDS_BY_TEST[_rare].split())
-"""Keywords whose presence alone leaves the decision to jsonschema."""
+"""Keywords whose mere presence leaves the decision to jsonschema."""

@@ -1,4 +1,4 @@
-"""A tool's schema as a graph: the nodes are its subschemas, and each `$ref` is an edge to the subschema that it means.
+"""A tool's schema as a graph: its nodes are the subschemas, and each `$ref` is an edge to the subschema it points to.
 
 All references are resolved here, once, when tools are prepared; nothing later looks one up by its text, and nothing is
 ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe because that
@@ -6,15 +6,15 @@ copy keeps them alive.
 
 `build_graph` takes the first of these ways that works:
 
-1. `_link_common` accepts the common kind of schema without any library: well-formed keywords that mean the same in
-   every draft, references that are JSON pointers from the root, at most `MAX_DEPTH` levels.
+1. `_link_common` accepts the common kind of schema without any library. Its keywords are well formed and mean the same
+   in every draft, its references are JSON pointers from the root, and it has at most `MAX_DEPTH` levels.
 2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
    knows `$id`, `$anchor` and `$dynamicRef` (`_link_any`). Any fault is a UsageError.
 3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other one is
    rewritten by `promptools.schema.normalize`, which leaves out what cannot be used and notes it.
 
-Finally `_cut_cycles` removes references that would make validation go round for ever: a cycle all of whose steps apply
-to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends with the value, and stays.
+Finally `_cut_cycles` removes references that would make validation endless: those that close a cycle all of whose steps
+apply to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends where the value ends, and is kept.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 
 MAX_CYCLES = 16
-"""Endless references that are left out of one schema; a schema that has more is not read at all."""
+"""Maximum number of endless references that are left out of a schema; a schema with more is not read at all."""
 MAX_DEPTH = 128
-"""Nesting of subschemas that is checked here; what is deeper is left to jsonschema and its limits."""
+"""Maximum nesting of subschemas that is checked here; a deeper schema is left to jsonschema and its limits."""
 INLINED = frozenset(
     ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
 )
@@ -60,7 +60,7 @@ INLINED = frozenset(
 
 @dataclass(slots=True)
 class SchemaGraph:
-    """A checked copy of one schema; `targets` maps the id of a node to the nodes that its references mean."""
+    """A checked copy of one schema; `targets` maps the id of a node to the nodes that its references point to."""
 
     root: Schema
     pointers: dict[int, str] = field(default_factory=dict[int, str])
@@ -76,12 +76,12 @@ class SchemaGraph:
         """Add a node with the JSON pointer `at`."""
         self.pointers[id(node)] = at
         self.nodes.append(node)
-        node.pop("$schema", None)  # or jsonschema would change its draft, and its regex engine, midway
+        node.pop("$schema", None)  # else jsonschema would change its draft, and its regex engine, midway
 
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node and those that apply to the same value, reached through references and the given keywords."""
+        """Yield a node, and the nodes for the same value that references and the given keywords lead to."""
         seen: set[int] = set()
         stack = [node]
         while stack:
@@ -96,7 +96,7 @@ class SchemaGraph:
 
 
 def merge_nodes(nodes: Iterable[Schema]) -> Schema:
-    """Merge nodes that all apply: the first value of a keyword wins; properties and required names are united."""
+    """Merge nodes that apply to one value: the first value of a keyword wins; properties and `required` are united."""
     made: Schema = {}
     for node in nodes:
         for keyword, value in node.items():
@@ -113,8 +113,8 @@ def merge_nodes(nodes: Iterable[Schema]) -> Schema:
 def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
     """Copy, check and link a schema; `tool` names the tool in errors. O(n) if its references are JSON pointers.
 
-    What is malformed is left out, with a note; if `strict`, it is a UsageError, and so is a reference that does not
-    resolve or never ends. Raises UsageError for a schema that is nested too deeply.
+    Malformed parts, and references that do not resolve or never end, are left out with a note; if `strict`, they are a
+    UsageError. Raises UsageError for a schema that is nested too deeply.
     """
     draft = draft_of(schema)
     try:
@@ -129,7 +129,7 @@ def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
 
 
 def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
-    """Check a schema against the meta-schema of its draft, and link it."""
+    """Check a schema against the meta-schema of its draft, and link it; raise UsageError for any fault."""
     _check_metaschema(schema, tool, "", draft)
     if draft != LATEST:
         graph = _link_normalized(copy_json(schema), tool, draft)
@@ -142,7 +142,10 @@ def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
 
 
 def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
-    """Link a copy of a schema, rewritten unless it is well formed and of the latest draft."""
+    """Link a copy of a schema.
+
+    It is rewritten first, unless it is well formed, of the latest draft, and declares names.
+    """
     graph = SchemaGraph(root)
     try:
         if draft == LATEST and _declares_names(root):
@@ -228,7 +231,7 @@ def _link_any(graph: SchemaGraph, tool: str) -> None:
     """Check and link any schema, with libraries that know every keyword and every form of reference."""
     _check_metaschema(graph.root, tool, "")
     resource = import_library("referencing.jsonschema").DRAFT202012.create_resource
-    # crawled now, or the resolver would search the whole schema for each reference
+    # crawled now: otherwise the resolver would search the whole schema for each reference
     uri = resource(graph.root).id() or ""
     start = import_library("referencing").Registry().with_resource(uri, resource(graph.root)).crawl().resolver(uri)
     later: list[tuple[Any, Any, str]] = []
@@ -239,7 +242,7 @@ def _link_any(graph: SchemaGraph, tool: str) -> None:
         else:
             node, resolver, at = later.pop()
             if is_object(node) and id(node) not in graph.pointers:
-                # not under a keyword that holds schemas, so the meta-schema has not seen it
+                # this node is not under a keyword that holds schemas, so the meta-schema has not checked it
                 _check_metaschema(node, tool, at)
         if not is_object(node) or id(node) in graph.pointers:
             continue
@@ -295,7 +298,7 @@ def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
 def _find_cycle(graph: SchemaGraph) -> list[Schema]:
     """Return a cycle of schemas that all apply to the same value, or an empty list.
 
-    The node by which the cycle was entered comes last.
+    The node at which the search entered the cycle comes last.
     """
     nodes = {id(node): node for node in graph.nodes}
     sorter = TopologicalSorter(dict.fromkeys(nodes, ()))

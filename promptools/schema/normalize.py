@@ -1,17 +1,17 @@
 """Normalize real tool schemas to draft 2020-12: older drafts, foreign type names, malformed keywords.
 
-The result is a well-formed schema whose references are all JSON pointers from its root. What can be understood is
-kept. A malformed keyword, and a reference that does not resolve, is left out; each of these, and each form that was
-read as something else, is a note. Forms that are regular in the draft that the schema declares are not noted.
+The result is a well-formed schema whose references are all JSON pointers from its root. Everything that can be
+understood is kept. Malformed keywords, and references that do not resolve, are left out. There is a note on each of
+them, and on each form that was read as something else. Forms that are regular in the declared draft are not noted.
 
 There are three passes, because rewriting keywords moves the schemas that references point to:
 
-1. `collect_nodes` walks all subschemas, those reached only by references last. It resolves every reference to the
-   object that it means and removes it. Only where a node declares a name (`$id`, `$anchor`) is the `referencing`
-   library needed.
+1. `collect_nodes` walks all subschemas; those that only references reach come last. It records the object to which each
+   reference points, and removes the reference. The `referencing` library is needed only if a node declares a name
+   (`$id`, `$anchor`).
 2. `normalize_keywords` rewrites the keywords of each node, parents before children: a parent takes draft 3's `required:
-   true` from its properties before they are looked at themselves.
-3. `restore_references` locates the targets in their new places and writes the references again. A target that is no
+   true` out of its properties before these are rewritten themselves.
+3. `restore_references` locates the targets in their new places, and writes the references again. A target that is no
    longer in the schema is put under `$defs`.
 """
 
@@ -60,7 +60,7 @@ _SIZE_KEYWORDS = tuple(
 
 
 def normalize_schema(schema: Any, draft: Draft) -> tuple[Schema, list[str]]:
-    """Normalize a schema in place, and return it with notes. O(n) unless it has names by `$id` or `$anchor`."""
+    """Normalize a schema in place, and return it with notes. O(n) unless `$id` or `$anchor` occurs in it."""
     if not is_object(schema):
         return {}, [] if schema is True else [f"/: {_quote(schema)} was left out: it is not a schema"]
     reading = _Normalizer(schema, draft)
@@ -72,7 +72,7 @@ def normalize_schema(schema: Any, draft: Draft) -> tuple[Schema, list[str]]:
 
 
 class _Normalizer:
-    """State of one normalization: the nodes in order, with JSON pointers, and the targets of their references by id."""
+    """State of one normalization: the nodes with their JSON pointers, in order, and the targets of their references."""
 
     def __init__(self, root: Schema, draft: Draft) -> None:
         self.root = root
@@ -90,7 +90,7 @@ class _Normalizer:
     # --- references: before anything is moved ------------------------------------------------------------------------
 
     def collect_nodes(self) -> None:
-        """Collect the nodes and remove their references, whose targets are kept."""
+        """Collect the nodes, and remove the references in them; the targets of these references are recorded."""
         self.walk(None)
         if not all(_NAMING_KEYWORDS.isdisjoint(node) for node, _ in self.nodes):
             resolver = self.resolver()
@@ -113,14 +113,14 @@ class _Normalizer:
             resource = self.resource(self.root)
             uri = resource.id() or ""
             return import_library("referencing").Registry().with_resource(uri, resource).crawl().resolver(uri)
-        except Exception:  # noqa: BLE001  a malformed schema may make it raise anything
+        except Exception:  # noqa: BLE001  it may raise anything for a malformed schema
             return None
 
     def resource(self, node: Schema) -> Any:
         return import_library("referencing.jsonschema").specification_with(URIS[self.draft]).create_resource(node)
 
     def walk(self, resolver: Any) -> None:
-        """Visit each subschema once, those reached only by references last."""
+        """Visit each subschema once; subschemas that only references reach come last."""
         seen: set[int] = set()
         self.targets.clear()
         stack: list[tuple[Any, Any, str]] = [(self.root, resolver, "")]
@@ -150,7 +150,7 @@ class _Normalizer:
             try:
                 resolved = resolver.lookup(reference)
                 return resolved.contents, resolved.resolver
-            except Exception:  # noqa: BLE001, S110  it does not resolve, or is not a reference
+            except Exception:  # noqa: BLE001, S110  the text does not resolve, or is not a reference
                 pass
         return resolve_pointer(self.root, reference), resolver
 
@@ -160,7 +160,7 @@ class _Normalizer:
             return
         where: dict[int, str] = {}
         _locate(self.root, "", where)
-        free = "_" * (1 + max(map(len, self.root.get("$defs", ())), default=0))  # longer than any name there
+        free = "_" * (1 + max(map(len, self.root.get("$defs", ())), default=0))  # longer than any name in `$defs`
         for node, _ in self.nodes:
             for target in self.targets.get(id(node), ()):
                 if is_object(target) and id(target) not in where:
@@ -179,7 +179,7 @@ class _Normalizer:
     # --- keywords ----------------------------------------------------------------------------------------------------
 
     def normalize_keywords(self, node: Schema, at: str) -> None:
-        """Make the keywords of one schema well formed; its parent has been handled before."""
+        """Make the keywords of one schema well formed; those of its parent are well formed already."""
         self.drop_unknown(node)
         if well_formed(node):
             return self.lift_required(node, at)
@@ -199,7 +199,7 @@ class _Normalizer:
         return self.lift_required(node, at)
 
     def drop_unknown(self, node: Schema) -> None:
-        """Remove keywords that an older draft ignores."""
+        """Remove keywords that the schema's own draft ignores, if that is an older one."""
         node.pop("$schema", None)
         if self.draft == LATEST:
             return
@@ -260,7 +260,7 @@ class _Normalizer:
                 self.note(at + pointer(["dependencies", name]), f"{_quote(needed)} was left out")
 
     def normalize_maps(self, node: Schema, at: str) -> None:
-        """Normalize keywords that map names to schemas; a parameter whose schema cannot be read may be anything."""
+        """Normalize keywords that map names to schemas; a parameter whose schema cannot be read may have any value."""
         for keyword in SCHEMA_MAPS:
             members = node.get(keyword)
             if not is_object(members):
@@ -277,10 +277,10 @@ class _Normalizer:
                     members[name] = read
 
     def normalize_lists(self, node: Schema, at: str) -> None:
-        """Normalize keywords that hold a list of schemas, or a single one.
+        """Normalize keywords that hold a list of schemas, or a single schema.
 
-        An unreadable member of `anyOf` or `oneOf` stays, so that the whole keyword is then dropped as malformed:
-        without one of its alternatives it would reject valid values.
+        An unreadable member of `anyOf` or `oneOf` stays, and so the whole keyword is dropped later as malformed: with
+        one of its alternatives missing, the keyword would reject valid values.
         """
         for word in SCHEMA_LISTS:
             members = node.get(word)
@@ -293,7 +293,7 @@ class _Normalizer:
                 node[word] = node[word] if read is None else read
 
     def schema_or_type(self, given: Any, at: str, other: Any = None) -> Any:
-        """Return a schema unchanged, `{"type": ...}` for the name of a type, and `other` for anything else."""
+        """Return a schema unchanged; return `{"type": ...}` for the name of a type, and `other` for anything else."""
         if is_object(given) or isinstance(given, bool):
             return given
         kind = read_type(given) if isinstance(given, str) else None
@@ -323,7 +323,7 @@ class _Normalizer:
 
 
 def _subschemas(node: Schema) -> Iterator[tuple[str, Any]]:
-    """Yield `(pointer step, subschema)` for a node, whether or not its keywords are well formed."""
+    """Yield `(pointer step, subschema)` for each subschema of a node, even if its keywords are malformed."""
     for keyword, value in node.items():
         if keyword not in _APPLICATORS:
             continue
@@ -336,7 +336,7 @@ def _subschemas(node: Schema) -> Iterator[tuple[str, Any]]:
 
 
 def _locate(root: Schema, at: str, pointers: dict[int, str]) -> None:
-    """Record the JSON pointers of a schema and of every subschema, by id."""
+    """Record in `pointers` the JSON pointers of a schema and of every subschema, by id."""
     stack: list[tuple[Any, str]] = [(root, at)]
     while stack:
         node, at = stack.pop()

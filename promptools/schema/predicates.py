@@ -1,14 +1,14 @@
-"""A fast path for valid arguments: the common part of JSON Schema compiled to plain Python predicates.
+"""A fast path for valid arguments: the common part of JSON Schema is compiled to plain Python predicates.
 
-jsonschema explains what is wrong with a value, but most arguments are valid, and a predicate confirms that many times
-faster. A schema that uses a keyword outside the common part gets no predicate, and jsonschema alone decides. Where
-there is one, both always agree.
+jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate confirms that many times
+faster. A schema that uses a keyword outside the common part gets no predicate, and jsonschema alone decides. A
+predicate always agrees with jsonschema.
 
 Recursion is handled by a forward reference: while a schema is being compiled, references to it get a predicate that
-looks up the finished one when called. The cost of a predicate must stay linear in the value. It has no memory, so
-alternatives in a recursive schema would double the cost of a "no" at each level, and many subschemas may apply to one
-value; `schemas_per_value` counts them. Schemas of either kind are left to jsonschema, whose run has a budget
-(`promptools.schema.budget`).
+looks up the finished predicate when called. The cost of a predicate must stay linear in the value. A predicate does not
+remember results, so alternatives in a recursive schema would double the cost of a "no" at each level. Also, many
+subschemas may apply to one value; `schemas_per_value` counts them. Both kinds of schema are left to jsonschema, whose
+run has a budget (`promptools.schema.budget`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ UNSUPPORTED_KEYWORDS = frozenset(
         "uniqueItems",
     ]
 )
-"""Assertions without a predicate."""
+"""Keywords that have no predicate."""
 MAX_SCHEMAS_PER_VALUE = 256
-"""Subschemas that may apply to one value; with more, jsonschema decides, which counts the cost."""
+"""Maximum subschemas that apply to one value; with more, jsonschema decides, since it counts the cost."""
 
 _TYPES: dict[str, Predicate] = {
     "object": lambda value: isinstance(value, dict),
@@ -65,7 +65,7 @@ _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
 class _UnsupportedError(Exception):
-    """The schema uses something that has no predicate."""
+    """A keyword of the schema has a value for which there is no predicate."""
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:
@@ -77,7 +77,7 @@ def compile_predicate(graph: SchemaGraph) -> Predicate | None:
         made = compiler.compile_node(graph.root)
     except (_UnsupportedError, RecursionError):
         return None
-    # in a tree with alternatives each level would double the cost of a "no"; our jsonschema keywords remember results
+    # in a tree with alternatives, each level would double the cost of a "no"; our jsonschema keywords remember results
     forks = any(len(_in_place(graph, node)) + bool(_member_schemas(node)) > 1 for node in graph.nodes)
     if (compiler.recursive and forks) or compiler.schemas_per_value[id(graph.root)] > MAX_SCHEMAS_PER_VALUE:
         return None
@@ -118,7 +118,7 @@ class _Compiler:
         self.graph = graph
         self.predicates: dict[int, Predicate] = {}
         self.schemas_per_value: dict[int, int] = {}
-        """How many subschemas apply to one value at most, by the id of the topmost of them."""
+        """Maximum number of subschemas that apply to one value, by the id of the outermost of them."""
         self.in_progress: set[int] = set()
         self.recursive = False
 
@@ -128,7 +128,7 @@ class _Compiler:
         key = id(node)
         self.recursive |= key in self.in_progress
         if key not in self.predicates:
-            # a forward reference, for a schema that holds itself
+            # a forward reference, for a schema that refers to itself
             self.predicates[key] = lambda value: self.predicates[key](value)  # noqa: PLW0108  looked up when called, not now
             self.in_progress.add(key)
             self.predicates[key] = _all_of(self.compile_keywords(node))
@@ -143,7 +143,7 @@ class _Compiler:
         tests = [self.compile_node(target) for target in self.graph.targets.get(id(node), ())]
         kind = node.get("type")
         members, items = not _MEMBER_KEYWORDS.isdisjoint(node), "items" in node
-        # the tests of members and of items check the type too
+        # the tests for members and for items check the type too
         tested = (members and kind == "object") or (items and kind == "array")
         if kind is not None and not tested:
             tests.append(_type(kind))

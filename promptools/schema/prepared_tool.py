@@ -1,6 +1,6 @@
-"""A prepared tool: its schema checked, linked and compiled, its parameter names, and a check of arguments.
+"""A prepared tool: its checked, linked and compiled schema, its parameter names, and the check of arguments.
 
-`prepare_tool` makes it, once; `check` takes the arguments of each call.
+`prepare_tool` prepares a tool once; `check` fits the arguments of each call to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def parameter_types(graph: SchemaGraph, key: str) -> frozenset[str]:
-    """Return the JSON types that a parameter may have, as far as its schema says."""
+    """Return the JSON types that a parameter may have; empty if its schema states no type."""
     types: set[str] = set()
     for node in graph.applied_nodes(graph.root):
         properties = node.get("properties")
@@ -53,19 +53,19 @@ def _stated_types(node: dict[str, Any]) -> Iterator[str]:
         yield from (implied for keyword, implied in (("properties", "object"), ("items", "array")) if keyword in node)
 
 
-# Preparing: the schema checked, linked and compiled, and the parameter names that it declares.
+# Prepare a tool: check, link and compile its schema, and collect the parameter names that it declares.
 
 
 @dataclass
 class CompiledSchema:
-    """What is computed once for a schema."""
+    """Everything that is computed once for a schema."""
 
     graph: SchemaGraph
     validator: Validator
     declared: frozenset[str]
     required: frozenset[str]
     allows_extra: bool
-    """Whether the schema explicitly allows other parameters."""
+    """Whether the schema explicitly allows parameters that it does not declare."""
     types: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
     @cached_property
@@ -75,7 +75,7 @@ class CompiledSchema:
 
     @cached_property
     def predicate(self) -> predicates.Predicate | None:
-        """The fast predicate; None if the schema has none."""
+        """The fast predicate; None if the schema cannot have one."""
         return predicates.compile_predicate(self.graph)
 
     @cached_property
@@ -86,7 +86,7 @@ class CompiledSchema:
         return relax_graph(self.graph)
 
     def is_surely_valid(self, value: Any) -> bool:
-        """Whether the fast predicate accepts a value. False means undecided: then jsonschema decides."""
+        """Whether the fast predicate accepts a value. False means undecided, so that jsonschema must decide."""
         return self.predicate is not None and self.predicate(value)
 
     def errors(self, value: Any) -> Iterable[Any]:
@@ -159,7 +159,7 @@ def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> M
 
 
 def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
-    """Return a copy with marks set; raise UsageError for marks that the tool cannot have."""
+    """Return a copy of a tool with marks set; raise UsageError for marks that the tool cannot have."""
     entry = replace(entry, tool=apply_marks(entry.tool, marks))
     _check_marks(entry)
     entry.aliases = alias_table(entry.compiled.declared, entry.tool.aliases)
@@ -193,7 +193,7 @@ def _takes_text(compiled: CompiledSchema, key: str) -> bool:
     return key in compiled.declared and ("string" in types or not types)
 
 
-# Fit arguments to a tool: declared names for their keys, validation, and coercion only if that fails.
+# Fit arguments to a tool: rename their keys to declared names, validate them, and coerce them only if that fails.
 
 
 _UNWRAPPED = Fix("unwrap", f"the arguments were under {spelling.WRAPPER!r}")
@@ -202,8 +202,8 @@ _UNWRAPPED = Fix("unwrap", f"the arguments were under {spelling.WRAPPER!r}")
 class Checked(NamedTuple):
     """Arguments in the form that the tool takes, the fixes that were applied, and the errors that remain.
 
-    Each of `errors` is a sentence with the JSON pointer of the value, what is wrong and what is expected, and can be
-    sent to the model unchanged. Valid arguments are returned unchanged, as the same object.
+    Each of `errors` is a sentence that can be sent to the model: it has the JSON pointer of the value, what is wrong,
+    and what is expected. Valid arguments are returned unchanged, as the same object.
     """
 
     arguments: dict[str, Any]
@@ -212,14 +212,15 @@ class Checked(NamedTuple):
 
     @property
     def verified(self) -> bool:
-        """Whether the arguments were found valid, and not just accepted because validation was abandoned."""
+        """Whether the arguments were found valid; False also if they were accepted because validation was abandoned."""
         return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
 
 
 def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool, split: bool) -> Checked:
     """Fit arguments to a tool.
 
-    `guess`: the only undeclared key may be taken for the only missing parameter; `split`: a key may contain its value.
+    With `guess`, the only undeclared key may be taken for the only missing required parameter. With `split`, a key that
+    contains its value may be split.
     """
     shape = entry.compiled
     if shape.declared.issuperset(arguments):
@@ -254,17 +255,17 @@ def _check_renamed(
 
 
 def _is_surely_valid(shape: CompiledSchema, arguments: dict[str, Any]) -> bool:
-    """Whether arguments are valid without changes; never raises on a value."""
+    """Whether arguments are certainly valid without changes; never raises on any value."""
     try:
         return shape.is_surely_valid(arguments)
-    except Exception:  # noqa: BLE001  `_validate_and_coerce` reports what it is
+    except Exception:  # noqa: BLE001  `_validate_and_coerce` reports the problem
         return False
 
 
 def _validate_and_coerce(
     entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None
 ) -> Checked:
-    """Validate arguments and coerce what does not fit. Never raises on a value.
+    """Validate arguments, and coerce values that do not fit. Never raises on any value.
 
     Arguments that could not be validated are accepted, with a fix that says so; a `strict` tool rejects them.
     """

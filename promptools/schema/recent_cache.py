@@ -1,4 +1,4 @@
-"""A cache of recently used values, limited in entries and in total characters of their keys."""
+"""A cache of recently used values, with limits on the number of values and on the characters of their keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Key = str | tuple[str, ...]
 class RecentCache(Generic[T]):
     """An approximate LRU cache in two generations: a value used since the last turnover survives the next one.
 
-    Each generation holds at most `max_entries` values, whose keys have at most `max_characters` characters together; a
-    value with a larger key is not kept. Every step is a single dict operation, so threads may share a cache.
+    Each generation holds at most `max_entries` values, whose keys together have at most `max_characters` characters. A
+    value whose key alone is longer is not kept. Every step is a single dict operation, so threads may share a cache.
     """
 
     def __init__(self, max_entries: int, max_characters: int) -> None:

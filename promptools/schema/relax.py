@@ -1,7 +1,7 @@
-"""Simplify a schema for servers that fail on the full language; our own validation uses the original.
+"""Simplify a schema for servers that fail on the full language; our own validation uses the original schema.
 
-What is dropped, and in which order, follows reports against llama.cpp (#19716, #25746, #26930, #27580), LM Studio
-(lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
+The choice of what is dropped, and in which order, is based on issues of llama.cpp (#19716, #25746, #26930, #27580),
+LM Studio (lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ DROPPED = frozenset(
 )
 """Assertions that some grammar engine rejects."""
 MAX_LENGTH = 1000
-"""A length above this makes grammars that llama.cpp cannot parse (#25746)."""
+"""Maximum length that a schema may state: a larger one makes grammars that llama.cpp cannot parse (#25746)."""
 MAX_SUBSCHEMAS = 2000
-"""Subschemas that a relaxed copy may have; beyond this they are cut to stubs, beyond twice this left out."""
+"""Maximum subschemas of a relaxed copy; beyond it they are cut to stubs, and beyond twice as many left out."""
 MAX_DEPTH = 64
-"""Nesting that a relaxed copy may have."""
+"""Maximum nesting of a relaxed copy; deeper subschemas are cut to stubs."""
 STRING_SCHEMA: Schema = {"type": "string"}
 
 _HINTS = (
@@ -68,20 +68,20 @@ _HINTS = (
 def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str, ...]]:
     """Return a copy of a schema without what weak servers reject, and notes on what was changed where.
 
-    References are inlined, and a recursive one is cut; every node has one type. Changes that keep the meaning are not
-    noted. A malformed schema is read as tools' schemas are, and its notes come first. Raises UsageError, which names
-    `tool`, if they cannot be read at all.
+    References are inlined; a recursive reference is cut. Every node gets a single type. Changes that keep the meaning
+    are not noted. A malformed schema is read in the same way as a tool's schema, and notes on that come first. Raises
+    UsageError, which names `tool`, if the schema cannot be read at all.
     """
     return relax_graph(build_graph(schema, tool))
 
 
 def relax_graph(graph: SchemaGraph) -> tuple[Schema, tuple[str, ...]]:
-    """Like `relaxed`, for a linked schema."""
+    """Return the relaxed copy of a linked schema, and the notes; see `relaxed`."""
     work = _Relaxer(graph)
     made = work.relax_node(graph.root, "", frozenset())
     if "anyOf" in made:
         made = work.merge_root_alternatives(made)
-    if made.get("type") == "object" and "properties" not in made:  # any arguments: for llama.cpp, `{}` alone means none
+    if made.get("type") == "object" and "properties" not in made:  # `{}` allows any arguments, but none for llama.cpp
         made.setdefault("additionalProperties", True)
     made["type"] = "object"
     made.setdefault("properties", {})
@@ -96,7 +96,7 @@ class _Relaxer:
         self.depth = 0
 
     def within_limit(self, subschemas: Iterable[T], at: str) -> Iterator[T]:
-        """Yield subschemas until far too many have been seen."""
+        """Yield subschemas until there are far too many of them."""
         for subschema in subschemas:
             if self.subschemas_left < -MAX_SUBSCHEMAS:
                 self.note(at, "left out: the schema is far too large")
@@ -125,7 +125,7 @@ class _Relaxer:
         return made
 
     def relax_merged(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
-        """Relax a merged node."""
+        """Return the relaxed form of a merged node."""
         for keyword in sorted(made.keys() & DROPPED):
             self.note(at, f"dropped {keyword!r}")
         for keyword in ("minLength", "maxLength", "maxItems"):
@@ -140,7 +140,7 @@ class _Relaxer:
         return {keyword: value for keyword, value in made.items() if keyword not in DROPPED}
 
     def relax_type(self, made: Schema, at: str) -> None:
-        """Reduce a node to exactly one type, or alternatives, and to the keywords of that type."""
+        """Reduce a node to exactly one type and its keywords, or to alternatives."""
         kind = made.get("type")
         # Ollama's Go struct holds one type: `["string", "null"]` is a 400 (ollama#10328).
         if is_array(kind):
@@ -163,7 +163,7 @@ class _Relaxer:
                     made.pop(word, None)
 
     def relax_alternatives(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
-        """Simplify alternatives: drop null, and merge a single remaining one into the node."""
+        """Simplify alternatives: drop null, and merge an alternative into the node if it is the only one left."""
         for word in ("anyOf", "oneOf"):
             branches: list[Any] | None = made.pop(word, None)
             if branches is None:
@@ -175,7 +175,7 @@ class _Relaxer:
                 self.relax_node(branch, f"{at}/{word}/{index}", ancestors)
                 for index, branch in self.within_limit(enumerate(branches), at)
             ]
-            # Of `anyOf` with null, the parsers of vLLM and Ollama take the wrong branch (vllm#37831, ollama#12621).
+            # In an `anyOf` with null, the parsers of vLLM and Ollama take the wrong branch (vllm#37831, ollama#12621).
             real = [branch for branch in made_branches if branch.get("type") != "null"] or [{"type": "null"}]
             if len(real) < len(branches) or word == "oneOf":
                 self.note(at, f"{word!r} became {'anyOf' if len(real) > 1 else 'its one alternative'}")
@@ -183,7 +183,7 @@ class _Relaxer:
         return made
 
     def relax_members(self, made: Schema, at: str, ancestors: frozenset[int]) -> None:
-        """Relax the subschemas of members and items."""
+        """Relax the subschemas for the members of an object and the items of an array."""
         if "properties" in made:
             made["properties"] = {
                 name: self.relax_node(sub, f"{at}{pointer(['properties', name])}", ancestors)
@@ -214,7 +214,7 @@ class _Relaxer:
         made["items"] = self.relax_node(items, f"{at}/items", ancestors)
 
     def merge_root_alternatives(self, made: Schema) -> Schema:
-        """Merge alternatives at the root into one object, since servers accept none there."""
+        """Merge alternatives at the root into one object, since servers accept no alternatives there."""
         # Copilot over LM Studio refuses `oneOf` at the root (lmstudio-copilot-provider#2).
         self.note("", "its alternatives became one object")
         properties: Schema = {}
@@ -224,7 +224,7 @@ class _Relaxer:
 
 
 def _stub(parts: list[Schema]) -> Schema:
-    """Return a schema with only the type and description."""
+    """Return a schema with only the type and the description of the merged `parts`."""
     made: Schema = {}
     for part in parts:
         made = {keyword: part[keyword] for keyword in ("type", "description") if keyword in part} | made

@@ -25,32 +25,33 @@ if TYPE_CHECKING:
 
 
 MOST_LISTED = 200
-"""Names that a message lists."""
+"""Maximum number of names that a message lists."""
 LONGEST_NAME = 300
-"""Characters: longer than any tool's name with everything that models put around it."""
+"""Maximum characters of a name to interpret: more than any tool's name with all that models put around it."""
 
 NAMESPACES: Final = (
     *(f"{word}." for word in ("functions", "function", "tools", "tool", "multi_tool_use", "default_api")),
     "default_api:",
 )
-"""What models put before a tool's name: OpenAI's prompts declare tools in a namespace, and so do Gemini's."""
+"""Namespaces that models put before a tool's name: OpenAI's and Gemini's prompts declare tools in one."""
 _NAMESPACE = lazy_pattern("|".join(map(re.escape, NAMESPACES)))
-# `.call` follows Llama 3.1's built-in tools, a number the names in Kimi K2's ids: `functions.get_weather:0`.
+# `.call` follows the names of Llama 3.1's built-in tools; a number follows the names in Kimi K2's ids:
+# `functions.get_weather:0`.
 _TAIL = lazy_pattern(r"(?:\(\s*\)|\.call|:\d*)$")
-# gpt-oss glues its constraint to the name: `shelljson` (llama.cpp#15158).
+# gpt-oss glues the constraint of the arguments to the name: `shelljson` (llama.cpp#15158).
 _WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
 _OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
-"""A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash), for a tool `read_file` or `files__read_file`."""
+"""A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash) means a tool `read_file` or `files__read_file`."""
 _CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
-"""Kimi's id of a call, `functions.Bash:2`, as clients whose ids may have no dots and colons write it in the history:
-`functions_Bash_2`. The model copies it as a name."""
+"""Kimi's id of a call, `functions.Bash:2`, in the form `functions_Bash_2`. Clients whose ids may have no dots or
+colons write it so in the history, and the model copies it as a name."""
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
 _ESCAPED = lazy_pattern(r"\\([_.-])")
 _SEPARATORS = lazy_pattern(r"[-_.\s]+")
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Join names for a message to the model: the first `MOST_LISTED`, and the number of the others."""
+    """Return the names for a message to the model: the first `MOST_LISTED`, and how many more there are."""
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more
 
@@ -61,7 +62,7 @@ def fold_name(name: str) -> str:
 
 
 def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
-    """Return a map from each spelling to its name, for spellings that exactly one name has."""
+    """Return a map from spellings to names; a spelling that several names have is left out."""
     by_spelling: dict[str, str] = {}
     twice: set[str] = {""}
     for name in names:
@@ -72,7 +73,7 @@ def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> 
 
 
 def name_candidates(written: str) -> Iterable[str]:
-    """Yield what a name in a reply may mean: the name itself, and then with one more layer removed each time."""
+    """Yield what a name in a reply may mean: the name itself, then the name with one more layer removed each time."""
     name = written.strip(_QUOTES)
     yield name
     # vLLM 0.13 leaves `<|channel|>commentary` at the end of gpt-oss' names (vllm#32587).
@@ -104,32 +105,32 @@ def _strip_layer(name: str) -> str:
 
 
 def unescape_name(name: str) -> str:
-    """Return the name without the escapes of Markdown's special characters; tool names contain no backslash."""
+    """Return the name without backslashes that escape Markdown's special characters; tool names contain none."""
     return _ESCAPED.sub(r"\1", name) if "\\" in name else name
 
 
 def escape_fixes(name: str) -> tuple[Fix, ...]:
-    """Return the fix for a name with Markdown's escapes; empty if it has none."""
+    """Return the fix for a name with Markdown's escapes; empty if the name has no escapes."""
     bare = unescape_name(name)
     return () if bare == name else (Fix("name", f"{clip(name)!r} to {clip(bare)!r}"),)
 
 
 def is_offered_name(name: str, tools: Tools | None) -> bool:
-    """Return whether this is an offered tool's name, spelled as declared, perhaps in a namespace."""
+    """Return whether this is an offered tool's name, spelled as declared, perhaps after a namespace."""
     if tools is None:
         return False
     bare = unescape_name(name)
     return tools.get(bare) is not None or ("." in bare and tools.find(bare) is not None)
 
 
-# The other names of tools: those that models were trained on, mapped to the tools that an app declares.
+# The other names of tools: names that models were trained on, mapped to the tools that an app declares.
 #
-# A tool's own name always takes precedence. So another name is not used if it is a declared tool's, however that is
-# spelled, and not if two tools have it: which of them is meant could not be known.
+# A tool's own name always takes precedence. So another name is not used if it is a spelling of a declared tool's name.
+# It is not used either if two tools have it, since nobody could know which of them is meant.
 
 
 class OtherNames:
-    """The other names of the tools of one request."""
+    """The other names of the tools in one request."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.by_name: dict[str, str] = {}
@@ -158,7 +159,7 @@ class OtherNames:
         self._folded = {key: names.pop() for key, names in targets.items() if len(names) == 1}
 
     def find(self, name: str) -> str | None:
-        """Return the name of the tool that has this other name, exactly or in another spelling."""
+        """Return the name of the tool that has this other name, in any spelling; None if no tool has it."""
         return self.by_name.get(name) or (self._folded.get(fold_name(name)) if self._folded else None)
 
     def reject_ambiguous(self) -> None:
@@ -198,7 +199,7 @@ SYNONYMS: tuple[frozenset[str], ...] = tuple(
         "replace replacement new_text",
     )
 )
-"""Synonyms: the one that the schema declares is meant, if it declares exactly one of a group."""
+"""Groups of synonyms. If a schema declares exactly one name of a group, the others of the group mean that name."""
 
 DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
     "num_results": frozenset(("top_n", "count", "limit", "max_results")),
@@ -206,10 +207,10 @@ DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
     "line_start": frozenset(("start_line",)),
     "line_end": frozenset(("end_line",)),
 }
-"""Names that may mean a declared name, but not each other."""
+"""For a declared name, other names that may mean it; these do not mean each other."""
 
 GUESSED_SYNONYMS: tuple[frozenset[str], ...] = (*SYNONYMS, frozenset(("path", "file", "filename", "file_name")))
-"""Synonyms for `guess_key`, where only one parameter can be meant."""
+"""Groups of synonyms for `guess_key`, which has only one parameter to choose."""
 GENERIC_WORDS = frozenset((
     "arg", "array", "field", "input", "list", "name", "param", "parameter", "str", "string", "text", "value",
 ))  # fmt: skip
@@ -219,21 +220,21 @@ DISTINGUISHING_WORDS = frozenset((
     "ignore", "in", "last", "max", "min", "new", "next", "no", "not", "old", "other", "out", "output", "parent",
     "previous", "prior", "reply", "second", "source", "src", "start", "target", "to",
 ))  # fmt: skip
-"""Words before a name that make it another thing: an `old_path` is not the path."""
+"""Words before a name that change what it means: an `old_path` is not the path."""
 
 _CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATOR = lazy_pattern(r"[-_.\s]+")
 _BEFORE_NAME = lazy_pattern(r"[\s,;\"']")
 """Characters that may come before a name in a text."""
 _AMBIGUOUS_STARTS = "=\"'"
-"""Characters of which it is open whether they belong to a value that a key holds."""
+"""First characters of a value in a key that make it unclear whether they belong to the value."""
 LONGEST_KEY = 128
-"""Characters of the longest key that is split into words."""
+"""Maximum characters of a key that is split into words."""
 
 WRAPPER = "properties"
 """The schema keyword under which models wrap arguments by mistake."""
 _WRAPPER_SIBLINGS = frozenset(("type", "required", "additionalProperties"))
-"""Schema keywords that may accompany it."""
+"""Schema keywords that may stand beside `WRAPPER`."""
 _TYPES = frozenset((
     "any", "array", "bool", "boolean", "dict", "float", "int", "integer", "list", "null", "number", "object",
     "str", "string",
@@ -247,8 +248,7 @@ _WITH_SYNONYMS = frozenset[str]().union(*SYNONYMS)
 def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> dict[str, str]:
     """Return a map from each alias to the only declared parameter that it can mean.
 
-    A declared name is never an alias. `own_aliases` are the tool's own aliases, which take precedence over the built-in
-    groups.
+    A declared name is never an alias. The tool's `own_aliases` take precedence over the built-in groups.
     """
     meant: dict[str, set[str]] = {}
     for group in SYNONYMS if not _WITH_SYNONYMS.isdisjoint(declared) else ():
@@ -266,7 +266,7 @@ def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> di
 
 
 class Spellings:
-    """The names that a schema declares, indexed by their form without case and separators."""
+    """The names that a schema declares, indexed by their form in lower case and without separators."""
 
     def __init__(self, declared: frozenset[str]) -> None:
         self.declared = declared
@@ -287,9 +287,9 @@ def rename_keys(
 ) -> tuple[dict[str, Any], tuple[Fix, ...]]:
     """Return arguments under their declared names, in the same order, with a fix for each renamed key.
 
-    A tool's `own_aliases` take precedence over other spellings of declared names, and these over the built-in
-    `aliases`. No key is renamed to a parameter that is already given, nor two keys to one. `allowed` limits the targets
-    (None: any).
+    A tool's `own_aliases` take precedence over other spellings of declared names, which take precedence over the
+    built-in `aliases`. No key is renamed to a parameter that is already given, and no two keys to the same parameter.
+    Keys are renamed only to parameters in `allowed`; None allows all.
     """
     wanted: dict[str, str] = {}
     for key in arguments:
@@ -309,8 +309,8 @@ def guess_key(
 ) -> tuple[dict[str, Any], tuple[Fix, ...]]:
     """Rename the only undeclared key to the only missing required parameter, if their names mean the same.
 
-    They do if one is the other with additional words, or if they are synonyms. The key must not fit another missing
-    parameter too. The caller must check whether the value fits.
+    Two names mean the same if one is the other with additional words, or if they are synonyms. Nothing is renamed if
+    the key also fits another parameter that is not given. The caller must check whether the value fits.
     """
     unknown = [key for key in arguments if key not in declared]
     missing = [name for name in required if name not in arguments]
@@ -325,9 +325,9 @@ def guess_key(
 def split_keys(arguments: dict[str, Any], declared: frozenset[str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
     """Move values out of keys that contain them after `=`, if the key's own value is empty: `{"command=ls": ""}`.
 
-    Servers produce this from `<parameter=command=ls</parameter>`, a Qwen3-Coder call whose `>` was written as `=`; seen
-    under speculative decoding. The name must be declared exactly as written, and the text must not be quoted, begin
-    with `=`, or contain another parameter in the same form: each of these would be ambiguous.
+    Servers produce this from `<parameter=command=ls</parameter>`, a Qwen3-Coder call in which `>` was written as `=`;
+    it was seen under speculative decoding. The name must be declared exactly as written. The text must not be quoted,
+    begin with `=`, or contain another parameter in the same form: each of these would be ambiguous.
     """
     split: dict[str, tuple[str, str]] = {}
     for key, value in arguments.items():
@@ -357,7 +357,11 @@ def _split_words(key: str) -> list[str]:
 
 
 def _same_meaning(key: list[str], name: list[str]) -> bool:
-    """Whether a key means a name: one is the other with general words after it, or qualifying words before it."""
+    """Whether a key means a name.
+
+    It does if they are synonyms, or if one is the other with generic words after it, or with words before it. But a key
+    with a distinguishing word before the name means something else.
+    """
     short, long = sorted((key, name), key=len)
     if not short:
         return False
@@ -371,9 +375,9 @@ def _same_meaning(key: list[str], name: list[str]) -> bool:
 
 
 def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
-    """Return the arguments that a model wrapped in `properties`, as in a schema; None if it did not.
+    """Return the arguments that a model wrapped in `properties`, as in a schema; None if there is no such wrapper.
 
-    A member that is itself a schema, or the name of a type, shows that the model repeated the tool's schema.
+    None is also returned if a member is a schema or the name of a type: then the model repeated the tool's schema.
     """
     inner = arguments.get(WRAPPER)
     if (
@@ -389,7 +393,7 @@ def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) ->
 
 
 def _is_schema_or_type(value: Any) -> bool:
-    """Whether a member is a parameter's schema, or the name of a type, and not a value."""
+    """Whether a member is a parameter's schema or the name of a type, and so not a value."""
     if isinstance(value, str):
         return value in _TYPES
     return is_object(value) and not _SCHEMA_KEYWORDS.isdisjoint(value)

@@ -28,16 +28,17 @@ _KNOWN_SECTIONS = frozenset(("parameters", "raises", "returns", "text"))
 
 
 class ParsedDocstring(NamedTuple):
-    """The description of a function, and those of its parameters."""
+    """The description of a function, and the descriptions of its parameters."""
 
     text: str
     parameters: dict[str, str]
 
 
 def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
-    """Parse a docstring; if it describes none of the parameters, all of it is the description.
+    """Parse a docstring; if it describes none of the parameters, the whole docstring is the description.
 
-    Sections on parameters are left out of the description, unless sections of another kind would be lost with them.
+    The sections on parameters are left out of the description. But if there are sections of unknown kinds, which would
+    be lost, the whole docstring is the description.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
         return ParsedDocstring(docstring, {})  # without griffe, whose import takes 0.2 s
@@ -71,24 +72,24 @@ ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]
 MARKS_KEY = "x-promptools"
 """Key of a tool dict, or of its schema, that holds promptools' marks; it is never sent."""
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
-"""OpenAI's name for the schema, Anthropic's, and MCP's."""
+"""The key of the schema in OpenAI's tools, in Anthropic's, and in MCP's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool and the dict to send for it, both copies; `notes` say what was wrong with the definition."""
+    """A tool, and the dict to send for it, both copied; `notes` say what was wrong with the definition."""
 
     tool: Tool
     payload: dict[str, Any]
     notes: list[str] = field(default_factory=list[str])
     unreadable: bool = False
-    """Whether its schema is nested too deeply to be copied: what is sent is the caller's own object."""
+    """Whether the schema is nested too deeply to be copied; then the caller's own object is sent."""
 
 
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
-    """Read one tool; `position` counts from 0 and appears in errors. `copied`: the dict belongs to us. O(n).
+    """Read one tool; `position` counts from 0 and appears in errors. A dict that is `copied` may be changed. O(n).
 
-    Raises UsageError for anything that is not a tool or has no name; if `strict`, also instead of adding a note.
+    Raises UsageError for anything that is not a tool or has no name. If `strict`, it raises one instead of any note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)
@@ -102,7 +103,7 @@ def read_definition(given: ToolLike, position: int, *, strict: bool = False, cop
 
 
 def _read_too_deep(given: ToolLike, position: int) -> ToolDefinition:
-    """Return a tool that is nested too deeply: it is sent unchanged, and its parameters are not known."""
+    """Return the definition of a tool that is nested too deeply: it is sent unchanged, with unknown parameters."""
     data: dict[str, Any] = dict(given) if _is_mapping(given) else {}
     inner = data.get("function", data)
     whole: dict[str, Any] = dict(inner) if _is_mapping(inner) else {}
@@ -225,7 +226,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
 
 
 def _parameters(given: Any, notes: list[str]) -> Schema:
-    """Return the schema of the arguments, which is always that of an object, even if it states another type."""
+    """Return the schema of the arguments; a type other than an object is removed, since arguments are an object."""
     if not is_object(given):
         notes.append(
             f"its parameters are {clip(repr(given))}; expected a schema such as "

@@ -27,15 +27,15 @@ from promptools.schema.tool_definition import ToolLike, read_definition
 from promptools.types import Fix, Schema, Tool
 
 CACHED_LISTS = 64
-"""Lists of tools in each generation of the cache of `Tools.prepare`."""
+"""Maximum number of lists of tools in each generation of the cache of `Tools.prepare`."""
 CACHED_TOOLS = 4096
-"""Single tools in each generation of its other cache, for lists that differ in some tools."""
+"""Maximum number of tools in each generation of the cache of single tools, for lists that differ in some tools."""
 CACHED_CHARACTERS = 4_000_000
-"""Characters of JSON in each generation of either."""
+"""Maximum characters of JSON in each generation of either cache."""
 MAX_NOTES = 8
-"""Notes of one tool that are listed."""
+"""Maximum number of notes on one tool that are listed."""
 MAX_INFERENCE_CANDIDATES = 64
-"""Tools that nameless arguments are tried on; where more declare the same keys, the tool cannot be inferred."""
+"""Maximum number of tools on which arguments without a name are tried; with more, no tool is inferred."""
 
 _LARGEST = 1.7976931348623157e308
 _FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}
@@ -48,10 +48,10 @@ class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable.
 
     Takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts, pydantic models, typed
-    functions and `Tool`s. `marks` sets `dangerous`, `infer`, `aliases`, `names` and `free_text` by tool name. Unusable
-    parts of a schema are left out, and `notes` lists them; if `strict`, an invalid schema is a UsageError, and so is
-    one that would need I/O. Raises UsageError for a tool without a name, for a name given twice, and for two tools that
-    have the same other name.
+    functions and `Tool`s. `marks` maps the names of tools to their marks: `dangerous`, `infer`, `aliases`, `names` and
+    `free_text`. Unusable parts of a schema are left out, and `notes` lists them. If `strict`, a schema that is invalid
+    or would need I/O is a UsageError instead. Raises UsageError for a tool without a name, for a name given twice, and
+    for two tools that have the same other name.
     """
 
     __slots__ = (
@@ -78,9 +78,9 @@ class Tools(Sequence[Tool]):
     all_keys: frozenset[str]
     """The parameter names that any tool declares."""
     spaced_keys: frozenset[str]
-    """Those of them that contain white space."""
+    """The keys in `all_keys` that contain white space."""
     notes: tuple[str, ...]
-    """Sentences on what was wrong with the tools and how it was read: of each tool the first `MAX_NOTES`."""
+    """Sentences on what was wrong with the tools and how it was read; at most `MAX_NOTES` on each tool."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Tools(Sequence[Tool]):
 
     @classmethod
     def prepare(cls, tools: Tools | Iterable[ToolLike] | None) -> Tools | None:
-        """Return prepared tools: `Tools` and None are returned unchanged, lists of dicts are cached."""
+        """Return prepared tools. `Tools` and None are returned unchanged; the results for lists of dicts are cached."""
         if tools is None or isinstance(tools, Tools):
             return tools
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
@@ -142,10 +142,10 @@ class Tools(Sequence[Tool]):
         return _LIST_CACHE.get(text) or _prepare_texts(text, map(_ENCODER.encode, listed))
 
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
-        """Return a copy with marks set; marks for other tools are ignored.
+        """Return a copy with marks set, by tool name; marks for tools that are not in the list are ignored.
 
-        Marks that do not fit their tool, or conflict with another's, are ignored too: a config is written without
-        knowing the tools.
+        Marks that do not fit their tool, or conflict with those of another tool, are ignored too: whoever writes a
+        config does not know the tools.
         """
         return _from_entries(
             [
@@ -171,7 +171,7 @@ class Tools(Sequence[Tool]):
         return f"Tools({', '.join(self.names)})"
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool with exactly this name or other name; None if there is none."""
+        """Return the tool that has exactly this name, or this other name; None if no tool does."""
         entry = self._entry(name)
         return entry.tool if entry else None
 
@@ -179,18 +179,18 @@ class Tools(Sequence[Tool]):
         return self._entries.get(name) or self._entries.get(self._other_names.by_name.get(name, ""))
 
     def find(self, written: object) -> tuple[Tool, Fix | None] | None:
-        """Return the tool that a model's spelling of a name means, with a fix if it differs; None if there is none.
+        """Return the tool that a model's spelling of a name means, with a fix if they differ; None if no tool is meant.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
-        exactly, without case, and without `-`, `_`, `.` and camel case; the latter two need a unique match. A tool's
-        own name takes precedence over other names.
+        exactly, ignoring case, and ignoring `-`, `_`, `.` and spaces too; the last two comparisons need a unique match.
+        A tool's own name takes precedence over other names.
         """
         if not isinstance(written, str):
-            return None  # models write anything where a name belongs
+            return None  # models may write any value where a name belongs
         exact = self._entries.get(written)
         if exact:
             return exact.tool, None
-        if self._cased is None:  # most names are exact
+        if self._cased is None:  # made on demand, since most names are exact
             self._folded = spelling.unique_by_spelling(self.names, spelling.fold_name)
             self._cased = spelling.unique_by_spelling(self.names, str.casefold)
         for name in spelling.name_candidates(written):
@@ -208,34 +208,34 @@ class Tools(Sequence[Tool]):
         return None
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Whether a tool has exactly this name and the arguments are certainly valid for it unchanged.
+        """Whether a tool has exactly this name, and the arguments are certainly valid for that tool unchanged.
 
-        False means undecided: then `check` decides. Never raises on a value.
+        False means undecided: then `check` decides. Never raises on any value.
         """
         entry = self._entries.get(name)
         if entry is None or not entry.compiled.declared.issuperset(arguments):
             return False
         try:
             return entry.compiled.is_surely_valid(arguments)
-        except Exception:  # noqa: BLE001  `check` reports what it was
+        except Exception:  # noqa: BLE001  `check` reports the problem
             return False
 
     def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None, *, guess: bool = True) -> Checked:
         """Fit arguments to a tool: rename other spellings to declared names, validate, and coerce only if that fails.
 
-        `text` is the JSON that the arguments were parsed from, if any: numbers that the schema wants as strings are
-        spelled as they are there. `guess`: a key that contains its value may be split, and the only undeclared key may
-        be taken for the only missing required parameter, but the latter never for a dangerous tool. Never raises on a
-        value, never does I/O, never changes `arguments`.
+        `text` is the JSON from which the arguments were parsed, if there is any: numbers that the schema wants as
+        strings are spelled as in this text. With `guess`, a key that contains its value may be split. The only
+        undeclared key may then also be taken for the only missing required parameter, unless the tool is dangerous.
+        Never raises on any value, never does I/O, and never changes `arguments`.
         """
         return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
-        """Return the only tool that arguments without a name fit, with the fix that says so; None without exactly one.
+        """Return the only tool that arguments without a name fit, and a fix that says so; None unless exactly one fits.
 
-        A dangerous tool, and one marked `infer=False`, is never returned; with `optin_only` only one marked
-        `infer=True`. Every key must be declared or be an alias, and tools that declare all keys come first. The fixes
-        of the arguments themselves are not returned: call `check` for those.
+        A tool that is dangerous or marked `infer=False` is never returned. With `optin_only`, only a tool marked
+        `infer=True` is. Every key must be declared or be an alias; tools that use aliases are tried only if no tool
+        that declares all keys fits. Fixes of the arguments themselves are not returned: call `check` for those.
         """
         keys = arguments.keys()
         if not keys:
@@ -269,7 +269,10 @@ class Tools(Sequence[Tool]):
         return self._by_key.get(key, ())
 
     def _fitting(self, entries: list[PreparedTool], arguments: Mapping[str, Any]) -> list[PreparedTool]:
-        """Return the tools that arguments fit, at most two."""
+        """Return at most two tools that arguments fit.
+
+        With too many candidates, two of them are returned untried, so that the tool counts as ambiguous.
+        """
         if len(entries) > MAX_INFERENCE_CANDIDATES:
             return entries[:2]
         checks = ((entry, self.check(entry.tool, dict(arguments), guess=False)) for entry in entries)
@@ -281,7 +284,7 @@ class Tools(Sequence[Tool]):
         return list(islice(fitting, 2))
 
     def to_openai(self) -> list[dict[str, Any]]:
-        """Return the tools as OpenAI dicts: copies, with the caller's other keys, without promptools' marks."""
+        """Return copies of the tools as OpenAI dicts, with the caller's other keys and without promptools' marks."""
         return [
             {**entry.payload, "function": dict(entry.payload["function"])}
             if entry.unreadable
@@ -291,7 +294,7 @@ class Tools(Sequence[Tool]):
 
     @property
     def payloads(self) -> list[dict[str, Any]]:
-        """The tools as `to_openai` returns them, but shared by all requests that offer them: do not change them."""
+        """The tools in the form of `to_openai`, but shared by all requests that offer them: do not change them."""
         return [entry.payload for entry in self._entries.values()]
 
     @property
@@ -302,7 +305,10 @@ class Tools(Sequence[Tool]):
         return self._json_text
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
-        """Return the relaxed copy of a tool's schema and notes on what was changed; computed once. Raises KeyError."""
+        """Return a copy of a tool's relaxed schema, and notes on what was changed; raise KeyError for an unknown tool.
+
+        The schema is relaxed only once.
+        """
         schema, notes = self._entries[name].compiled.relaxed
         return copy_json(schema), notes
 
@@ -317,7 +323,7 @@ class Tools(Sequence[Tool]):
         return entry.compiled.declared if entry else frozenset()
 
     def types(self, name: str, key: str) -> frozenset[str]:
-        """Return the JSON types that a parameter may have; none if the schema does not say. Raises KeyError."""
+        """Return the JSON types that a parameter may have, if the schema says; raise KeyError for an unknown tool."""
         shape = (self._entry(name) or self._entries[name]).compiled
         if key not in shape.types:
             shape.types[key] = parameter_types(shape.graph, key)
@@ -329,14 +335,14 @@ _TOOL_CACHE = RecentCache[PreparedTool](CACHED_TOOLS, CACHED_CHARACTERS)
 
 
 def _from_entries(entries: list[PreparedTool]) -> Tools:
-    """Build tools from prepared entries; the constructor of `Tools` takes what callers have."""
+    """Build `Tools` from prepared entries; the constructor takes the definitions of callers instead."""
     made = object.__new__(Tools)
     made._fill(entries)  # pyright: ignore[reportPrivateUsage]
     return made
 
 
 def _prepare_texts(key: str, texts: Iterable[str]) -> Tools:
-    """Prepare tools from their JSON texts, with a cache for the whole list, by its JSON, and for each tool."""
+    """Prepare tools from their JSON texts; cache each tool, and the whole list under `key`."""
     entries = [_prepare_cached(text, position) for position, text in enumerate(texts)]
     _reject_duplicates([entry.tool.name for entry in entries])
     tools = _from_entries(entries)

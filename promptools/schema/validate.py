@@ -5,9 +5,10 @@ extended for that:
 
 - Each keyword that is applied costs steps of the run's budget (`_counted`), and so do long error messages (`_quoting`).
 - Patterns are searched by the `regex` library with a time limit, instead of by `re`, which has none.
-- `anyOf` and `oneOf` remember the errors of an alternative by value, as a tree would otherwise cost twice as much with
-  each level; `enum` and `uniqueItems` compare by hash.
-- `3.0` is not an integer and NaN is not a number, as for the programs that receive the arguments.
+- `anyOf` and `oneOf` remember the errors of their alternatives for each value. Otherwise each level of a tree would
+  double the cost.
+- `enum` and `uniqueItems` compare by hash.
+- `3.0` is not an integer and NaN is not a number, just as for the programs that receive the arguments.
 
 A run that exceeds its budget raises `UncheckedError`.
 """
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
 # Translate a schema's patterns, which are in JavaScript's syntax, to the syntax of the `regex` library.
 #
-# These differ and are translated: `[^]` (any character), `\u{1F600}` and surrogate pairs, `\k<name>`, `\cA`, and a
-# hyphen before a class, as in `[+-\d]`. A pattern in slashes, `/^a+$/i`, is read as a JavaScript literal where it can
-# mean nothing else: an anchor inside slashes never matches. `\d` and `\w` stay as wide as in Python and Rust, whose
-# frameworks write patterns too. The rest is the same in all of them (ECMA-262, 2025, section 22.2).
+# The two differ in `[^]` (any character), `\u{1F600}` and surrogate pairs, `\k<name>`, `\cA`, and a hyphen before a
+# class, as in `[+-\d]`; these are translated. A pattern in slashes, `/^a+$/i`, is read as a JavaScript literal where it
+# can mean nothing else: an anchor inside slashes never matches. `\d` and `\w` match as many characters as in Python and
+# Rust, whose frameworks write patterns too. Everything else is the same in both (ECMA-262, 2025, section 22.2).
 
 
 _TOKEN = lazy_pattern(
@@ -75,7 +76,7 @@ def translate_pattern(pattern: str) -> str:
 
 
 def _translate_escape(match: re.Match[str]) -> str:
-    """Translate an escape that only JavaScript knows; anything else is unchanged."""
+    """Translate an escape that only JavaScript has; return anything else unchanged."""
     if match["code"] and int(match["code"], 16) <= _LAST_CHARACTER:
         return f"\\U{int(match['code'], 16):08x}"
     if match["high"]:
@@ -87,24 +88,27 @@ def _translate_escape(match: re.Match[str]) -> str:
     return match[0]
 
 
-# The validator: patterns, keywords that are counted or remember, and errors as sentences.
+# The validator: patterns, keywords that count their steps or remember results, and errors as sentences.
 
 
 PATTERN_SECONDS = 0.1
-"""Time limit of one pattern on one string."""
+"""Time limit for the search of one pattern in one string."""
 FIRST_SEARCH_SECONDS = 0.001
-"""First time limit of a search; a slow one is repeated with the limit above, at most `MAX_SLOW_SEARCHES` a run."""
+"""Time limit of a first search. In each run, `MAX_SLOW_SEARCHES` slower ones are repeated with the limit above."""
 LARGEST_PATTERN = 50_000
-"""Atoms of a pattern with its repetitions written out, as `regex` compiles it: some 40 MB."""
+"""Maximum number of atoms of a pattern with its repetitions written out.
+
+`regex` compiles a pattern in this form; one of this size takes some 40 MB.
+"""
 MAX_ERRORS = 8
-"""Sentences that one validation returns at most: a model fixes few at a time."""
+"""Maximum number of sentences that one validation returns: a model corrects few errors at a time."""
 MAX_ALTERNATIVES = 4
-"""Alternatives of an `anyOf` that one sentence describes."""
+"""Maximum number of alternatives of an `anyOf` that one sentence describes."""
 MAX_ALTERNATIVE_DEPTH = 2
-"""Levels of nested alternatives that one sentence describes."""
+"""Maximum number of levels of nested alternatives that one sentence describes."""
 
 MAX_QUOTED_MEMBERS = 20
-"""Members of the largest object or array that a sentence quotes."""
+"""Maximum number of members of an object or array that a sentence quotes."""
 
 TYPE_PHRASES = {
     "object": "an object",
@@ -152,7 +156,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether a pattern matches anywhere in a text; raise UncheckedError if that takes too long."""
+    """Return whether a pattern matches anywhere in a text; raise UncheckedError if the search takes too long."""
     search = compile_pattern(pattern).search
     try:
         return search(text, timeout=min(FIRST_SEARCH_SECONDS, PATTERN_SECONDS), concurrent=True) is not None
@@ -208,7 +212,7 @@ def _compile_error(pattern: str) -> str | None:
     try:
         compile_pattern(pattern)
     except UncheckedError:
-        return None  # kept: each validation that reaches it is reported as unchecked
+        return None  # the pattern is kept: each validation that reaches it is reported as unchecked
     except (import_library("regex").error, RecursionError, OverflowError) as error:
         return str(error)
     return None
@@ -220,7 +224,7 @@ def is_number(value: object) -> bool:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer as programs expect it: `3.0` is not, and is coerced to `3`."""
+    """Whether a value is an integer, as programs expect one: `3.0` is not, but is later coerced to `3`."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -266,7 +270,10 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
 
 
 def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]:
-    """Return the errors of each alternative, computed only once for each value: nesting would double the cost."""
+    """Return the errors of each alternative.
+
+    They are computed only once for each value: otherwise each level of nesting would double the cost.
+    """
     seen, key = budget.current_run().branch_errors, (id(branches), id(value))
     if key in seen:
         return seen[key]
@@ -276,7 +283,7 @@ def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]
             if not error.schema_path:  # an error of the schema `false` has no path
                 error.schema_path.append(index)
             errors.append(error)
-    if isinstance(value, dict | list):  # Python shares scalars, so their ids are ambiguous; they are cheap
+    if isinstance(value, dict | list):  # Python shares scalars, so their ids are ambiguous; but they are cheap
         seen[key] = errors
     return errors
 
@@ -306,7 +313,7 @@ def _error(message: str, context: Sequence[Any] = ()) -> Any:
 def _counted(keyword: str, check: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a keyword's check so that it costs a step, and more for a large keyword or value."""
     cost = budget.STEPS_PER_REFERENCE if keyword in REFERENCES else 1
-    weighs = keyword != "enum"  # its members are looked up by hash
+    weighs = keyword != "enum"  # the members of an `enum` are looked up by hash
 
     def counted(validator: Any, wanted: Any, value: Any, schema: Any) -> Any:
         budget.current_run().spend(cost + (_length(wanted) // 16 if weighs else 0) + _length(value) // 16)
@@ -320,7 +327,7 @@ def _length(value: Any) -> int:
 
 
 def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a keyword's check so that an error costs what it quotes."""
+    """Wrap a keyword's check so that an error costs steps for the length of its message, which quotes the value."""
 
     def quoting(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         for error in check(validator, wanted, value, schema) or ():
@@ -372,8 +379,8 @@ class Validator:
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise any exception of jsonschema's, or `RecursionError`.
 
-        Raises UncheckedError if it costs too much. Several errors may share an error inside alternatives (`context`):
-        only its relative path is reliable.
+        Raises UncheckedError if validation costs too much. Several errors may share an error in their `context`, which
+        holds the errors inside alternatives: only the relative path of such an error is reliable.
         """
         budget.begin_run(value)
         try:
@@ -383,7 +390,10 @@ class Validator:
 
 
 def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[str, ...]:
-    """Describe the first errors, one sentence each: where (JSON pointer, else `whole`), what is wrong and expected."""
+    """Describe the first errors, each in one sentence: where it is, what is wrong, and what is expected.
+
+    The place is a JSON pointer, or `whole` for the value itself.
+    """
     lines = [
         f"{clip(pointer(error.relative_path)) or whole}: {describe_error(error)}"
         for error in islice(errors, MAX_ERRORS + 1)
@@ -394,7 +404,7 @@ def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[st
 
 
 def quote_value(value: Any) -> str:
-    """Return a value as quoted in a sentence, shortened."""
+    """Return a value in the form in which a sentence quotes it, shortened."""
     if (is_object(value) or is_array(value)) and len(value) > MAX_QUOTED_MEMBERS:
         return f"{type_phrase(value)} of {len(value)}"
     return clip(repr(value), 80)
@@ -406,7 +416,7 @@ def type_phrase(value: object) -> str:
 
 
 def describe_error(error: Any, depth: int = 0) -> str:
-    """Describe what is wrong with one value and what is expected, without its path."""
+    """Describe what is wrong with one value and what is expected, without the value's path."""
     value, wanted = error.instance, error.validator_value
     match error.validator:
         case "type":
