@@ -1,4 +1,4 @@
-"""The user's config as values, and the search for its file."""
+"""The user's config as values, and the search for the config file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 SYSTEM_FOLDER = Path("/etc/promptools")
-"""The folder of the config of all users of a machine, or of a container."""
+"""The folder of the config for all users of a machine or a container."""
 
 TOML_NAME = "promptools.toml"
 PPXAI_NAME = "ppxai-config.json"
 NO_FILE = "(no file)"
-"""The place of a config that was not read from a file."""
+"""Stands for the file of a config that was not read from a file."""
 DEFAULT = "default"
 """The model name that means a provider's `default_model`."""
 
@@ -34,12 +34,12 @@ class ToolModePolicy:
     """How a ppxai config wants tools to be requested; it cannot express harmony mode."""
 
     native: bool
-    """Whether to use the server's own tools; if not, the prompt."""
+    """Whether tools are requested in native mode first; if not, in prompt mode."""
     fallback: bool = True
     """Whether another mode may be tried after a failure."""
 
     def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
-        """Return the modes for a model whose own order is `order`: a model with harmony mode keeps it."""
+        """Return the modes for a model whose own modes are `order`; with `fallback`, a model keeps harmony mode."""
         first: ModeName = "native" if self.native else "prompt"
         if not self.fallback:
             return (first,)
@@ -55,10 +55,10 @@ class Model:
     name: str
     aliases: tuple[str, ...] = ()
     family: str | None = None
-    """Overrides the family that the name matches; "none": no family."""
+    """Overrides the family that the name matches; "none" means no family."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Default values for keys that the request does not set."""
+    """Default values for keys of a request that the request does not set."""
     calling: ToolModePolicy | None = None
 
 
@@ -75,14 +75,14 @@ class Provider:
     default_model: str | None = None
     server_version: str | None = None
     detect: bool | None = None
-    """Whether its server may be probed. None: only for its version and its models, not for its kind."""
+    """Whether the server may be probed. None means only for its version and its models, not for its kind."""
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     calling: ToolModePolicy | None = None
     failover: tuple[str, ...] = ()
-    """Where the proxy sends a request that failed here: `PROVIDER` for the same model, or `PROVIDER/MODEL`."""
+    """Where the proxy sends a request that failed here: `PROVIDER/MODEL`, or `PROVIDER` for the same model."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -91,14 +91,14 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions of tools that replace those in a request, by tool name: for all models, by provider, by model."""
+    """Descriptions of tools, by tool name, that replace those in a request; for all models, a provider or a model."""
 
     everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
     by_provider: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     def of(self, provider: str, model: str) -> dict[str, str]:
-        """Return the descriptions for a provider's model; the most specific ones win."""
+        """Return the descriptions for a provider's model: those for the model win over those for the provider."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
@@ -107,24 +107,24 @@ class KeyOptions:
     """A named API key of the proxy, and its limits."""
 
     env: str | None = None
-    """Name of the environment variable that holds the key; without it, the key is in the file of keys."""
+    """Name of the environment variable that holds the key; None if the key is in the file of keys."""
     requests_per_minute: int | None = None
     concurrency: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """The config's options of the proxy itself."""
+    """The options of the proxy itself, from the config."""
 
     api_key_env: str | None = None
-    """Name of the environment variable with the API keys that it accepts."""
+    """Name of the environment variable with the API keys that the proxy accepts."""
     allowed_hosts: tuple[str, ...] = ()
     allow_provider: bool = False
     max_body: int | None = None
     key_file: str | None = None
-    """Path of a file with API keys, one per line, each with or without a name."""
+    """Path of a file with API keys, each on its own line and with or without a name."""
     keys: Mapping[str, KeyOptions] = field(default_factory=dict[str, KeyOptions])
-    """The API keys that have names."""
+    """The API keys that have names, by name."""
     requests_per_minute: int | None = None
     concurrency: int | None = None
     queue: int | None = None
@@ -133,20 +133,23 @@ class ProxyOptions:
     cors_origins: tuple[str, ...] = ()
     redis_url: str | None = field(default=None, repr=False)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Model names that the proxy defines; each means one `PROVIDER/MODEL`, or several in the order of failover."""
+    """Model names that the proxy defines. Each means one `PROVIDER/MODEL`, or several that are tried in this order."""
     redact: tuple[str, ...] = ()
-    """Regular expressions of what is not recorded."""
+    """Regular expressions that match texts which must not be recorded."""
 
 
 Standing: TypeAlias = Literal["given", "own", "trusted", "local", "untrusted"]
-"""Why the servers of a config may be used. `given`: an argument or an environment variable names it. All others were
-found: `own` in the folder of the user or the system; in the current folder `trusted`, since the user said so, `local`,
-since it names nothing beyond this machine, or `untrusted`: such servers may not be used."""
+"""Why the servers of a config may be used, or that they may not.
+
+`given`: an argument or an environment variable names the config. `own`: it was found in the folder of the user or the
+system. The others were found in the current folder. `trusted`: the user trusts the config. `local`: it reaches nothing
+beyond this machine. `untrusted`: its servers may not be used.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A config file after validation. `warnings` names unknown keys that were ignored."""
+    """A config file after validation. `warnings` name the unknown keys that were ignored."""
 
     file: str = NO_FILE
     standing: Standing = field(default="given", kw_only=True)
@@ -157,9 +160,9 @@ class Config:
     descriptions: Descriptions = field(default_factory=Descriptions)
     proxy: ProxyOptions = field(default_factory=ProxyOptions)
     dialect_files: tuple[str, ...] = ()
-    """Paths of the tables of dialects."""
+    """Paths of the files with tables of dialects."""
     dialects: tuple[DialectTable, ...] = ()
-    """The tables at these paths, which are read if the config may be used."""
+    """The tables in `dialect_files`, which are read only if the config may be used."""
     warnings: tuple[str, ...] = ()
 
 
@@ -207,7 +210,7 @@ class ProviderKeys(BaseModel):
 
 
 def index_models(models: Iterable[Model], location: Location) -> dict[str, Model]:
-    """Index models by name; raise UsageError for an alias that is ambiguous, a model's name, or `default`."""
+    """Return models by name; raise UsageError for an alias that is given twice, is a model's name, or is `default`."""
     index = {model.name: model for model in models}
     taken = {name: f"the name of model {name!r}" for name in index}
     taken[DEFAULT] = "the word for the provider's default_model"
@@ -222,7 +225,7 @@ def index_models(models: Iterable[Model], location: Location) -> dict[str, Model
 
 
 def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
-    """Split `PROVIDER/MODEL` at the end of a provider's name; the provider is empty if there is none."""
+    """Split `PROVIDER/MODEL` after the longest name of a provider; the provider is empty if no name matches."""
     matches = (provider for provider in providers if name == provider or name.startswith(f"{provider}/"))
     provider = max(matches, key=len, default="")
     return provider, name[len(provider) + 1 :] if provider else name
@@ -234,15 +237,15 @@ class ConfigFile:
 
     path: Path
     by: str
-    """What leads to it: the name of the environment variable, or a folder in words."""
+    """What led to the file: the name of an environment variable, or a description of the folder."""
     standing: Standing
     """`given`, `own`, or `untrusted` until its contents have been examined."""
 
 
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> ConfigFile | None:
-    """Return the config file, or None; the first file found is used alone, nothing is merged.
+    """Return the first config file that is found, or None; files are never merged.
 
-    In order: the file that PROMPTOOLS_CONFIG names (which must exist), the file that PPXAI_CONFIG_FILE names if it
+    The order is: the file that PROMPTOOLS_CONFIG names (which must exist), the file that PPXAI_CONFIG_FILE names if it
     exists, `promptools.toml` and `ppxai-config.json` in `cwd`, `promptools/promptools.toml` in XDG_CONFIG_HOME (else
     `~/.config`), `~/.ppxai/ppxai-config.json`, and `/etc/promptools/promptools.toml`.
     """
@@ -250,7 +253,7 @@ def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> Con
 
 
 def find_configs(environ: Mapping[str, str], cwd: Path, home: Path | None) -> list[ConfigFile]:
-    """Return all config files that exist, in the order of `find_config`: the first one is used."""
+    """Return all config files that exist, in the order of `find_config`; only the first one is used."""
     named, ppxai = environ.get("PROMPTOOLS_CONFIG"), environ.get("PPXAI_CONFIG_FILE")
     if named and not _named_path(named, cwd, home).is_file():
         raise UsageError(f"PROMPTOOLS_CONFIG={named!r}: there is no such file; correct the variable or unset it")
@@ -286,5 +289,5 @@ def _describe(folder: Path) -> str:
 
 
 def _named_path(named: str, cwd: Path, home: Path | None) -> Path:
-    """Return the path in an environment variable."""
+    """Return the path that an environment variable gives: relative to `cwd`, or to `home` if it begins with `~/`."""
     return home / named[2:] if home is not None and named.startswith("~/") else cwd / named

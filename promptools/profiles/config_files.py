@@ -44,10 +44,10 @@ from promptools.profiles.tables import (
 
 # Read an unmodified `ppxai-config.json` (ppxai 1.10 to 1.19).
 #
-# The keys that say where a provider is and how it does tools are used, other documented keys are ignored, and unknown
-# keys are listed as warnings. Keys that begin with `__comment` are comments. A provider may have promptools' own
-# `kind`, `server_version`, `detect` and `profile`, a model promptools' own `aliases`, `family` and `profile`; ppxai
-# ignores them.
+# Keys on where a provider is and how tools are requested from it are used. Other documented keys are ignored, and
+# unknown keys are listed as warnings. Keys that begin with `__comment` are comments. Some keys are promptools' own, and
+# ppxai ignores them: `kind`, `server_version`, `detect` and `profile` of a provider, and `aliases`, `family` and
+# `profile` of a model.
 
 
 class _Capabilities(OpenTable):
@@ -123,7 +123,7 @@ class _PpxaiFile(OpenTable):
 
 
 def read_ppxai(data: Any, location: Location) -> Config:
-    """Build a config from the file's data."""
+    """Build a config from the data of a `ppxai-config.json`."""
     file = validate_table(_PpxaiFile, without_comments(data), location)
     tools = file.tools
     return Config(
@@ -139,7 +139,7 @@ def read_ppxai(data: Any, location: Location) -> Config:
 
 
 def _ppxai_provider(name: str, table: _Provider, file: _PpxaiFile, location: Location) -> Provider:
-    """Build a provider from its table; its system prompt defaults to that at the top of the file."""
+    """Build a provider from its table; without a system prompt of its own, it gets the one at the top of the file."""
     calling, native = set_fields(table.tool_calling), table.capabilities.native_tool_calling
     placement = table.system_prompt_mode or file.system_prompt_mode
     models = [
@@ -188,9 +188,10 @@ def without_comments(data: Any) -> Any:
 
 
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
-    """Return the modes that `tool_calling` and `capabilities.native_tool_calling` request; the former takes precedence.
+    """Return the modes that `tool_calling` (`calling`) and the capability `native_tool_calling` (`native`) request.
 
-    With `auto`, or without a mode, the capability decides; without that, None is returned and the profile decides.
+    If `tool_calling` has a mode other than `auto`, this mode decides, else the capability. If neither is there, None is
+    returned, and the profile decides.
     """
     mode = calling.get("mode", "auto")
     if mode == "auto" and native is None:
@@ -201,12 +202,12 @@ def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolMod
 
 
 def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts other than modes that `tool_calling` states."""
+    """Return the facts that `tool_calling` states, apart from the modes."""
     return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
 
 
 def _parallel(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request key that `tool_calling.parallel_tool_calls` sets, if it is there."""
+    """Return the key of the request that `tool_calling.parallel_tool_calls` sets; empty if that is absent."""
     return {key: calling[key] for key in ("parallel_tool_calls",) if key in calling}
 
 
@@ -280,10 +281,10 @@ class FileTable(Table):
 
 
 def load_config(path: Path) -> Config:
-    """Read a config file: JSON (by suffix, else by content) is a `ppxai-config.json`, all else is `promptools.toml`.
+    """Read a config file: JSON (by suffix, else by content) is a `ppxai-config.json`, all else is a `promptools.toml`.
 
-    Raises `UsageError`, naming the file and the key, for what cannot be read or is not valid. Unknown keys of a
-    ppxai-config.json are listed in `Config.warnings`.
+    Raises `UsageError`, which names the file and the key, if the file cannot be read or is not valid. Unknown keys of a
+    `ppxai-config.json` are listed in `Config.warnings`.
     """
     try:
         data = path.read_bytes()
@@ -293,7 +294,7 @@ def load_config(path: Path) -> Config:
 
 
 def read_dialects(config: Config) -> Config:
-    """Return a config with the tables of its dialects; raise `UsageError` for an invalid one."""
+    """Return the config with the tables of its dialects read; raise `UsageError` for an invalid table."""
     if not config.dialect_files:
         return config
     from promptools.dialects.own_dialects import read_own  # few configs have any
@@ -307,10 +308,10 @@ def read_dialects(config: Config) -> Config:
 
 
 def parse_config(data: bytes, path: Path) -> Config:
-    """Parse the content of the file at `path`; dialects are kept as paths. See `load_config`."""
+    """Parse the content of the file at `path`, as `load_config` does; the files of dialects are not read."""
     location = Location(str(path))
     try:
-        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with line endings as in a text file
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with line ends as in a text file
     except UnicodeDecodeError as error:
         raise location.error(f"is not UTF-8: {error}") from None
     if path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{")):
@@ -364,7 +365,7 @@ def _provider(name: str, table: ProviderTable, location: Location) -> Provider:
 
 
 def _check_other_names(tools: Mapping[str, MarksTable], location: Location) -> None:
-    """Raise `UsageError` if two tools share one of their other names."""
+    """Raise `UsageError` if two tools are given the same other name."""
     tool_of: dict[str, str] = {}
     for name, marks in tools.items():
         for other in marks.names:

@@ -1,8 +1,8 @@
 """What a config reaches: where it sends prompts and keys, which files it reads, and whom it admits to the proxy.
 
 A config that was only found, for example in a cloned repository, is used without asking if it reaches nothing beyond
-this machine, and no dialect outside its folder. The user's trust is stored with `ConfigReach.digest`, which changes
-with an address or a key variable, but not with a model.
+this machine, and no file of a dialect outside its folder. The user's trust is stored with `ConfigReach.digest`, which
+changes if an address or a key variable changes, but not if a model does.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from promptools.profiles.facts import kind_of, load_builtin
 from promptools.profiles.tables import is_array, is_table
 
 _LOCAL_URL = lazy_pattern(
-    # no backslash, blank, `@` or `?` in the rest: HTTP libraries do not agree on what those mean
+    # no backslash, blank, `@` or `?` after the host: HTTP libraries do not agree on what those mean
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[A-Za-z0-9._~!$&'()*+,;=:%-]*@)?(?P<host>[A-Za-z0-9.]+|\[::1\])(?::[0-9]{1,5})?"
     r"(?:/[A-Za-z0-9._~!$&'()*+,;=:%/-]*)?",
     re.ASCII,
 )
 _LOCAL_SOCKET = lazy_pattern(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
 _URL = lazy_pattern(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
-"""The beginning of a URL in a request's defaults: some servers fetch it, or send data to it."""
+"""The beginning of a URL in the defaults of a request: some servers fetch such a URL, or send data to it."""
 _IGNORED_IN_URLS = lazy_pattern(r"^[\x00-\x20]+|[\t\n\r]+")
-"""What browsers, and servers on Node, leave out of a URL: `https:\t//host` and `https:host` lead to a host."""
+"""What browsers, and servers on Node, leave out of a URL: `https:\t//host` leads to a host too."""
 SHOWN_ADDRESSES = 3
 
 
@@ -45,14 +45,14 @@ class Reached:
     what: str
     value: str
     is_remote: bool = False
-    """Whether it is beyond this machine, or admits somebody who is."""
+    """Whether this is beyond this machine, or admits somebody from beyond it."""
     is_outside: bool = False
-    """Whether it is a file outside of the config's folder, which did not come with the config."""
+    """Whether this is a file outside of the config's folder, which therefore did not come with the config."""
     is_variable: bool = False
     """Whether the value is the name of an environment variable with a key."""
 
     def __str__(self) -> str:
-        """Return a line for a terminal or an error, without credentials: a file may hold anything."""
+        """Return a line for a terminal or an error, without credentials and with strange characters escaped."""
         return f"{clip(shown_text(self.what))}: {clip(shown_text(mask_url(self.value)))}"
 
 
@@ -64,18 +64,18 @@ class ConfigReach:
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """What a found config may reach only with the user's trust."""
+        """The things that a config which was only found may reach only with the user's trust."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
     def digest(self) -> str:
-        """A digest of everything that is reached, including credentials in URLs, independent of the order."""
+        """A digest of everything that is reached, including credentials in URLs; it does not depend on the order."""
         pairs = sorted((entry.what, entry.value) for entry in self.entries)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
 class UntrustedConfig(UsageError):
-    """A config was found that reaches beyond this machine, and the user does not trust it."""
+    """An untrusted config would have an effect: it was only found, and may reach beyond this machine."""
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
         reasons = reach.asked_about
@@ -93,22 +93,22 @@ class UntrustedConfig(UsageError):
 
 
 def shown_text(text: str) -> str:
-    """Return text in ASCII: control characters, and letters that look like others, are escaped."""
+    """Return text with all but printable ASCII characters escaped: some letters look like other ones."""
     return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
-    """Whether a URL certainly leads to this machine: by `localhost`, an address in 127.0.0.0/8, or `[::1]`.
+    """Whether a URL certainly leads to this machine: its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
 
-    Nothing is looked up, and any other form counts as another machine: 127.1 and 2130706433, which only some
-    libraries read, 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
+    No name is looked up. Any other host counts as another machine, even 127.1 and 2130706433, which only some libraries
+    read, 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
     """
     found = _LOCAL_URL.fullmatch(url)
     return found is not None and found["scheme"] in schemes and is_loopback_host(found["host"])
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether the name of a host is certainly this machine."""
+    """Whether the name of a host certainly means this machine."""
     if host.lower() == "localhost" or host in {"[::1]", "::1"}:
         return True
     try:
@@ -128,8 +128,8 @@ def require_trust(config: Config, base_url: str | None, provider: str | None) ->
     """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
     The server is the one at `base_url`, which an argument or the environment names, else that of `provider`, else the
-    config's default. A config without effect is treated as absent; a config with an effect is never ignored silently,
-    since the request would go to another server, with another key, or without its tool marks.
+    config's default. A config without an effect is treated as absent. A config with an effect is never ignored
+    silently: then the request would go to another server, with another key, or without marks of its tools.
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -165,7 +165,7 @@ def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
 
 
 def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of a provider; a kind of server has a default one."""
+    """Yield what each address of a provider is, and the address; without one, the default of its kind of server."""
     kind = provider.kind or kind_of(provider.name)
     first = provider.base_url or (load_builtin(kind).base_url if kind else None)
     if first:
@@ -175,7 +175,7 @@ def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
 
 
 def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reached]:
-    """Yield what the facts and defaults of a provider or model reach."""
+    """Yield what the facts and defaults of a provider or of a model reach."""
     template = part.facts.get("chat_template")
     if template is not None:
         yield Reached(f"{owner}, chat template in the file", str(folder / Path(str(template)).expanduser()))
@@ -184,7 +184,7 @@ def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reac
 
 
 def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the URLs in the body of a request, such as that of an MCP server, and the path of keys to each."""
+    """Yield the path of keys to each URL in the body of a request, and the URL, such as that of an MCP server."""
     if is_table(value):
         table: Mapping[str, Any] = value
         for key, member in table.items():
@@ -197,7 +197,7 @@ def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
-    """Yield what the options of the proxy reach; other origins and other host names admit further clients."""
+    """Yield what the options of the proxy reach; this includes origins and host names, which admit further clients."""
     url = options.redis_url
     if url:
         is_local = _LOCAL_SOCKET.fullmatch(url) is not None or is_loopback_url(url, ("redis", "rediss"))
@@ -223,7 +223,7 @@ def _of_dialects(files: Iterable[str], folder: Path) -> Iterator[Reached]:
 
 
 def _is_below(file: str, folder: Path) -> bool:
-    """Whether a file is in a folder or below it, after following links."""
+    """Whether a file is inside a folder, at any depth, after following links."""
     try:
         return Path(file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # a link to itself, a null character

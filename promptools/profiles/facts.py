@@ -1,10 +1,12 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
-A file holds `title`, `[[fact]]` tables, and for servers `aliases` and `base_url`, for families `globs`, `known_as`,
-`[[template]]` and `[weights]` tables, by which a family is recognised in a server's description of its model, and
-`template_dialect`. A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day
-it was checked. `since` and `until` restrict it to versions of the server (`until` is the first version for which it no
-longer holds), `on` to kinds of servers.
+Each file holds `title` and `[[fact]]` tables. The file of a kind of server may also hold `aliases` and `base_url`. The
+file of a family may hold `globs`, `known_as`, `[[template]]` and `[weights]`, by which the family is recognized in a
+server's description of its model, and `template_dialect`.
+
+A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
+checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
+longer holds. `on` restricts it to kinds of server.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Fields of a profile that identify it, with the way to set them, since no fact can."""
+"""Fields of a profile that no fact can set, since they identify the profile; and how to set each of them."""
 
 NO_FAMILY = "none"
-"""The configured family that means none, even if the model's name matches one."""
+"""The word for no family in a config, even if the model's name matches a family."""
 
 
 class Fact(Table):
@@ -53,7 +55,7 @@ class Fact(Table):
     on: Strings = ()
 
     def holds(self, kind: str, version: str | None) -> bool:
-        """Whether it holds for this server. An unknown version counts as the newest."""
+        """Whether the fact holds for this kind and version of server. An unknown version counts as the newest."""
         if self.on and kind not in self.on:
             return False
         if version is None:
@@ -65,23 +67,23 @@ class Fact(Table):
 
 
 class TemplateSignature(Table):
-    """Recognizes a family's chat template, whatever the template language."""
+    """How to recognize a family's chat template, in any template language."""
 
     holds: Strings
-    """Literal fragments that it contains, all of them."""
+    """Literal fragments, all of which the template contains."""
     lacks: Strings = ()
-    """Literal fragments, none of which it contains."""
+    """Literal fragments, none of which the template contains."""
     source: str
     date: date
 
 
 class Weights(Table):
-    """Properties that all models of a family share; an empty one is unknown, or differs between models."""
+    """The values that a property of any model of a family may have; empty if they are unknown, or differ too much."""
 
     architectures: Strings = ()
-    """Their architectures, as GGUF files name them."""
+    """The architectures of the models, as GGUF files name them."""
     vocabularies: Annotated[tuple[int, ...], Field(strict=False)] = ()
-    """The numbers of their tokens (`n_vocab`)."""
+    """The sizes of the models' vocabularies (`n_vocab`)."""
     source: str
     date: date
 
@@ -94,18 +96,18 @@ class Builtin:
     title: str
     facts: tuple[Fact, ...]
     aliases: tuple[str, ...] = ()
-    """Other spellings of a server kind."""
+    """Other names for a kind of server."""
     base_url: str | None = None
-    """Where such a server listens by default."""
+    """The address where such a server listens by default."""
     globs: tuple[str, ...] = ()
     """Patterns of model names, in the form that `normalize_model_name` returns."""
     known_as: tuple[str, ...] = ()
-    """Names that servers use for the family: an architecture in GGUF files, one of Ollama's parsers."""
+    """Names that servers use for the family, such as an architecture in GGUF files or one of Ollama's parsers."""
     templates: tuple[TemplateSignature, ...] = ()
-    """How to recognise its chat template; any one suffices."""
+    """How to recognize the family's chat template; one matching signature is enough."""
     weights: Weights | None = None
     template_dialect: str | None = None
-    """The dialect that its chat template teaches, if prompt mode asks for another."""
+    """The dialect that the family's chat template teaches, if prompt mode asks for another dialect."""
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -123,7 +125,7 @@ def normalize_model_name(model: str) -> str:
 
 @cache
 def fact_types() -> type[Table]:
-    """Return the pydantic model of the profile keys that a fact may set; none of them is required."""
+    """Return the pydantic model of the profile keys that a fact may set; no key is required."""
     kinds = {
         name: (accepting_arrays(kind), None) for name, kind in get_type_hints(Profile).items() if name not in NOT_FACTS
     }
@@ -132,7 +134,7 @@ def fact_types() -> type[Table]:
 
 
 def check_facts(value: Any, location: Location) -> dict[str, Any]:
-    """Validate a table of profile keys and values; return the values in the profile's own types."""
+    """Validate a table of profile keys and values; return it with the values in the types that `Profile` has."""
     for key in NOT_FACTS if is_table(value) else ():
         if key in value:
             raise (location / key).error(f"not a fact: {NOT_FACTS[key]}")
@@ -143,7 +145,7 @@ def check_facts(value: Any, location: Location) -> dict[str, Any]:
 
 
 def _check_fact(key: str, value: Any, location: Location) -> None:
-    """Check what a type cannot express."""
+    """Check a value for rules that a type cannot express; raise `UsageError` if it breaks one."""
     if key == "modes" and not value:
         raise location.error("name at least one mode")
     if key == "control_tokens":
@@ -158,7 +160,7 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
 
 
 def _check_tokens(value: str | int, location: Location) -> None:
-    """Reject a number of tokens below one; strings were checked by their type."""
+    """Reject a number of tokens below one; a string has been checked by its type already."""
     if isinstance(value, int) and value < 1:
         raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
 
@@ -238,17 +240,17 @@ class _FactsFile(Table):
 
 
 def _with_typed_value(fact: Fact, location: Location) -> Fact:
-    """Return a fact with its value in the profile's own type."""
+    """Return a fact with its value in the type that `Profile` has."""
     return fact.model_copy(update={"value": check_facts({fact.key: fact.value}, location)[fact.key]})
 
 
 CONTROL_TOKEN_FORMS = ("<|{word}|>", "<｜{word}｜>")
-"""The form of nearly all control tokens: for an unknown model, any text in this form counts as one."""
+"""The forms of nearly all control tokens: for an unknown model, any text in such a form counts as one."""
 
 
 @cache
 def all_control_tokens() -> frozenset[str]:
-    """Return the control tokens of all families, and the general forms."""
+    """Return the control tokens of all families, and `CONTROL_TOKEN_FORMS`."""
     every = (fact.value for name in families() for fact in load_builtin(name).facts if fact.key == "control_tokens")
     return frozenset(CONTROL_TOKEN_FORMS).union(*every)
 
@@ -257,8 +259,8 @@ def all_control_tokens() -> frozenset[str]:
 def family_dialect(family: str) -> str | None:
     """Return the dialect that a family's template teaches; None if unknown.
 
-    It is the one that prompt mode asks for, unless the file names another; `json` is our own format, which no template
-    has.
+    It is the dialect that prompt mode asks for, unless the family's file has another one as `template_dialect`. `json`
+    is our own format, which no template teaches.
     """
     builtin = load_builtin(family)
     named = (fact.value for fact in builtin.facts if fact.key == "dialect" and fact.value != "json")
@@ -267,14 +269,14 @@ def family_dialect(family: str) -> str | None:
 
 @cache
 def kind_of(name: str) -> str | None:
-    """Return the kind of server that a name or alias means, ignoring case; None if there is none."""
+    """Return the kind of server that a name or alias means, ignoring case; None if it means none."""
     wanted = name.lower()
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 
 
 @lru_cache(maxsize=256)
 def family_of(model: str) -> str | None:
-    """Return a model's family, or None: of all globs that match, the one with the most literal characters wins."""
+    """Return the family that a model's name matches, or None. The glob with the most literal characters wins."""
     name = normalize_model_name(model)
     matching = [
         (len(re.sub(r"\[[^]]*\]|[*?]", "", glob)), family)
@@ -286,7 +288,10 @@ def family_of(model: str) -> str | None:
 
 
 def families_of_template(template: str) -> tuple[str, ...]:
-    """Return the families that may have this chat template: longest fragments first, then shortest family name."""
+    """Return the families that may have this chat template.
+
+    Those with the longest fragments come first, then those with the shortest names.
+    """
     matching = [
         (-sum(map(len, known.holds)), len(family), family)
         for family in families()
@@ -298,15 +303,15 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model whose template fits `by_template` may be of a family: not if that has other templates."""
+    """Whether a model whose template fits the families `by_template` may be of a family: not if that has others."""
     return not by_template or family in by_template or not load_builtin(family).templates
 
 
 @lru_cache(maxsize=256)
 def families_without(key: Literal["architectures", "vocabularies"], value: str | int) -> frozenset[str]:
-    """Return the families whose models never have this architecture, or this number of tokens.
+    """Return the families whose models never have this architecture, or this size of vocabulary.
 
-    None for a value that no family declares: it may be new, or spelled differently.
+    Empty for a value that no family declares: it may be new, or spelled differently.
     """
     declared: dict[str, set[str | int]] = {
         family: {_plain(each) for each in getattr(weights, key)}
@@ -320,13 +325,13 @@ def families_without(key: Literal["architectures", "vocabularies"], value: str |
 
 
 def _plain(value: str | int) -> str | int:
-    """Return an architecture without the punctuation that only some servers write: `gpt-oss`, `gptoss`, `gpt_oss`."""
+    """Return an architecture without punctuation, which differs between servers: `gpt-oss`, `gptoss`, `gpt_oss`."""
     return re.sub(r"[-_.]", "", value.lower()) if isinstance(value, str) else value
 
 
 @cache
 def family_known_as(name: str) -> str | None:
-    """Return the family that servers know under a name, or None."""
+    """Return the family for which servers use this name, or None."""
     return next((family for family in families() if name in load_builtin(family).known_as), None)
 
 
@@ -339,7 +344,7 @@ def check_kind(name: str | None, location: Location) -> str | None:
 
 
 def check_family(name: str | None, location: Location) -> str | None:
-    """Return the name of a family, or `none`; raise UsageError for an unknown one."""
+    """Return the name of a family, or `none`, unchanged; raise UsageError for an unknown family."""
     if name and name not in (NO_FAMILY, *families()):
         raise (location / "family").error(
             f"{name!r} is not a known model family; {suggest(name, (NO_FAMILY, *families()))}"

@@ -1,13 +1,13 @@
 """The family of a model, by evidence: its chat template, its architecture and sizes, then its names.
 
-Apps send arbitrary model names, and many servers accept any, so a name in a request is the weakest evidence. The
-template formats the conversation, whatever the model's name; the architecture and the size of the vocabulary describe
-the weights. These exclude families, but rarely all but one: a family shares its template with its fine-tunes. Names
-then choose among the remaining families, in this order:
+Apps send arbitrary model names, and many servers accept any name, so a name in a request is the weakest evidence. The
+template formats the conversation, no matter how the model is named. The architecture and the size of the vocabulary
+describe the weights. All these exclude families, but rarely leave only one: a family shares its template with its
+fine-tunes. Names then choose among the remaining families, in this order:
 
-1. what the model was loaded from and what its file says of itself (`root`, `model_path`, `general.name`)
-2. the server's own names for a kind of model (an architecture, a parser), where one of them means one family
-3. the names under which it is served (`model_alias`, `id`), then the name in the request
+1. the file from which the model was loaded, and the names in that file (`root`, `model_path`, `general.name`)
+2. the server's own names for a kind of model (an architecture, a parser), if such a name means one family
+3. the names under which the model is served (`model_alias`, `id`), then the name in the request
 
 The name of an excluded family is ignored. If no name decides, the most likely family of the template is used.
 """
@@ -35,43 +35,43 @@ PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
 SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Asked only of a server known as SGLang: the response costs its scheduler a round, and holds its arguments."""
+"""Paths for a server that is known to be SGLang: a response costs its scheduler a round, and holds its arguments."""
 
 
 class ModelDescription(NamedTuple):
     """A server's description of one model."""
 
     names: tuple[str, ...] = ()
-    """Names under which it can be requested."""
+    """Names under which the model can be requested."""
     files: tuple[tuple[str, str], ...] = ()
-    """`(field, name or path)` of the file it was loaded from, and of the names in it, the most reliable first."""
+    """`(field, name or path)` of the file that was loaded, and of the names in that file, the most reliable first."""
     base_models: tuple[tuple[str, str], ...] = ()
-    """`(field, name)` of the model that it was fine-tuned from."""
+    """`(field, name)` of the model from which this one was fine-tuned."""
     kind_names: tuple[tuple[str, str], ...] = ()
     """`(field, name)` of the server's own names for the kind of model, such as its architecture."""
     served_names: tuple[tuple[str, str], ...] = ()
-    """`(field, name)` of the names that it was given on the server."""
+    """`(field, name)` of the names that the model was given on the server."""
     template_families: tuple[str, ...] = ()
-    """Families that its chat template fits, the most likely first."""
+    """Families that the model's chat template fits, the most likely first."""
     has_template: bool = False
-    """Whether the server shows its chat template."""
+    """Whether the server shows the model's chat template."""
     architecture: str | None = None
-    """The architecture of its weights, as a GGUF file names it."""
+    """The architecture of the model's weights, as a GGUF file names it."""
     vocabulary: int | None = None
-    """The size of its vocabulary."""
+    """The size of the model's vocabulary."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together."""
     serves_any_name: bool = False
-    """Whether it serves requests for any name."""
+    """Whether requests for any name are served by this model."""
     renders_tools: bool = True
-    """Whether its chat template renders a request's tools; true if the server does not say."""
+    """Whether the model's chat template renders the tools of a request; true if the server does not say."""
 
 
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
     """Return the model that answers to a name: the one listed under it, or one that answers to any name; else None.
 
-    On most servers, the only listed model answers to any name. But some load what is requested, so there a name that
-    implies a family is trusted.
+    On most servers, the only listed model answers to any name. But some servers load the model that is requested, so a
+    name that implies a family does not select a model with another name.
     """
     named = next((known for known in listed if model in known.names), None)
     only = listed[0] if len(listed) == 1 and not family_of(model) else None
@@ -79,7 +79,7 @@ def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDes
 
 
 def describe_models(bodies: Mapping[str, Mapping[str, Any]]) -> tuple[ModelDescription, ...]:
-    """Return the models of a server, from its responses by request (`GET /v1/models`)."""
+    """Return the models of a server from its responses, which are given by request (`GET /v1/models`)."""
     local = objects_under(bodies.get("GET /api/v0/models", {}), "data")
     if any("state" in model for model in local):
         loaded = [model for model in local if model.get("state") == "loaded" and model.get("type") != "embeddings"]
@@ -147,7 +147,7 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
 
 
 def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the basename with the file's `finetune` field, since converters split names differently."""
+    """Return the basename joined with the file's `finetune` field, since converters split names differently."""
     base, tuned = nonempty_string(info.get("general.basename")), nonempty_string(info.get("general.finetune"))
     return (("general.basename, general.finetune", f"{base}-{tuned}"),) if base and tuned else ()
 
@@ -157,7 +157,7 @@ def _is_model_list(label: str) -> bool:
 
 
 def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescription:
-    """Read llama.cpp's only model, which answers to any name."""
+    """Return the description of llama.cpp's only model, which answers to any name."""
     settings, meta = _table(props.get("default_generation_settings")), _table(listed.get("meta"))
     template = (nonempty_string(props.get("chat_template")) or "") + (
         nonempty_string(props.get("chat_template_tool_use")) or ""
@@ -175,7 +175,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 
 
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
-    """Whether a template renders tools; `chat_template_caps` ignores the separate template for tools."""
+    """Whether a template renders tools; a separate template for tools, which `chat_template_caps` ignores, counts."""
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
 
@@ -183,9 +183,9 @@ def _template_renders_tools(props: Mapping[str, Any]) -> bool:
 def _list_entry(
     model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> ModelDescription:
-    """Read an entry of a list of models; an adapter names its base model as `parent`.
+    """Return the description of a model from its entry in a list; an adapter names its base model as `parent`.
 
-    `arguments` are SGLang's server arguments; its list has the served name as `root`.
+    `arguments` are SGLang's server arguments, which name the model's path: its list has only the served name as `root`.
     """
     name, base = nonempty_string(model.get("id")), by_name.get(nonempty_string(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
@@ -203,7 +203,7 @@ def _list_entry(
 
 
 def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
-    """Read one of LM Studio's models; if only one is loaded, it answers to any name."""
+    """Return the description of one of LM Studio's models; if it is the only loaded one, it answers to any name."""
     name = nonempty_string(model.get("id"))
     return ModelDescription(
         names=(name,) if name else (),
@@ -216,31 +216,31 @@ def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
 
 
 TEMPLATE, NAME = "chat template", "name"
-"""Evidence other than the server's fields, which keep the server's names."""
+"""Labels for evidence; a field of the server is labeled with the field's own name."""
 
 
 class FamilyFinding(NamedTuple):
     """The family of a model, and how it was found."""
 
     family: str | None = None
-    """None if nothing implies one, or everything that does is contradicted."""
+    """The family; None if nothing implies one, or every family that is implied is contradicted."""
     by: str = ""
-    """The evidence that decided: `chat template`, one of the server's fields, or `name` for the name in the request."""
+    """The deciding evidence: `chat template`, one of the server's fields, or `name` for the name in the request."""
     why: str = ""
     evidence: tuple[tuple[str, str], ...] = ()
-    """What was considered, in order, and the families it implies: `("model_alias 'llama3'", "llama, contradicted")`.
+    """Each piece of evidence, in order, and what it implies: `("model_alias 'llama3'", "llama, contradicted")`.
 
-    Empty where it implies none.
+    The second string is empty if the evidence implies no family.
     """
 
 
 def find_family(model: ModelDescription, requested_name: str) -> FamilyFinding:
-    """Return the family of a model, given the server's description and the requested name."""
+    """Return the family of a model by the server's description of the model and by the requested name."""
     return _FamilySearch(model).find(requested_name)
 
 
 def family_by_name(requested_name: str) -> FamilyFinding:
-    """Return the family of a model that the server does not describe."""
+    """Return the family of a model that the server does not describe, by the requested name alone."""
     return _named(family_of(requested_name), requested_name, ())
 
 
@@ -259,7 +259,7 @@ class _FamilySearch:
             self._exclude("n_vocab", model.vocabulary, families_without("vocabularies", model.vocabulary))
 
     def find(self, requested_name: str) -> FamilyFinding:
-        """Return the family that the names select among those that remain."""
+        """Return the family that the model's names select among the families that are not excluded."""
         for field, word, family, allows in self._names():
             label = f"{field} {clip(repr(word))}"
             if self._record(label, family, allows):
@@ -275,7 +275,7 @@ class _FamilySearch:
         for field, text in self._model.files:
             for number, part in enumerate(name_parts(text)):
                 family = family_of(part)
-                if family or not number:  # other folders of the user's are not shown
+                if family or not number:  # parts of the user's path that name no model are not shown
                     yield field, part, family, self._allows
         yield from ((field, text, family_of(text), self._fits) for field, text in self._model.base_models)
         for field, word in self._model.kind_names:
@@ -288,7 +288,7 @@ class _FamilySearch:
         return family not in self._excluded and template_allows(family, self._fitting)
 
     def _fits(self, family: str) -> bool:
-        """Whether the template is one of a family's: a fine-tune often has another template than its base model."""
+        """Whether the template is one of a family's, as it must be for a base model: fine-tunes often change it."""
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
@@ -296,14 +296,14 @@ class _FamilySearch:
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:
-        """Record a name; return whether it decides."""
+        """Record a name as evidence; return whether it decides the family."""
         decides = family is not None and allows(family)
         lost = "not counted" if family is not None and self._allows(family) else "contradicted"
         self._evidence.append((label, "" if family is None else family if decides else f"{family}, {lost}"))
         return decides
 
     def _exclude(self, field: str, value: str | int, without: frozenset[str]) -> None:
-        """Exclude the families whose models have other values, unless that would leave none that the template fits."""
+        """Exclude the families `without` this value, unless that would leave no family that the template fits."""
         excluded = [family for family in self._fitting if family in without]
         if excluded and len(excluded) == len(self._fitting):
             self._evidence.append((f"{field} {value!r}", "not counted: it contradicts the chat template"))
@@ -315,7 +315,7 @@ class _FamilySearch:
             self._excluded_by = field
 
     def _finding(self, family: str | None, by: str, why: str) -> FamilyFinding:
-        """Return a family, found by the template or the weights if these left no other."""
+        """Return a finding; if the template and the weights left only this family, they are the evidence."""
         if family is None:
             return FamilyFinding(evidence=tuple(self._evidence))
         if self._fitting == (family,):
@@ -331,7 +331,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the family of the requested name, if nothing from the server decides it."""
+    """Return a finding by the requested name, since nothing from the server decides the family."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))
@@ -340,7 +340,7 @@ def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -
 
 
 def name_parts(path: str) -> Iterator[str]:
-    """Yield the parts of a name or path that may name a model: the last, a folder of the hub's cache, the folder."""
+    """Yield parts of a path that may name a model: the last one, a folder of the hub's cache, the last folder."""
     parts = [part for part in re.split(r"[/\\]", path) if part]
     yield from parts[-1:]
     yield from (part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--"))

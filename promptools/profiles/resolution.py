@@ -1,9 +1,9 @@
 """Resolve where a request goes and what is known about that endpoint: all facts combined, with reasons.
 
-Facts are layered, and for each key the last layer wins: the profile's defaults, the packaged facts of the server's
-kind, those of the model's family, what the server said in a probe, the config's provider, the config's model, the
-request's override. `resolve` chooses the provider, model, kind, address and family, applies the layers, and records a
-sentence with the reason for each decision and fact.
+Facts come in layers, and for each key the last layer wins: the defaults of `Profile`, the packaged facts about the
+server's kind, those about the model's family, what the server said in a probe, the config's provider, the config's
+model, and the request's override. `resolve` chooses the provider, model, kind, address and family, applies the layers,
+and records the reason for each decision and each fact in a sentence.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from promptools.profiles.tables import Location
 from promptools.types import ModeName, ServerInfo
 
 ProbeScope = Literal["server", "model"]
-"""What a probe should find out. `server`: the kind of server, and its model; `model`: the model, and the version of a
-server whose kind is configured."""
+"""What a probe should find out. `server`: the kind of the server, and its model. `model`: only the model and the
+server's version, since its kind is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An endpoint and model. `reasons` explain each part, in order."""
+    """An endpoint and a model. `reasons` explain each decision and fact, one sentence each."""
 
     provider: str | None
-    """Name of the config's provider; None when no provider of a config is in use."""
+    """Name of the provider; None if neither the config nor the caller names one."""
     base_url: str | None
-    """Base URL of the server's API, as the OpenAI client takes it; None: the client's own."""
+    """Base URL of the server's API, as the OpenAI client takes it; None means the client's own."""
     model: str
-    """The model's own name, aliases resolved; empty when none was requested and there is no default."""
+    """The model's own name, not an alias; empty if no model was requested and there is no default."""
     api_key_env: str | None
     """Name of the environment variable that holds the key."""
     profile: Profile
     reasons: tuple[str, ...] = ()
     marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Marks of tools by tool name, as `Tools(marks=...)` takes them."""
+    """Marks by tool name, in the form that `Tools(marks=...)` takes."""
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Descriptions by tool name that replace those in the request."""
+    """Descriptions of tools, by tool name, which replace those in the request."""
     system_prompt: str | None = None
     """Text that prompt mode adds to the system message, at `profile.system_prompt_placement`."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Defaults for keys of the request's body."""
+    """Default values for keys of the request's body."""
     server_version: str | None = None
     probe: ProbeScope | None = None
-    """What a probe of the server may find out; None: there is nothing to probe for."""
+    """What a probe of the server may find out; None if there is nothing to probe for."""
     local_key: bool = False
-    """Whether the key is sent to this machine only, since a config that was merely found names its variable."""
+    """Whether the key is sent only to this machine, since the config that names its variable was merely found."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -63,7 +63,7 @@ class Target:
 
 
 class _ProfileBuilder:
-    """A profile being built: layered facts, and the reason for the value that won for each key."""
+    """Builds a profile from layers of facts, and keeps the reason for the winning value of each key."""
 
     def __init__(self, kind: str, family: str | None) -> None:
         self.kind, self.family = kind, family
@@ -72,7 +72,7 @@ class _ProfileBuilder:
         self._modes_are_configured = False
 
     def add(self, facts: Mapping[str, Any], why: str) -> None:
-        """Add facts on top of those so far."""
+        """Add a layer of facts, all for the same reason."""
         self.facts.update(facts)
         self.reason_by_key.update(dict.fromkeys(facts, why))
 
@@ -85,7 +85,7 @@ class _ProfileBuilder:
     ) -> None:
         """Add facts from a config or a request; if they list modes, only those may be tried."""
         self._modes_are_configured |= "modes" in facts or (calling is not None and not calling.fallback)
-        if calling or "modes" in facts:  # what the user lists is for agents too
+        if calling or "modes" in facts:  # the modes that the user lists are for agents too
             self.facts.pop("agent_modes", None)
             self.reason_by_key.pop("agent_modes", None)
         if calling:
@@ -93,7 +93,7 @@ class _ProfileBuilder:
         self.add({"harmony_last": False, **facts} if "modes" in facts else facts, why)
 
     def add_packaged(self, version: str | None, url: str | None) -> None:
-        """Add the packaged facts about the kind, then those about the family, as far as they apply here."""
+        """Add the packaged facts about the kind, then those about the family, if they hold for this server."""
         self.add_builtin(self.kind, version)
         if self.kind == GENERIC and is_local(url):
             self.add({"needs_key": False}, "the address is on this machine or a private network")
@@ -101,28 +101,28 @@ class _ProfileBuilder:
             self.add_builtin(self.family, version)
 
     def add_detected(self, seen: ServerInfo) -> None:
-        """Add what the server said about the model."""
+        """Add facts from what the server said about the model."""
         for key, value, why in detected_facts(seen, self.modes):
             self.add({key: value}, why)
 
     @property
     def modes(self) -> tuple[ModeName, ...]:
-        """The modes so far."""
+        """The modes in the facts so far, or the default modes."""
         modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
         return modes
 
     def add_builtin(self, name: str, version: str | None) -> None:
-        """Add the packaged facts about a kind or family that apply here."""
+        """Add the packaged facts about a kind or family that hold for this server."""
         for fact in load_builtin(name).facts:
             if fact.holds(self.kind, version):
                 self.add({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
 
     def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
-        """Put raw mode after native mode if the chat template can be rendered; return the reason.
+        """Add raw mode after native mode if the chat template can be rendered; return why it is offered, or why not.
 
-        Raw mode avoids faults of the server's parser. Harmony mode does the same for its own family, and modes listed
-        in a config are not changed. `order` is the model's own: if it does not begin with native mode, the template has
-        no tools.
+        Raw mode avoids faults of the server's parser. It is not added where harmony mode does the same for its own
+        family, or where the config lists the modes. `order` is the order of the modes before the config's facts: if it
+        does not begin with native mode, the model's template shows it no tools.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -146,7 +146,7 @@ class _ProfileBuilder:
         return Profile(kind=self.kind, family=self.family, **self.facts)
 
     def reasons(self) -> list[str]:
-        """Return a sentence for each fact, with its reason."""
+        """Return a sentence for each fact, with the reason for it."""
         return [f"{key} = {_format_value(self.facts[key])}: {why}" for key, why in self.reason_by_key.items()]
 
 
@@ -160,13 +160,13 @@ def resolve(
     server_version: str | None = None,
     seen: ServerInfo | None = None,
 ) -> Target:
-    """Return where a request for `model` goes and what is known about it, without sending anything.
+    """Return where a request for `model` goes and what is known about the endpoint, without sending anything.
 
-    Facts are layered, and the last one wins: defaults, the server's kind, the model's family, what was `seen` of the
-    model in a probe, the config's provider, the config's model, `overrides`. Facts bound to server versions hold for
-    `server_version`, else for the provider's, else for the one seen, else for the newest. Raises `UsageError` for
-    unknown names, including those of dialects, for invalid overrides, and for an untrusted config that would have an
-    effect.
+    Facts come in layers, and the last one wins: the defaults, the server's kind, the model's family, what was `seen` in
+    a probe, the config's provider, the config's model, and `overrides`. Some facts hold only for some versions of the
+    server. The version is `server_version`, else the provider's, else the one that was seen; without any, the newest is
+    assumed. Raises `UsageError` for unknown names, including those of dialects, for invalid overrides, and for an
+    untrusted config that would have an effect.
     """
     config = _usable(config or Config(), base_url, provider)
     chosen, provider_why = _provider(provider, base_url, config)
@@ -196,7 +196,7 @@ def resolve(
 
 
 def _usable(config: Config, base_url: str | None, provider: str | None) -> Config:
-    """Return the config, or an empty one instead of an untrusted config that does not affect the server."""
+    """Return the config; if it is untrusted, an empty one. Raise `UntrustedConfig` if it would have an effect."""
     require_trust(config, base_url, provider)
     return Config() if config.standing == "untrusted" else config
 
@@ -215,9 +215,9 @@ def _start_profile(
 def _add_configured(
     draft: _ProfileBuilder, config: Config, provider: Provider, model: Model, overrides: Mapping[str, Any]
 ) -> str:
-    """Add the facts of the config and of the request, and raw mode if they allow it; return why, or why not."""
+    """Add the facts of the config and of the request, then raw mode; return why it is offered, or why not."""
     location = Location(config.file) / "providers" / provider.name
-    if config.dialects or not config.dialect_files:  # those of a config without trust, which is only shown, are unread
+    if config.dialects or not config.dialect_files:  # an untrusted config is only shown, without reading its dialects
         _check_dialect(provider.facts, location / "profile")
         _check_dialect(model.facts, location / "models" / model.name / "profile")
     order = draft.modes
@@ -238,7 +238,10 @@ def _relative_to_config(facts: Mapping[str, Any], folder: Path) -> Mapping[str, 
 
 
 def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
-    """Return the target's key from the environment; None if it needs none or the caller must supply it."""
+    """Return the target's key from the environment; None if no key is needed, or the caller must supply it.
+
+    Raises `UsageError` if a key that is needed is not set, or must not be sent to this address.
+    """
     variable = target.api_key_env
     key = environ.get(variable) if variable else None
     if key and target.local_key and not is_loopback_url(target.base_url or ""):
@@ -269,7 +272,7 @@ def is_local(url: str | None) -> bool:
 
 
 def _provider(name: str | None, base_url: str | None, config: Config) -> tuple[Provider, str]:
-    """Return the provider with the reason: the requested one, the one at `base_url`, or the config's default."""
+    """Return `(provider, reason)`: the requested provider, the one at `base_url`, or the config's default."""
     if name is not None:
         return _named(name, config)
     if base_url is not None:
@@ -292,7 +295,7 @@ def _place(config: Config) -> str:
 
 
 def _default(config: Config) -> tuple[Provider, str]:
-    """Return the config's default provider, or its only one, with the reason."""
+    """Return `(provider, reason)`: the config's default provider, or else its only one."""
     name, location = config.default_provider, Location(config.file) / "default_provider"
     if name is None and len(config.providers) > 1:
         raise location.error(
@@ -307,7 +310,7 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Return the provider with a name, or one for the kind of server with that name, with the reason."""
+    """Return `(provider, reason)`: the config's provider with a name, or one for the kind of server with that name."""
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)
@@ -318,7 +321,7 @@ def _named(name: str, config: Config) -> tuple[Provider, str]:
 
 
 def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:
-    """Return the server's kind with the reason: as configured, else the provider's name, else as detected."""
+    """Return `(kind, reason)`: the configured kind of server, else the provider's name, else the detected kind."""
     if provider.kind:
         return provider.kind, f"kind {provider.kind!r}: of provider {provider.name!r}"
     kind = kind_of(provider.name)
@@ -331,7 +334,7 @@ def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:
 
 
 def _probe_scope(provider: Provider) -> ProbeScope | None:
-    """Return what to probe for: everything if the kind is not configured, else the models and the version."""
+    """Return what to probe for; None if probing is forbidden, or would find out nothing."""
     if provider.detect is False:
         return None
     kind = provider.kind or kind_of(provider.name)
@@ -341,7 +344,7 @@ def _probe_scope(provider: Provider) -> ProbeScope | None:
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
-    """Return the base URL with the reason: the requested one, the provider's, or the default for the kind."""
+    """Return `(base URL, reason)`: the requested one, the provider's, or the default for the kind of server."""
     location = Location(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
         return _checked_url(asked, Location("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
@@ -359,14 +362,14 @@ def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) 
 
 
 def _checked_url(text: str, location: Location) -> str:
-    """Return a base URL; raise UsageError if it has no scheme."""
+    """Return a base URL; raise UsageError if it does not begin with `http://` or `https://`."""
     if not text.startswith(("http://", "https://")):
         raise location.error(bad_url_message(text))
     return text
 
 
 def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model, str]:
-    """Return the model for a name or an alias with the reason; `default` and None mean the provider's default."""
+    """Return `(model, reason)` for a name or an alias; `default` and None mean the provider's default model."""
     name, by = asked, "asked for"
     if asked is None or (asked == DEFAULT and provider.name and DEFAULT not in provider.models):
         name, by = provider.default_model, f"the default of provider {provider.name!r}"
@@ -384,7 +387,7 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
 
 
 def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
-    """Return the model's family with the reason: as configured, else from what the server says, else from its name."""
+    """Return `(family, reason)`: as configured, else by what the server says, else by the model's name."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     if seen and seen.family:
@@ -396,7 +399,7 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
-    """Reject unknown dialects; this is not checked when the file is read, since an app may register its own later."""
+    """Reject unknown dialects. Reading a file does not check them, since an app may register its own dialects later."""
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:
         raise (location / "accept").error(wrong)
@@ -410,5 +413,5 @@ def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
 
 
 def _format_value(value: Any) -> str:
-    """Return a fact's value as text, in a stable order."""
+    """Return a fact's value as text; the members of a set are sorted."""
     return repr(sorted(value)) if value.__class__ is frozenset else repr(value)

@@ -1,19 +1,19 @@
 """Detect what a server is: the probe requests to send, and how to read the responses. This module does no I/O.
 
-A kind is inferred only from what the server itself says, in a form that no other server is known to use; never from a
-port, a host or a model's name. If the responses point to two kinds (a gateway, a server that emulates another), none is
-inferred, and the server counts as `openai-compatible`.
+A kind is inferred only from what the server itself says, in a form that no other server is known to use, and never from
+a port, a host or a model's name. If the responses point to two kinds, as those of a gateway or an emulating server may,
+no kind is inferred, and the server counts as `openai-compatible`.
 
 A probe has up to three steps, each a pair of functions; the caller sends the requests and keeps the results:
 
-1. `server_requests` and `read_server` find the kind. Where the kind is configured, `kind_requests` and `read_kind` take
-   their place, and find the version only where facts depend on it.
-2. `version_requests` and `read_version` ask what may be asked only of a known kind.
-3. `read_models` reads the models from the same responses, `with_model` picks the one of a request; Ollama is asked for
-   it by `model_requests` and `read_model`.
+1. `server_requests` and `read_server` find the kind. If the kind is configured, `kind_requests` and `read_kind` take
+   their place; they find the version only if facts depend on it.
+2. `version_requests` and `read_version` find the version by requests that may be sent only to a known kind of server.
+3. `read_models` reads the models from the responses of the first steps, and `with_model` picks the model of a request.
+   Ollama is asked about that model by `model_requests` and `read_model`.
 
-`is_server_final` and `is_kind_final` say whether a result may be cached. `detected_facts` turns it into facts of a
-profile.
+`is_server_final` and `is_kind_final` say whether a result may be cached. `detected_facts` turns a result into facts of
+a profile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OLLAMA, VLLM, LLAMACPP, SGLANG, LMSTUDIO = "ollama", "vllm", "llamacpp", "sglang
 
 MODELS_PATH = "/models"
 PROBE_PATHS = ("/api/version", "/version", "/props", "/api/v0/models", "/api/v1/models")
-"""Paths below the server's root: of Ollama, vLLM, llama.cpp and, twice, LM Studio."""
+"""Paths below the server's root: one each of Ollama, vLLM and llama.cpp, and two of LM Studio."""
 SHOW_PATH = "/api/show"
 PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     OLLAMA: (),
@@ -55,19 +55,19 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     SGLANG: (MODELS_PATH,),
     LMSTUDIO: ("/api/v0/models",),
 }
-"""Paths requested from a server of a known kind: its version if facts depend on it, and its models."""
+"""Paths requested from a server of a known kind: for its version if facts depend on that, and for its models."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
-"""Kinds by the `owned_by` of every listed model."""
+"""Kinds by the value of `owned_by` that all listed models share."""
 OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
-"""Values of `owned_by` of servers that emulate Ollama's paths."""
+"""Values of `owned_by` by which servers that emulate Ollama's paths can be recognized."""
 
 _NUMBERED = lazy_pattern(r"[0-9]+\.[0-9]")
 _BUILD = lazy_pattern(r"b([0-9]+)")
 _STATUS = lazy_pattern(r"HTTP ([0-9]+)")
 _TRANSIENT_STATUSES = frozenset((401, 403, 408, 429))
 NOT_IMPLEMENTED = 501
-"""Has the meaning of a 404, and is permanent."""
+"""A status that means the same as 404: the server will never have this path."""
 
 
 class ProbeRequest(NamedTuple):
@@ -88,7 +88,7 @@ class ProbeResponse(NamedTuple):
 
 
 def server_root(base_url: str) -> str:
-    """Return the server's root: its base URL without a final `/v1`, unless that is the name of the host."""
+    """Return the server's root: its base URL without a final `/v1`, unless `v1` is the name of the host."""
     base = base_url.rstrip("/")
     root = base.removesuffix("/v1")
     return base if root.endswith(":/") else root
@@ -112,7 +112,7 @@ def _get_requests(base_url: str, paths: Sequence[str]) -> tuple[ProbeRequest, ..
 
 
 def version_requests(base_url: str, seen: ServerInfo) -> tuple[ProbeRequest, ...]:
-    """Return the requests that may only be sent to a known kind of server."""
+    """Return the requests for the version that may be sent only to a known kind of server; empty for most kinds."""
     if seen.kind != SGLANG:
         return ()
     return tuple(ProbeRequest("GET", server_root(base_url) + path, f"GET {path}") for path in SGLANG_PATHS)
@@ -162,7 +162,7 @@ def read_models(
 
 
 def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str) -> ServerInfo:
-    """Add what the server says about the model that answers to a name."""
+    """Return `seen` with what the server says about the model that answers to a name."""
     description = find_description(listed, model)
     if description is None:
         return with_family(seen, family_by_name(model))
@@ -174,7 +174,7 @@ def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str)
 
 
 def with_family(seen: ServerInfo, finding: FamilyFinding) -> ServerInfo:
-    """Add the family of a model, and how it was found."""
+    """Return `seen` with the family of a model, and how the family was found."""
     return replace(
         seen,
         family=finding.family,
@@ -212,7 +212,7 @@ def _is_down(status: int) -> bool:
 def read_version(
     seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> ServerInfo:
-    """Add the version from the responses to `version_requests`."""
+    """Return `seen` with the version in the responses to `version_requests`."""
     versions = [nonempty_string(_json_object(answer).get("version")) for answer in responses]
     version = next(filter(None, versions), seen.version)
     return replace(seen, version=version, asked=(*seen.asked, *_outcomes(requests, responses)))
@@ -221,7 +221,7 @@ def read_version(
 def read_model(
     seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None], model: str = ""
 ) -> ServerInfo:
-    """Add what the response to `model_requests` says."""
+    """Return `seen` with what the response to `model_requests` says."""
     asked = (*seen.asked, *_outcomes(requests, responses))
     table = _json_object(responses[0])
     shown = describe_ollama_model(table)
@@ -237,7 +237,7 @@ def read_model(
 def may_serve_ollama(seen: ServerInfo) -> bool:
     """Whether a server of unknown kind may have Ollama's own routes.
 
-    It answers one of them as Ollama does, or its answer may be different the next time.
+    It may if it answered the request for Ollama's version with 200, or may answer differently the next time.
     """
     outcome = dict(seen.asked).get(f"GET {PROBE_PATHS[0]}", _NO_RESPONSE)
     status = _STATUS.fullmatch(outcome)
@@ -247,7 +247,7 @@ def may_serve_ollama(seen: ServerInfo) -> bool:
 
 
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    """Yield `(profile key, value, reason)` for what the server states about a model; `modes` are the modes so far."""
+    """Yield `(profile key, value, reason)` for each fact that a server states; `modes` are the modes so far."""
     if seen.template_dialect is not None:
         yield "template_dialect", seen.template_dialect, seen.template_why
     if seen.parser is not None:
@@ -293,7 +293,7 @@ _KindTest = Callable[[_Bodies, str | None, ProbeResponse | None], str]
 def _outcomes(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[tuple[str, str], ...]:
-    """Return each request with its outcome for the trace, without the bodies, which may contain secrets."""
+    """Return each request and its outcome for the trace; bodies are left out, since they may contain secrets."""
     return tuple(
         (
             asked.label,
@@ -314,7 +314,7 @@ def _bodies(requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse 
 
 
 def _json_object(answer: ProbeResponse | None) -> dict[str, Any]:
-    """Parse a response as a JSON object; empty if it is not one, or the status is not 200."""
+    """Return the JSON object in a response; empty if the body is something else, or the status is not 200."""
     if answer is None or answer.status != 200:
         return {}
     value = try_json(answer.body)
@@ -322,13 +322,13 @@ def _json_object(answer: ProbeResponse | None) -> dict[str, Any]:
 
 
 def _owner(models: Mapping[str, Any]) -> str | None:
-    """Return the `owned_by` that all listed models share; None if they differ, or there are none."""
+    """Return the `owned_by` that all listed models share; None if they differ, or no model is listed."""
     owners = {nonempty_string(model.get("owned_by")) for model in objects_under(models, "data")}
     return owners.pop() if len(owners) == 1 else None
 
 
 def _sole_version(table: Mapping[str, Any]) -> str | None:
-    """Return the version in a response that contains nothing else."""
+    """Return the version in a response that contains only that; None for any other response."""
     version = nonempty_string(table.get("version"))
     return version if version and len(table) == 1 and _NUMBERED.match(version) else None
 
@@ -342,7 +342,7 @@ def _vllm(bodies: _Bodies, owner: str | None, models: ProbeResponse | None) -> s
     if KIND_BY_OWNER.get(owner or "") == VLLM:
         return "its models are owned by vllm"
     silent = models is None or models.status in _TRANSIENT_STATUSES
-    # LocalAI has this path too, but its version begins with v; where the list of models can be read, that decides
+    # LocalAI has this path too, but its version begins with v; if the list of models can be read, the list decides
     return "GET /version answers as vLLM does" if silent and _sole_version(bodies["GET /version"]) else ""
 
 
@@ -369,18 +369,18 @@ def _lmstudio(bodies: _Bodies, _owner: str | None, _: ProbeResponse | None) -> s
 
 
 def _build(bodies: _Bodies) -> str | None:
-    """Return llama.cpp's build in the form of its release names; build 0 has no number."""
+    """Return llama.cpp's build in the form of a release name, such as `b10488`; None for 0, which means unknown."""
     match = _BUILD.match(nonempty_string(bodies["GET /props"].get("build_info")) or "")
     return match[0] if match and int(match[1]) else None
 
 
 def _context(info: Any) -> int | None:
-    """Return the context length of `model_info`, in tokens; its key begins with the model's architecture."""
+    """Return the context length in `model_info`, in tokens; the key for it begins with the model's architecture."""
     return token_count(info.get(f"{info.get('general.architecture')}.context_length")) if is_table(info) else None
 
 
 def _listed_context(models: Mapping[str, Any]) -> int | None:
-    """Return how many tokens a prompt and its reply may have: the minimum of all listed models (vLLM, SGLang)."""
+    """Return how many tokens a prompt and its reply may have: the minimum over all listed models (vLLM, SGLang)."""
     lengths = [token_count(model.get("max_model_len")) for model in objects_under(models, "data")]
     return min((length for length in lengths if length is not None), default=None)
 
@@ -392,4 +392,4 @@ _KIND_TESTS: dict[str, tuple[_KindTest, Callable[[_Bodies], str | None]]] = {
     SGLANG: (_sglang, lambda _: None),
     LMSTUDIO: (_lmstudio, lambda _: None),
 }
-"""For each kind a function that returns the reason to conclude it, or "", and one that returns the version."""
+"""For each kind, a function that returns the reason to infer it, or "", and a function that returns the version."""

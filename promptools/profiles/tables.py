@@ -1,6 +1,7 @@
 """Validate plain data (TOML, JSON, overrides in a request) with pydantic; errors name the file and the key.
 
-Only arrays are converted, to tuples and frozensets. Neither a bool nor a string is accepted as a number.
+The only values that are converted are arrays, which become tuples or frozensets. Neither a bool nor a string is
+accepted as a number.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Location:
     path: tuple[str, ...] = ()
 
     def __truediv__(self, key: object) -> Location:
-        """Return the location one key deeper."""
+        """Return the location of a key in this table."""
         return replace(self, path=(*self.path, str(key)))
 
     def __str__(self) -> str:
@@ -60,7 +61,7 @@ def is_array(value: Any) -> bool:
 
 
 class Table(BaseModel):
-    """A table in a file; an undeclared key is an error."""
+    """Base class of tables in a file; an undeclared key is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -74,7 +75,7 @@ class Table(BaseModel):
 
 
 class OpenTable(BaseModel):
-    """A table in a file that other programs read too; undeclared keys are kept in `model_extra`."""
+    """Base class of tables in a file that other programs read too; undeclared keys are kept in `model_extra`."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -90,12 +91,12 @@ def unknown_keys(value: Any, location: Location) -> Iterator[Location]:
 
 
 def set_fields(table: BaseModel) -> dict[str, Any]:
-    """Return the declared keys that are set in a table, with their values."""
+    """Return the declared keys that a table sets, with their values."""
     return {name: getattr(table, name) for name in type(table).model_fields if name in table.model_fields_set}
 
 
 def _reject_duplicates(value: Any) -> Any:
-    """Reject an array with duplicates."""
+    """Return a value unchanged; reject an array with duplicates."""
     entries = list(map(repr, value)) if is_array(value) else []
     if len(set(entries)) < len(entries):
         raise PydanticCustomError("entry_twice", "")
@@ -103,7 +104,7 @@ def _reject_duplicates(value: Any) -> Any:
 
 
 def accepting_arrays(kind: Any) -> Any:
-    """Return a type annotation whose tuples and frozensets, also inside a union, accept any array."""
+    """Return a type annotation in which tuples and frozensets, even inside a union, accept any array."""
     if get_origin(kind) in {tuple, frozenset}:
         return Annotated[kind, Field(strict=False), BeforeValidator(_reject_duplicates)]
     args = [accepting_arrays(arg) for arg in get_args(kind)]
@@ -114,7 +115,7 @@ Strings = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_rejec
 
 
 def _as_array(value: Any) -> Any:
-    """Return a string as an array that contains it; only a string or an array is accepted."""
+    """Return an array unchanged, and a string as an array with one entry; reject anything else."""
     if isinstance(value, str):
         return (value,)
     if not is_array(value):
@@ -145,11 +146,11 @@ _WANTED = {
     "frozen": "an array",
     "set": "an array",
 }
-"""What is wanted, by the first word of pydantic's error type."""
+"""What kind of value an error message says was expected, by the first word of pydantic's error type."""
 
 
 def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
-    """Translate the first validation error; for a union, the error of the branch with the value's type."""
+    """Return the first validation error as a `UsageError`; for a union, that of the branch with the value's type."""
     first = errors[0]
     if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
         first = errors[1]
@@ -170,7 +171,7 @@ def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
 
 
 _UNION_BRANCH = lazy_pattern(r"literal\[.*|\[(?:array|table)\]")
-"""What pydantic inserts into an error's path for the branch of a union."""
+"""The name that pydantic inserts into the path of an error for the branch of a union."""
 
 
 def _array_or_table(value: Any) -> str:
@@ -181,9 +182,9 @@ def _array_or_table(value: Any) -> str:
 NamedTables: TypeAlias = Annotated[
     Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _T], Tag("[table]")], Discriminator(_array_or_table)
 ]
-"""Tables by name, or only the names."""
+"""A table of tables by name, or an array of only the names."""
 
 
 def named_tables(value: Mapping[str, _T] | Strings, kind: type[_T]) -> dict[str, _T]:
-    """Return the tables by name; a mere name has an empty table."""
+    """Return the tables by name; a name without a table gets an empty one."""
     return {name: kind() for name in value} if isinstance(value, tuple) else dict(value)
