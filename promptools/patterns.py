@@ -1,7 +1,7 @@
 """Regular expressions that are compiled on first use.
 
-There are about a hundred formats, with several patterns each, and a reply is in only one of them: compiling all would
-take longer than everything else done for an app's first request.
+There are about a hundred formats, with several patterns each, and a reply is in only one of them. To compile all
+patterns would take longer than everything else that is done for an app's first request.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _COMPILED = (
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what `re.compile` returns, except that it is compiled, and checked, on first use.
+    """Return a pattern like the one of `re.compile`, but compile it, and check it for errors, only on first use.
 
-    From then on it is as fast as a compiled pattern. It is not an instance of `re.Pattern`: call its methods, and do
-    not pass it to the functions of `re`.
+    From then on it is as fast as a compiled pattern. The object is not an instance of `re.Pattern`: call its methods,
+    and do not pass it to the functions of `re`.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
 
 class _Pattern:
-    """A pattern whose methods are replaced by those of the compiled one, so that calling them costs nothing extra."""
+    """A pattern whose methods become those of the compiled pattern, so that calling them costs nothing extra."""
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
         self.pattern = pattern
@@ -37,7 +37,7 @@ class _Pattern:
 
 
 class _LazyPattern(_Pattern):
-    """A pattern that has not been compiled. If two threads need it at once, both compile it, with the same result."""
+    """A pattern that has not been compiled. If two threads need it at the same time, both compile it; that is safe."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _COMPILED:

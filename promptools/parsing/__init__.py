@@ -1,4 +1,4 @@
-"""What a reply is made of: events, parts, messages, the search for markers, and the emitter that makes events of text.
+"""What a reply is made of: events, parts and messages; also the search for markers, and the emitter of events.
 
-Nothing here knows a dialect; `promptools.engine` finds the calls.
+No module here knows a dialect. The calls are found by `promptools.engine`.
 """

@@ -1,4 +1,4 @@
-"""A parsed reply as JSON: in results of `promptools reparse`, in snapshots and in recorded replies."""
+"""A parsed reply as JSON, for the results of `promptools reparse`, snapshots and recorded replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from promptools.types import Call, Fix, Malformed, Reply
 
 
 def describe_reply(reply: Reply, verdict: str | None = None) -> dict[str, Any]:
-    """Return the parsed reply without ids and text positions, which are not compared."""
+    """Return the parsed reply as JSON, without ids and spans, which are not compared."""
     read = {
         "calls": [_describe_call(call) for call in reply.calls],
         "malformed": [_describe_malformed(malformed) for malformed in reply.malformed],

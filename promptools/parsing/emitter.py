@@ -1,19 +1,20 @@
 """Turn text and parts into events and the `Reply`, and hold back what later text decides.
 
 The parser passes text and parts in the order of the input. Each character is emitted in one event, so the spans tile
-the input; `ReplyRecord` contains what was emitted, up to `ReplyRecord.offset`. What follows is held, in this order:
+the input. `ReplyRecord` contains what was emitted, up to `ReplyRecord.offset`. Input after this offset is held. Held
+input is of three kinds, in this order:
 
-- *White space* before a call or a tag, and after it, is `Discarded`; anywhere else it is text. So trailing white space
-  is held until the next text shows which it is: at most `MAX_HELD_SPACE` characters, the excess of a longer run is text
-  for good. Texts on both sides of something removed stay separated: by the white space after it, or else by that before
-  it, which is kept in `_separators` until then.
-- *Tokens* are special tokens that no dialect reads. If a sentence is about them they are text; at the end of the
-  reply and elsewhere they are removed.
-- A *group* consists of tentative calls and what is between them. It is accepted when the reply ends, and emitted as
-  text, byte for byte, when text follows.
+- *White space* before or after a call or a tag is `Discarded`; anywhere else it is text. So trailing white space is
+  held until what follows shows which of the two it is. At most `MAX_HELD_SPACE` characters are held; the rest of a
+  longer run is emitted as text. Texts before and after something that was removed stay separated by the white space
+  after it. If there is none, the white space before it is used, which is kept in `_separators` until then.
+- *Tokens* are special tokens that no dialect reads. They are text if a sentence is about them. Anywhere else, and at
+  the end of the reply, they are removed.
+- A *group* consists of tentative calls and what is between them. The calls are accepted when the reply ends. If text
+  follows instead, the group is emitted as text, byte for byte.
 
-Tokens and a group are never held at once: a token after a group joins it, and a tentative call after tokens makes them
-the beginning of a group.
+Tokens and a group are never held at the same time: a token after a group joins the group, and a tentative call after
+tokens makes them the beginning of a group.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
 
 MAX_HELD_SPACE = 4096
 LINE_START = 24
-"""Characters of a line that are examined for the sign of a block quote."""
+"""Characters at the start of a line that are searched for the `>` of a block quote."""
 _BLOCK_QUOTE = lazy_pattern(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
-"""A line of Markdown's block quote, perhaps in a list."""
+"""The beginning of a line in a Markdown block quote, perhaps inside a list item."""
 
 
 class _LastLine:
-    """The beginning of the last line of text that arrives in pieces; each piece is searched once."""
+    """Finds the beginning of the last line of a text that arrives in pieces; each piece is searched once."""
 
     def __init__(self, pieces: list[str]) -> None:
         self.pieces = pieces
@@ -47,7 +48,7 @@ class _LastLine:
         self._start = ""
 
     def start(self) -> str:
-        """Return the first characters of the line."""
+        """Return up to `LINE_START` characters from the start of the last line."""
         for piece in self.pieces[self._count :]:
             self._start = line_start(self._start, piece)
         self._count = len(self.pieces)
@@ -61,40 +62,40 @@ class Emitter:
         self.record = ReplyRecord(new_id)
         """What has been emitted."""
         self._tokens_before_text = tokens_before_text
-        """Tokens that a program or a name follows: one is alone only if nothing does."""
+        """Tokens that come before a program or a name; such a token is text if anything follows it."""
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """By zone, white space between text and something removed: kept if the next text begins with none."""
+        """By zone, white space after text and before something removed; emitted if the next text begins with none."""
         self._message_space: tuple[Zone, str, Span] | None = None
-        """White space that ended a message: text, unless a call follows."""
+        """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
-        """Tokens, and white space after them, until the next text shows whether they are quoted."""
+        """Held tokens and the white space after them; the next text shows whether the tokens are quoted."""
         self._last_break = 0
-        """Where in `_tokens` the last line break is, if one is."""
+        """The index in `_tokens` of the last part with a line break; 0 if there is none."""
         self._preceded_by: Literal["", "call", "tag"] = ""
         self._group: list[tuple[Part, bool]] = []
         self._group_has_call = False
         self._zone: Zone = "text"
         self._separated_zone: Zone | None = None
-        """The zone of the message that ended: a line break separates its text from the next in that zone."""
+        """The zone whose last message has ended: a line break separates the next text of this zone from it."""
         self.group_is_quoted = False
-        """Whether a call in the group is quoted from the conversation: no closing tag shows that it is meant."""
+        """Whether the group has a call quoted from the conversation; then no closing tag shows that a call is meant."""
         self.tokens_are_text = False
-        """Whether a special token was text, or began what was not a call: then all later ones are text too."""
+        """Whether a special token was text, or began something that is not a call; then all later tokens are text."""
         self.shows_calls = False
-        """Whether a bare call of an offered tool that cannot be read was text, such as one with a placeholder."""
+        """Whether a bare call of an offered tool was unreadable and so taken as text: it had a placeholder, perhaps."""
         self.shows_fences = False
-        """Whether a fence with a call was text: later ones in fences are further examples."""
+        """Whether a code fence with a call was text; then later calls in code fences are taken as examples too."""
         self.records_refusals = False
-        """Whether heads that began no call are recorded too."""
+        """Whether the heads that began no call are recorded as refusals."""
         self.at_start = True
         """Whether only white space, reasoning and markup have been seen since the start."""
         self._lines: dict[Zone, _LastLine] = {}
-        """By zone, the beginning of its last line, as far as it was searched for."""
+        """By zone, the search for the beginning of the last line."""
 
     def silent(self) -> Emitter:
-        """Return an empty output that follows the same rules but makes no events."""
+        """Return a new, empty emitter with the same rules that makes no events."""
         out = Emitter(None, self._tokens_before_text)
         out.record.emits_events = False
         return out
@@ -111,11 +112,14 @@ class Emitter:
 
     @property
     def has_call(self) -> bool:
-        """Whether a call was emitted, or is held."""
+        """Whether a call, perhaps a malformed one, was emitted or is held in the group."""
         return self.record.call_count > 0 or self._group_has_call
 
     def last_text(self, size: int, zone: Zone = "text") -> str:
-        """Return up to `size` last characters of the zone's text; empty next to a call or a tag, or outside a zone."""
+        """Return up to `size` characters from the end of the text of `zone`.
+
+        Empty after a call or a tag, while a group is held, and if `zone` is not the current zone.
+        """
         if self._group or self._preceded_by or self._zone != zone:
             return ""
         pieces = self.record.pieces[zone]
@@ -124,14 +128,14 @@ class Emitter:
         return _tail((*self._space[::-1], *pieces[: -size - 1 : -1]), size)
 
     def last_text_and_tokens(self, size: int) -> str:
-        """Return the same, including held tokens after it, which may turn out to be text."""
+        """Return up to `size` last characters of the text and of the held tokens after it, which may become text."""
         held = _tail((part.raw for part in reversed(self._tokens)), size)
         return self.last_text(size - len(held)) + held
 
     def in_block_quote(self, following: str = "") -> bool:
         """Whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
 
-        A call or a tag begins a line here. O(n) for all calls together: text is searched once.
+        A line is taken to begin after a call or a tag. O(n) for all uses together, since text is searched once.
         """
         pieces = self.record.pieces[self._zone]
         if self._group or self._preceded_by or not (pieces or self._space or self._tokens):
@@ -165,7 +169,8 @@ class Emitter:
             if not raw.strip(SPACE):
                 self._group.append((Part("space", raw), False))
                 return
-            # A router ran an example that began a line, as words after it would have shown.
+            # Without this, a router ran an example call at the start of a line: only the words after it showed that
+            # it was an example.
             self.reject_group()
         if self._tokens:
             if not raw.strip(SPACE):
@@ -190,7 +195,7 @@ class Emitter:
             self._hold_space(raw[len(body) :])
 
     def _emit_after_removed(self, held: str, body: str) -> None:
-        """Emit text after something removed; one of the two runs of white space separates it from the text before."""
+        """Emit text after something removed; white space from after or before it separates the text on both sides."""
         bare = body.lstrip(SPACE)
         space = held + body[: len(body) - len(bare)]
         before, span = self._separators.pop(self._zone, ("", Span(0, 0)))
@@ -205,7 +210,7 @@ class Emitter:
         self._emit_text(space + bare)
 
     def _discard_or_keep_space(self, space: str) -> None:
-        """Discard white space before something removed, unless the next text may need it."""
+        """Discard white space before something removed, or keep it as a separator, which the next text may need."""
         if space and not self._preceded_by and self._zone not in self._separators and self.record.pieces[self._zone]:
             self._separators[self._zone] = space, self.record.advance(space)
         else:
@@ -225,7 +230,7 @@ class Emitter:
             self._space, self._space_length = [held[-MAX_HELD_SPACE:]], MAX_HELD_SPACE
 
     def _discard_held_space(self) -> None:
-        """Discard the held white space, since no text follows."""
+        """Discard or keep the held white space, because something other than text follows."""
         if self._space:
             self._emit_excess_space()
             self._discard_or_keep_space(self._take_held_space())
@@ -247,7 +252,7 @@ class Emitter:
         self._separated_zone = zone
 
     def _insert_line_break(self, following: str) -> None:
-        """Emit a line break that is not in the input where no white space separates two messages."""
+        """Emit a line break, which is not in the input, if no white space separates two messages."""
         self._separated_zone = None
         before = self.record.pieces[self._zone]
         if before and not before[-1][-1].isspace() and not following[0].isspace():
@@ -256,18 +261,18 @@ class Emitter:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def add_zone_tag(self, raw: str, zone: Zone) -> None:
-        """Add a tag that opens or closes a zone. Reasoning is not prose, so a group before it is accepted."""
+        """Add a tag that opens or closes a zone. The group before the tag is accepted, since reasoning is not prose."""
         self.accept_before_header()
         self.record.discard(raw, "markup")
         self.set_zone(zone)
 
     def accept_before_header(self) -> None:
-        """Discard the held white space: it precedes a header."""
+        """Accept the held group and discard the held white space, because a header follows."""
         self.accept_group()
         self._discard_held_space()
 
     def add_message_boundary(self, raw: str, zone: Zone, *, delimited: bool) -> None:
-        """Add the header or the end of a message. `delimited`: white space next to it is part of the content."""
+        """Add the header or the end of a message; if `delimited`, the white space next to it is part of the content."""
         if not delimited:
             self.add_zone_tag(raw, zone)
             return
@@ -284,13 +289,13 @@ class Emitter:
             self._preceded_by = ""
 
     def _emit_message_space(self) -> None:
-        """Emit the white space at the end of a message as text: no call followed it."""
+        """Emit the white space at the end of a message as text, since no call followed the message."""
         if self._message_space is not None:
             (zone, space, span), self._message_space = self._message_space, None
             self.record.add_text(space, zone, span)
 
     def _discard_message_space(self) -> None:
-        """Discard the white space at the end of the message before a call, unless the next text may need it."""
+        """Discard the white space at the end of the message before a call, or keep it as a separator."""
         if self._message_space is not None:
             (zone, space, span), self._message_space = self._message_space, None
             if zone not in self._separators and self.record.pieces[zone]:
@@ -299,7 +304,7 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a token that begins no call: it is removed unless the surrounding text is about it."""
+        """Add a special token that begins no call; it is removed unless the text around it is about it."""
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:
@@ -338,7 +343,7 @@ class Emitter:
             self._hold_space(part.raw)
 
     def _count_text_tokens(self, tokens: list[Part], following: str, *, before_call: bool) -> int:
-        """Return how many of the held tokens, from the first on, are text. Next to a call, headers of turns are not."""
+        """Return how many of the held tokens, from the first on, are text; 0 if a turn header is next to a call."""
         headers = [part.kind == "turn" for part in tokens]
         if any(headers) and (before_call or self._preceded_by == "call"):
             return 0
@@ -348,15 +353,15 @@ class Emitter:
             before = self.last_text(QUOTE_CONTEXT)
             glued = SPECIAL_TOKEN.fullmatch(tokens[0].raw) is not None and before[-1:] not in ("", *SPACE)
             if is_quoted_token(before, "", "") or (ends == len(tokens) and not glued):
-                kept = max(kept, ends)  # alone, or where a sentence is about it, it does not show that a turn ended
+                kept = max(kept, ends)  # a header alone, or in a sentence about it, does not show that a turn ended
         return kept
 
     def add_discarded(self, raw: str, why: DiscardWhy) -> None:
-        """Add something that is neither text nor a call."""
+        """Add a piece of the input that is neither text nor a call."""
         self.add_parts([Part(why, raw)], definite=not self._group)
 
     def reclassify_as_reasoning(self, raw: str) -> None:
-        """Add a closing tag without an opening tag: the text so far was reasoning."""
+        """Add a closing tag of reasoning that has no opening tag, and turn the text before it into reasoning."""
         self._resolve_tokens("")
         self.reject_group()
         self._emit_message_space()
@@ -375,14 +380,14 @@ class Emitter:
         self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
-        """Set the zone without a tag: the template printed the opening tag, or the reply ended inside a zone."""
+        """Set the zone without a tag: the template wrote the opening tag, or the reply ended inside a zone."""
         self._zone = zone
         self._preceded_by = "tag"
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def add_parts(self, parts: list[Part], *, definite: bool) -> None:
-        """Add the parts of a candidate."""
+        """Add the parts of a candidate; unless `definite`, they are tentative and join the group."""
         if definite:
             self._resolve_tokens("", before_call=True)
         else:
@@ -396,7 +401,7 @@ class Emitter:
                 self._emit_part(part)
 
     def add_quoted_call(self, parts: list[Part]) -> None:
-        """Add a call that is quoted from the conversation: it counts only if the reply has no other text."""
+        """Add a call that is quoted from the conversation to the group, so that it counts only if no text follows."""
         self.group_is_quoted = True
         self.add_parts(parts, definite=False)
 
@@ -411,12 +416,12 @@ class Emitter:
 
     @property
     def group_has_opening_tag(self) -> bool:
-        """Whether the group began with a marker."""
+        """Whether the group begins with markup."""
         return bool(self._group) and self._group[0][0].kind == "markup"
 
     @property
     def token_before_group(self) -> str:
-        """The token with which the group began, undeclared or from a prompt; empty if there is none."""
+        """The token with which the group begins, if it is undeclared or from a prompt; else empty."""
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:
@@ -424,7 +429,7 @@ class Emitter:
         add_fix((part for part, _ in reversed(self._group)), fix)
 
     def accept_group(self) -> None:
-        """Emit the group; as text if it contains no call."""
+        """Emit the parts of the group, or emit it as text if it contains no call."""
         self._resolve_tokens("")
         if not self._group_has_call:
             self.reject_group()
@@ -480,7 +485,7 @@ class Emitter:
             self.record.discard(part.raw, part.kind)
 
     def emit_early(self, item: EarlyCallStart | EarlyArguments) -> None:
-        """Emit a call while it arrives: its name, then fragments of its arguments."""
+        """Emit the start of a call that is still arriving, or a fragment of its arguments."""
         if isinstance(item, EarlyCallStart):
             self._resolve_tokens("", before_call=True)
             self._discard_held_space()
@@ -505,7 +510,7 @@ class Emitter:
 
 
 def _tail(pieces: Iterable[str], size: int) -> str:
-    """Return up to `size` last characters of a text, whose pieces are given from the end."""
+    """Return up to `size` last characters of a text whose pieces are given in reverse order."""
     last: list[str] = []
     for piece in pieces:
         if size <= 0:
@@ -521,7 +526,7 @@ def begins_block_quote(line: str) -> bool:
 
 
 def line_start(before: str, text: str) -> str:
-    """Return the beginning of the last line of `text`; `before` is the beginning of the line that it continues."""
+    """Return the beginning of the last line of `text`; `before` is the beginning of the line that `text` continues."""
     at = text.rfind("\n") + 1
     if at:
         return text[at : at + LINE_START]

@@ -1,18 +1,19 @@
 r"""Escape markup in untrusted text so that the change is visible, and undo it exactly.
 
-A token is markup wherever it occurs (`<|im_end|>`, `[TOOL_CALLS]`, `</tool_response>`), a label only at the beginning
-of a line (`Observation:`). Escaping inserts a backslash after its first character: `<\|im_end|>`, `O\bservation:`.
+There are two kinds of markup. A token is markup wherever it occurs: `<|im_end|>`, `[TOOL_CALLS]`, `</tool_response>`.
+A label is markup only at the beginning of a line: `Observation:`. Escaping inserts a backslash after the first
+character of a token or label: `<\|im_end|>`, `O\bservation:`.
 
-Why `unescape` is exact: whether there is markup at an offset is decided as if the backslashes that `escape` may insert,
-those after the first character of any token, were absent. So an escaped text has markup at the same places as before,
-each with one more backslash, and `unescape` removes that one. Text that is escaped already gets a second backslash.
+Why `unescape` is exact: `escape` may insert backslashes only after the first character of a token. Both functions look
+for markup as if these backslashes were absent. So an escaped text has markup at the same places as before, each with
+one more backslash, which `unescape` removes. Text that is escaped already gets a second backslash.
 
-A label that begins with three backticks is that of a code fence, and matches it as readers take it: with more
-backticks, with tildes, in any case and after white space. The backslash goes before the last two of these characters,
-so that no run of three is left in front of the label: ``` ``\``tool_code ```.
+A label that begins with three backticks is the label of a code fence. It matches what readers take for this fence: more
+backticks, tildes instead, letters in any case, and white space before the label. The backslash goes before the last two
+backticks or tildes, so that no run of three is left in front of the label: ``` ``\``tool_code ```.
 
-In a token, `{n}` matches a number and `{word}` letters, digits and `_:/.-`. In a label, `{name}` matches up to 128
-characters without white space, and a trailing `\n` the end of the line.
+In a token, `{n}` matches a number, and `{word}` matches letters, digits and `_:/.-`. In a label, `{name}` matches up to
+128 characters without white space, and a trailing `\n` matches the end of the line.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Final, TypeAlias
 from promptools.patterns import lazy_pattern
 
 MAX_TOKEN_LENGTH: Final = 128
-"""Characters that a token may have."""
+"""Maximum number of characters of a token."""
 EscapeCallback: TypeAlias = Callable[[str], None]
 """A callback that gets each escaped form."""
 
@@ -39,11 +40,14 @@ _HOLES: Final = {
     "\n": r"(?=[ \t]*(?:[\r\n]|\Z))",
 }
 _LINE: Final = r"(?<![^\r\n\v\f\x85\u2028\u2029])[ \t]*"
-"""The beginning of a line, after any character that some reader takes for a line break, and its indent."""
+"""The beginning of a line and its indent; a line begins after any character that some reader takes for a line break."""
 
 
 def is_valid_token(token: str) -> bool:
-    """Whether `token` may be one: 2 to `MAX_TOKEN_LENGTH` characters, no backslash, hole, or digit or space first."""
+    """Whether `token` can be escaped as a token.
+
+    It has 2 to `MAX_TOKEN_LENGTH` characters and no backslash, and does not begin with a digit, white space or a hole.
+    """
     return 1 < len(token) <= MAX_TOKEN_LENGTH and "\\" not in token and not re.match(r"\s|\d|\{(?:n|word)\}", token)
 
 
@@ -54,7 +58,7 @@ def markup_escaper(tokens: frozenset[str], labels: frozenset[str] = frozenset())
 
 
 class MarkupEscaper:
-    """A set of tokens and labels, to be found, escaped and unescaped in texts. Each method is O(n) in characters."""
+    """Finds, escapes and unescapes a set of tokens and labels in texts. Each method is O(n) in characters."""
 
     def __init__(self, tokens: Collection[str], labels: Collection[str] = ()) -> None:
         self._tokens = _MarkupPatterns(tokens) if tokens else None
@@ -73,13 +77,13 @@ class MarkupEscaper:
         return [token for kind in self._kinds for token in kind.find_unescaped(text)]
 
     def escape(self, text: str, on_escape: EscapeCallback | None = None) -> str:
-        """Return `text` with its markup escaped, the same object if none; `on_escape` gets each escaped form."""
+        """Return `text` with its markup escaped; `on_escape` gets each escaped form. Without markup, return `text`."""
         for kind in self._kinds:
             text = kind.escape(text, on_escape)
         return text
 
     def escape_parts(self, texts: list[str], on_escape: EscapeCallback | None = None) -> list[str]:
-        """Escape texts that may be read joined, where a token may span two of them."""
+        """Escape texts that may be joined later, so that a token may span two of them."""
         if self._tokens is None or not self._tokens.is_in("".join(texts)):
             return [self.escape(text, on_escape) for text in texts]
         for kind in self._kinds[:-1]:
@@ -87,24 +91,24 @@ class MarkupEscaper:
         return self._tokens.escape_parts(texts, on_escape)
 
     def escape_json(self, text: str) -> str:
-        r"""Replace the first character of each token in JSON by its escape, such as `\u003c`: the value is the same."""
+        r"""Replace the first character of each token in JSON by an escape such as `\u003c`, which keeps the value."""
         return self._tokens.escape_json(text) if self._tokens is not None else text
 
     def unescape(
         self, text: str, only: Collection[str] | None = None, on_unescape: EscapeCallback | None = None
     ) -> str:
-        """Undo `escape`, of the forms in `only` alone if it is given; `on_unescape` gets each form undone."""
+        """Undo `escape`; if `only` is given, only for the escaped forms in it. `on_unescape` gets each undone form."""
         for kind in reversed(self._kinds):
             text = kind.unescape(text, only, on_unescape)
         return text
 
     def may_be_in_json(self, json_text: str) -> bool:
-        """Whether strings in the JSON `json_text` may contain markup: a cheap check of all of them at once."""
+        """Whether the strings of the JSON `json_text` may contain markup; a cheap check of the whole text at once."""
         return any(kind.may_be_in_json(json_text) for kind in self._kinds)
 
 
 class _MarkupPatterns:
-    """Tokens or labels as patterns. A match ends after the first character; its last group is the rest of the token."""
+    """Tokens or labels as patterns. A match ends after the token's first character; its last group is the rest."""
 
     def __init__(self, texts: Collection[str], before: str = "") -> None:
         self.texts = texts
@@ -122,7 +126,7 @@ class _MarkupPatterns:
 
     @cached_property
     def _gate(self) -> re.Pattern[str]:
-        """Where a token may begin, by two characters: most texts contain none, and need no search for all tokens."""
+        """The pattern of a token's first two characters. Most texts do not match it, and are not searched further."""
         seconds: dict[str, set[str]] = {}
         for first, *rest in map(_SYMBOL.findall, self.texts):
             second = _atom(rest[0], ()) if rest and first not in _HOLES else ""
@@ -148,7 +152,7 @@ class _MarkupPatterns:
         if self._hints:
             return any(hint in json_text for hint in self._hints)
         if self._quoted:
-            bare = json_text.replace("\\", "")  # JSON's backslashes, and those of a token that is escaped already
+            bare = json_text.replace("\\", "")  # without JSON's backslashes, and those of tokens already escaped
             if any(token in bare for token in self._quoted):
                 return True
         return self.is_in(json_text)
@@ -208,7 +212,7 @@ class _FencePatterns(_MarkupPatterns):
 
     def __init__(self, labels: Collection[str]) -> None:
         super().__init__(labels, _LINE)
-        self._hints = (FENCE[1:], "~~")  # the backslash is in front of them
+        self._hints = (FENCE[1:], "~~")  # the backslash goes before these two characters
 
     def _pattern(self, backslash: str) -> str:
         return _fence_pattern(self.texts, backslash)
@@ -220,13 +224,13 @@ def _rest_of_token(match: re.Match[str]) -> str:
 
 
 def _longest_literal(symbols: Sequence[str]) -> str:
-    """Return the longest literal text that every occurrence of a label has after its first character."""
+    """Return the longest literal text of a label after its first character; every match contains this text."""
     runs = ("".join(run) for hole, run in groupby(symbols[1:], _HOLES.__contains__) if not hole)
     return max(runs, key=len, default="")
 
 
 def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], before: str, backslash: str) -> str:
-    """Build the pattern of a first character followed by `backslash`, where one of `symbol_lists` begins."""
+    """Build the pattern of a first character and `backslash`, which matches only where one of `symbol_lists` begins."""
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
         first = _first_atom(symbols[0])
@@ -239,9 +243,9 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
 
 
 def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
-    """Build the pattern of a fence up to its last two characters, followed by `backslash`, where one has such a label.
+    """Build the pattern of a fence with one of `labels`: the fence up to its last two characters, then `backslash`.
 
-    Tildes open a fence, but do not close one that backticks opened.
+    Tildes open a fence, but do not close a fence that backticks opened.
     """
     rests = sorted(label.removeprefix(FENCE) for label in labels)
     branches: list[str] = []
@@ -261,14 +265,14 @@ def _first_atom(symbol: str) -> str:
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:
-    r"""Build the pattern of one symbol; after the first character of some token, backslashes may have been inserted."""
+    r"""Build the pattern of one symbol; if it is a first character of some token, backslashes may follow it."""
     if symbol in _HOLES:
         return _HOLES[symbol]
     return re.escape(symbol) + (r"\\*" if symbol in firsts else "")
 
 
 def _prefix_tree(rests: Sequence[Sequence[str]]) -> str:
-    """Merge sorted sequences of patterns into a prefix tree, so that none is tried twice; the longest match wins."""
+    """Merge sorted sequences of patterns into a prefix tree that tries no pattern twice; the longest match wins."""
     prefix = ""
     while len(rests) and all(rest and rest[0] == rests[0][0] for rest in rests):
         prefix += rests[0][0]

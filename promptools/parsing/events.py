@@ -1,8 +1,8 @@
 """The events that a parser yields while text arrives.
 
 `Text`, `Reasoning`, `Discarded`, `CallEnd` and `Malformed` tile the input: their spans, sorted, cover every character
-once. `CallStart` and `CallArgs` are provisional and lie inside the span of the `CallEnd` or `Malformed` that ends the
-call of the same index. `WasReasoning` is a correction: what was emitted as `Text` up to `span.end` was reasoning.
+once. `CallStart` and `CallArgs` are provisional. Their spans lie inside the span of the `CallEnd` or `Malformed` that
+ends the call with the same index. `WasReasoning` is a correction: all `Text` emitted up to `span.end` was reasoning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class WasReasoning:
-    """A closing tag without an opening one: each `Text` inside `span` was reasoning, except for leading white space."""
+    """A closing tag of reasoning without an opening tag: each `Text` inside `span` was reasoning.
+
+    White space at the very beginning was not.
+    """
 
     span: Span
 
@@ -46,7 +49,7 @@ class CallStart:
     name: str
     span: Span
     early: bool = False
-    """Whether it goes to the client before its end is known."""
+    """Whether the call is sent to the client before the end of the call is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""What a dialect's reader makes of the text it reads: parts of a block of calls, or segments of messages.
+"""What a dialect's reader turns text into: parts of a block of calls, or segments of messages.
 
-A candidate's text becomes parts that tile it. A format whose messages have headers is split into segments instead.
+A candidate's text is turned into parts that tile it. A format whose messages have headers is split into segments.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from promptools.types import Call, DiscardWhy, Fix, Malformed
 
-# The result of a candidate: the text that it consumed, as parts that tile it.
+# The result of a candidate: parts that tile the text that it consumed.
 
 
 SPACE: Final = " \t\r\n\ufeff\u200b"
@@ -21,28 +21,28 @@ PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
 
 class NeedMore(enum.Enum):
-    """The type of `NEED_MORE`."""
+    """The type of the constant `NEED_MORE`."""
 
     NEED_MORE = "more text is needed"
 
     def __bool__(self) -> Literal[False]:
-        """Return False: nothing is decided."""
+        """Return False, since nothing has been decided."""
         return False
 
 
 NEED_MORE: Final = NeedMore.NEED_MORE
-"""Returned, in place of a decision or an offset, where only more text can decide."""
+"""Returned instead of a decision or an offset when more text is needed to decide."""
 
 
 @dataclass(slots=True)
 class Part:
-    """A piece of the model's text and its meaning; ids, indexes and spans are assigned when it is emitted."""
+    """A piece of the model's text with its meaning; ids, indexes and spans are assigned when the part is emitted."""
 
     kind: PartKind
     raw: str
     call: Call | None = None
     malformed: Malformed | None = None
-    """Of text: why a call of an offered tool in it cannot be read."""
+    """For a part that is text: why the call of an offered tool in it cannot be read."""
 
 
 def total_length(parts: Sequence[Part]) -> int:
@@ -54,7 +54,7 @@ def total_length(parts: Sequence[Part]) -> int:
 
 
 def add_fix(parts: Iterable[Part], fix: Fix) -> None:
-    """Add a fix to the first call of `parts`."""
+    """Add a fix to the first part that is a call."""
     for part in parts:
         if part.call is not None:
             part.call = replace(part.call, fixes=(*part.call.fixes, fix))
@@ -68,23 +68,23 @@ class EarlyCallStart(NamedTuple):
 
 
 class EarlyArguments(NamedTuple):
-    """A fragment of such a call's arguments that no later fix can change."""
+    """A fragment of the arguments of a call that has started; no later fix can change it."""
 
     text: str
 
 
 class TriedStrategy(NamedTuple):
-    """A strategy that was tried on a candidate's text, from its beginning; the engine knows the offset."""
+    """A strategy that was tried on a candidate's text, from the first character; the engine knows the offset."""
 
     strategy: str
     outcome: Literal["call", "malformed", "text"]
     why: str
     cost: int
-    """Characters that were examined."""
+    """Number of characters that were examined."""
 
 
 EarlyOutput: TypeAlias = "Part | EarlyCallStart | EarlyArguments"
-"""What a candidate emits before its end: parts that are settled, and the call that comes after them."""
+"""What a candidate emits before its end: settled parts, then the start of a call and fragments of its arguments."""
 
 
 class CandidateBase:
@@ -101,11 +101,11 @@ class CandidateBase:
 
     @property
     def comments_follow(self) -> bool:
-        """Whether a Python comment may follow on the same line."""
+        """Whether a Python comment may follow the candidate on the same line."""
         return False
 
     def _emit_early(self, parts: Sequence[Part]) -> None:
-        """Emit parts before the end; nothing can revoke them."""
+        """Emit parts before the end of the candidate; nothing can revoke them."""
         self.early += parts
         self._emitted += parts
 
@@ -113,13 +113,16 @@ class CandidateBase:
 class Candidate(Protocol):
     """Text that may be a call, fed until that is decided.
 
-    `feed` takes `piece[start:]` and returns None while more text is needed, then the index just past what it consumed.
-    From then on `parts` tile what it consumed, except for the last `len(unread)` characters, which it only looked at.
+    `feed` takes `piece[start:]`. It returns None while more text is needed, and in the end the index just past what
+    the candidate consumed. From then on `parts` tile the consumed text, except for the last `len(unread)` characters,
+    which the candidate only looked at.
 
-    `definite`: the parts are final no matter what follows; otherwise they are tentative.
-    `early`: what may be emitted before the end. The engine drains it; it then emits `head`, the markup before the
-    calls, first, empties it and removes it from `parts`. Parts in `early` are settled: afterwards `parts` hold only
-    what comes after them, and none of it is text. `tries`: the strategies that were tried, for the trace.
+    `definite`: whether the parts are final no matter what follows; otherwise they are tentative.
+    `early`: what may be emitted before the end; the engine drains it. Parts in `early` are settled: `parts` then hold
+    only what comes after them, and none of that is text.
+    `head`: the markup before the calls. Before anything in `early`, the engine emits `head`, empties it and removes it
+    from `parts`.
+    `tries`: the strategies that were tried, for the trace.
     """
 
     parts: list[Part]
@@ -130,18 +133,18 @@ class Candidate(Protocol):
     tries: list[TriedStrategy]
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Consume more text."""
+        """Consume `piece[start:]`. Return None if more text is needed, else the index just past what was consumed."""
         ...
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide, since the text has ended."""
+        """Decide without more text, because the text has ended."""
         ...
 
 
 # The segments of a reply in a format whose messages have headers.
 #
-# Such a format, Harmony for one, covers the whole reply: reasoning, text for the user and calls are separate
-# messages. A splitter for it yields the header, the content and the end of each message, and what lies outside
+# Such a format, for example Harmony, covers the whole reply: reasoning, text for the user and calls are separate
+# messages. The splitter of the format yields the header, the content and the end of each message, and the text outside
 # messages.
 
 
@@ -149,19 +152,19 @@ class MessageStart(NamedTuple):
     """The header of a message."""
 
     kind: Literal["thoughts", "words", "call", "other"]
-    """`other`: a message of another role, such as an imagined user."""
+    """`other` is a message of another role, such as a user that the model made up."""
     raw: str
     name: str = ""
-    """The name of the tool that is called, or whose result another role's message is."""
+    """The name of the called tool; in a message that is a tool's result, the name of that tool."""
     fixes: tuple[Fix, ...] = ()
     final: bool = False
-    """Whether it is the answer: text before it whose header did not say what it is was reasoning."""
+    """Whether this message is the answer. If so, the text of earlier `ambiguous` messages was reasoning."""
     ambiguous: bool = False
-    """Whether its header does not say what the content is."""
+    """Whether the header does not say what the content is."""
     delimited: bool = True
     """Whether markers enclose the content, so that white space is part of it."""
     text_only: bool = False
-    """Whether its content is never a call, even if it looks like one."""
+    """Whether the content is never a call, even if it looks like a call."""
 
 
 class Content(NamedTuple):
@@ -171,13 +174,17 @@ class Content(NamedTuple):
 
 
 class MessageEnd(NamedTuple):
-    """The end of a message. Not `complete`: the text ended inside it; `in_header`: inside its header."""
+    """The end of a message.
+
+    `complete`: whether the message has ended; else the whole text ended inside it. `in_header`: whether the text ended
+    inside the header.
+    """
 
     raw: str
     complete: bool
     in_header: bool = False
     fixes: tuple[Fix, ...] = ()
-    """Fixes to this end, if the message is a call."""
+    """Fixes to the marker that ends the message, if the message is a call."""
 
 
 class Outside(NamedTuple):

@@ -1,8 +1,8 @@
 """Find out whether a call in a reply is quoted from the conversation.
 
-A page that shows a call, a log, a question about a call: a model that talks about these quotes the call. The comparison
-ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. A text is also searched
-with its escapes decoded, since a tool's result is often JSON or HTML with the call inside one of its strings.
+A model that talks about a web page, a log or a question with a call in it quotes that call. The comparison ignores
+white space and the `>` of block quotes, since a model indents and wraps what it quotes. Each text is also searched with
+its escapes decoded, since a tool's result is often JSON or HTML with the call inside a string.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Iterable, Iterator
 from promptools.patterns import lazy_pattern
 
 MAX_SEARCHES = 64
-"""Calls of one reply that are searched for. Later ones count as quoted if any of these was."""
+"""Maximum number of calls in one reply that are searched for. Any further call counts as quoted if one of these was."""
 _QUOTE = lazy_pattern(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
 _ESCAPES = lazy_pattern(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
 _WORD = lazy_pattern(r"[A-Za-z0-9_]+")
 _JSON_LEVELS = 2
-"""Levels at which a text may be JSON inside a string of JSON."""
+"""Number of times that JSON escapes are decoded, since a text may be JSON inside a string of JSON."""
 
 
 class QuotableTexts:
     """The texts that a reply may quote; they are read only at the first search.
 
-    A search is O(n) in the characters of the texts. At most `MAX_SEARCHES` are made for calls, and as many for
-    beginnings of calls.
+    A search is O(n) in the characters of the texts. At most `MAX_SEARCHES` searches are made for whole calls, and at
+    most `MAX_SEARCHES` for beginnings of calls.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class QuotableTexts:
         self._quoted = False
 
     def contain_call(self, call: str) -> bool:
-        """Whether `call`, from its opening to its closing tag, is in one of the texts."""
+        """Whether one of the texts contains `call`, which reaches from its opening to its closing tag."""
         key = _normalize(call)
         if not key:
             return False
@@ -52,7 +52,7 @@ class QuotableTexts:
         return known
 
     def may_contain_prefix(self, prefix: str) -> bool:
-        """Whether a call that begins with this text may be in one of the texts."""
+        """Whether one of the texts may contain a call that begins with `prefix`; True once no search is left."""
         if not self._prefix_searches_left or len(self._known) == MAX_SEARCHES:
             return True
         self._prefix_searches_left -= 1
@@ -70,12 +70,12 @@ class QuotableTexts:
 
 
 def _normalize(text: str) -> str:
-    """Remove what may differ between a text and its quotation."""
+    """Remove what may differ between a text and a quotation of it: white space, and `>` at the start of lines."""
     return "".join((_QUOTE.sub("", text) if ">" in text else text).split())
 
 
 def _normalized_forms(text: str) -> Iterator[str]:
-    """Yield the text, normalized: unchanged, with HTML escapes decoded, and with JSON escapes decoded."""
+    """Yield the normalized text, then what it is with HTML escapes decoded, and with JSON escapes decoded."""
     yield _normalize(text)
     if "&" in text:
         yield _normalize(html.unescape(text))

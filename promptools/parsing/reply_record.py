@@ -1,7 +1,7 @@
-"""The emitted part of a reply: its events, and the resulting `Reply`.
+"""The part of a reply that has been emitted: its events, and the resulting `Reply`.
 
-Everything here is final. `Emitter` decides what is emitted, and in which order; each character of the input is recorded
-once, so that the spans tile it, and `offset` is where the next one begins.
+Everything recorded here is final. `Emitter` decides what is emitted, and in which order. Each character of the input is
+recorded once, so that the spans tile the input; `offset` is the offset of the next character.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 
 MAX_TRIES = 256
-"""Tries kept in a trace: a reply of a thousand code fences should not carry a thousand of them."""
+"""Maximum number of tries kept in a trace: a reply with a thousand code fences should not carry a thousand tries."""
 ID_LENGTH = 9
-"""Characters of a call id, all alphanumeric: Mistral's templates accept nothing else, every server does (vllm#9019).
+"""Characters of a call id, all alphanumeric. All servers accept such ids; Mistral's templates need them (vllm#9019).
 
-Profiles name it `alnum9`. The digest of `promptools.modes.history.alnum9_id` has enough bits for ten.
+Profiles name this form `alnum9`. The digest of `promptools.modes.history.alnum9_id` has enough bits for ten characters.
 """
 
 Zone = Literal["text", "reasoning"]
 
 
 class ReplyRecord:
-    """The events and the reply. `new_id` makes the ids of calls; None: they are digests of the text up to the call."""
+    """The events and the reply. `new_id` makes the ids of calls; if it is None, they are digests of the text so far."""
 
     def __init__(self, new_id: NewId | None) -> None:
         self._new_id = new_id
@@ -38,7 +38,7 @@ class ReplyRecord:
         self._unhashed: list[str] = []
         self._events: list[Event] = []
         self.emits_events = True
-        """Whether events are recorded; if not, only the reply is."""
+        """Whether events are recorded in addition to the reply."""
         self.offset = 0
         """The offset up to which the input has been emitted."""
         self.pieces: dict[Zone, list[str]] = {"text": [], "reasoning": []}
@@ -53,18 +53,18 @@ class ReplyRecord:
         self._refusals: dict[tuple[str, int], ParseAttempt] = {}
         self._fixes: list[Fix] = []
         self.call_count = 0
-        """Calls that have ended, malformed ones included: the index of the next."""
+        """Number of calls that have ended, malformed ones included; also the index of the next call."""
         self._early_call: CallStart | None = None
         self._early_length = 0
         self._finish_reason: str | None = None
 
     def drain(self) -> list[Event]:
-        """Return the events since the previous call."""
+        """Return and remove the events recorded since the last time."""
         events, self._events = self._events, []
         return events
 
     def advance(self, raw: str) -> Span:
-        """Return the span of the next characters of the input."""
+        """Advance `offset` past `raw`, the next characters of the input; return their span."""
         start = self.offset
         self.offset = start + len(raw)
         return Span(start, self.offset)
@@ -72,14 +72,14 @@ class ReplyRecord:
     # --- text ----------------------------------------------------------------------------------------------------
 
     def add_text(self, text: str, zone: Zone, span: Span) -> None:
-        """Record text of a zone."""
+        """Record `text` in a zone."""
         self._unhashed.append(text)
         self.pieces[zone].append(text)
         if self.emits_events:
             self._events.append(Text(text, span) if zone == "text" else Reasoning(text, span))
 
     def add_line_break(self, zone: Zone) -> None:
-        """Record a line break that is not in the input."""
+        """Record a line break in a zone that is not in the input."""
         self.pieces[zone].append("\n")
         if self.emits_events:
             here = Span(self.offset, self.offset)
@@ -91,7 +91,7 @@ class ReplyRecord:
             self.add_discarded(raw, why, self.advance(raw))
 
     def add_discarded(self, raw: str, why: DiscardWhy, span: Span) -> None:
-        """Record something that is neither text nor a call; adjacent pieces of one kind become one piece."""
+        """Record a piece of the input that is neither text nor a call. The reply joins adjacent pieces of one kind."""
         event = Discarded(raw, why, span)
         if self.emits_events:
             self._events.append(event)
@@ -102,7 +102,7 @@ class ReplyRecord:
             last.append(event)
 
     def turn_into_reasoning(self, space: str) -> None:
-        """Turn all content into reasoning, except for its leading white space (one of `space`)."""
+        """Turn all content into reasoning. If there was no reasoning yet, its leading white space is discarded."""
         self._events.append(WasReasoning(Span(0, self.offset)))
         content, before = "".join(self.pieces["text"]), self.pieces["reasoning"]
         bare = content if before else content.lstrip(space)
@@ -129,8 +129,11 @@ class ReplyRecord:
             self._events.append(CallArgs(self.call_count, early.text, self._early_call.span))
 
     def add_call(self, raw: str, call: Call) -> bool:
-        """Record a call; a repetition of an earlier one is discarded unless it was started. Return whether it is."""
-        repeats = self._is_repeat(call)  # also for a call that was started early, which counts for later ones
+        """Record a call, unless it repeats an earlier call and has not been started: then discard it.
+
+        Return whether the call was recorded.
+        """
+        repeats = self._is_repeat(call)  # also for a call that was started early: it makes later calls repeats
         if repeats and self._early_call is None:
             self.discard(raw, "repeat")
             return False
@@ -165,7 +168,7 @@ class ReplyRecord:
         self._early_length = 0
 
     def _is_repeat(self, call: Call) -> bool:
-        """Return whether this repeats an earlier call in another dialect; in the same dialect it is intended."""
+        """Return whether `call` repeats an earlier call in another dialect. A repeat in the same dialect is meant."""
         self._dialects.add(call.dialect)
         if len(self._dialects) < 2:
             return False
@@ -179,7 +182,7 @@ class ReplyRecord:
         if self._new_id is not None:
             return self._new_id()
         if self._digest is None:
-            import hashlib  # on the first call: the import takes time
+            import hashlib  # only when a call needs an id, since the import takes time
 
             self._digest = hashlib.blake2b(digest_size=8)
         if self._unhashed:
@@ -197,12 +200,15 @@ class ReplyRecord:
             self._fixes.append(fix)
 
     def add_try(self, attempt: ParseAttempt) -> None:
-        """Record a strategy for the trace."""
+        """Record a strategy that was tried."""
         if len(self._tries) < MAX_TRIES:
             self._tries.append(attempt)
 
     def retract_tries(self, start: int, end: int) -> None:
-        """Correct the trace: the tries in `start:end`, the last ones, were text after all. O(those tries)."""
+        """Correct the trace: the tries in `start:end`, which are the last, were text after all.
+
+        O(n) in the number of these tries.
+        """
         for index in reversed(range(len(self._tries))):
             attempt = self._tries[index]
             if attempt.span.start < start:
@@ -211,13 +217,13 @@ class ReplyRecord:
                 self._tries[index] = replace(attempt, outcome="text", why="text follows it: it is talked about")
 
     def add_refusal(self, attempt: ParseAttempt) -> None:
-        """Record a head that did not begin a call, only once."""
+        """Record a head that did not begin a call; each head at an offset is recorded once."""
         if len(self._refusals) < MAX_TRIES:
             self._refusals[attempt.strategy, attempt.span.start] = attempt
 
     @property
     def refusals(self) -> list[ParseAttempt]:
-        """The heads that did not begin a call, except those that a later attempt accepted."""
+        """The heads that did not begin a call, except those that were tried later."""
         tried = {(attempt.strategy, attempt.span.start) for attempt in self._tries}
         return [refusal for key, refusal in self._refusals.items() if key not in tried]
 
@@ -245,7 +251,7 @@ class ReplyRecord:
 
 
 def _with_id_and_span(call: Call, new_id: str, span: Span) -> Call:
-    """Return the call with its id and span; `dataclasses.replace` takes three times as long."""
+    """Return a copy of the call with this id and span; `dataclasses.replace` would take three times as long."""
     return Call(
         new_id,
         call.name,

@@ -2,21 +2,21 @@ r"""Find the next marker in text that arrives in chunks, and how much of the end
 
 There are hundreds of markers, most text is prose, and `re` has no efficient search for many literals. So a search has
 two steps. A *gate*, one regular expression over the first sixteen characters of every marker, runs over prose at C
-speed. Where it matches, the full patterns of the markers that begin with these characters are tried, once; a cache maps
-the characters to these markers.
+speed. Where the gate matches, the full patterns of the markers that begin with these characters are tried once. A cache
+maps the characters to these markers.
 
 Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
 separately: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
-beginning of a line (`LineStartMarkers`). Of two matches the leftmost wins, of two at one offset the earlier in the
-list.
+beginning of a line (`LineStartMarkers`). The leftmost match wins; of two matches at the same offset, the one whose
+marker is earlier in the list wins.
 
 When the text ends, its longest suffix that is a proper prefix of a marker's literal is held back until more text
-arrives (`MarkerScanner.hold_from`). A marker with a pattern matches at the end of the text by `\Z`, and its caller
-decides.
+arrives (`MarkerScanner.hold_from`). A marker with a pattern may match up to the end of the text by `\Z`; the caller
+then decides whether the marker is complete.
 
-All searches are O(n). What would break that, a model caught in a loop that repeats the same near miss, is skipped
-by comparison with the text of the last miss (`lookahead_text`); text in which many markers are found that begin
-nothing is searched with a `ForwardSearch`.
+All searches are O(n). Two kinds of text would break that. A model caught in a loop repeats the same near miss: an
+offset is skipped if its text equals the text of the last miss (`lookahead_text`). A text may have many markers that
+begin nothing: it is searched with a `ForwardSearch`.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from promptools.patterns import lazy_pattern
 
-# Sets of literals, and the patterns that are built of them.
+# Sets of literals, and the patterns that are built from them.
 
 
 SHORT_TEXT = 256
-"""Characters of a text below which one search for all literals costs less than one search for each."""
+"""Length of a text below which one search for all literals costs less than one search for each literal."""
 
 
 def alternatives(literals: Iterable[str]) -> str:
-    """Return the pattern of any one of several literals; of none, one that never matches."""
+    """Return a pattern that matches any of the literals; if there are none, it never matches."""
     return f"(?:{'|'.join(map(re.escape, literals)) or '(?!)'})"
 
 
 def rare_character(literal: str) -> str:
-    """Return the first character of a literal that is rare in prose; empty if there is none."""
+    """Return the first character in a literal that is rare in prose: neither a letter, a digit nor white space."""
     return next((char for char in literal if not char.isalnum() and not char.isspace()), "")
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return the pattern of one of several characters."""
+    """Return a pattern that matches any one of the characters."""
     return f"[{''.join(map(re.escape, sorted(characters)))}]"
 
 
 def prefix_tree(words: Set[str]) -> str:
-    """Build the prefix tree of `words` as a pattern that examines each character once."""
+    """Return a pattern that matches the shortest of `words`: a prefix tree, which examines each character once."""
     if "" in words:
         return ""
     by_first: dict[str, set[str]] = {}
@@ -68,7 +68,7 @@ def prefix_tree(words: Set[str]) -> str:
 
 
 class LiteralSet:
-    """A set of literals, to test whether a text contains any of them: their rare characters are searched for first."""
+    """Tests whether a text contains any of several literals; it searches for their rare characters first."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = frozenset(literals)
@@ -93,14 +93,14 @@ class LiteralSet:
 
 
 MAX_LOOKAHEAD = 1024
-"""Characters after its beginning that a marker's pattern may look at."""
+"""Maximum number of characters, from the beginning of a marker, that its pattern may look at."""
 
 
 class Marker(NamedTuple):
-    r"""One kind of marker: literals, or a pattern (without groups) that starts with one of them.
+    r"""One kind of marker: literals, or a pattern without groups that starts with one of the literals.
 
-    A pattern matches a marker that is incomplete at the end of the text by `\Z`; the caller checks for that. `gate` is
-    a pattern of its first characters that replaces the literals in the gate of the scanner.
+    By `\Z`, a pattern also matches a marker that is incomplete at the end of the text; the caller checks for that.
+    `gate` is a pattern of the marker's first characters, used instead of the literals in the gate of the scanner.
     """
 
     group: str
@@ -108,7 +108,7 @@ class Marker(NamedTuple):
     pattern: str = ""
     gate: str = ""
     joins_runs: bool = False
-    """Whether a run of one literal, unless it is a closing tag, is one match except for the last."""
+    """Whether repetitions of a literal are one match, except for the last of them; closing tags are never joined."""
 
     @property
     def expression(self) -> str:
@@ -127,21 +127,22 @@ def markers_by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:
 
 @lru_cache(maxsize=1024)
 def marker_pattern(marker: Marker) -> re.Pattern[str]:
-    """Return the pattern of a marker, as a group of its name."""
+    """Return the compiled pattern of a marker, as a group with the name of the marker's group."""
     return re.compile(f"(?P<{marker.group}>{marker.expression})")
 
 
 LONG_PATTERN = 1000
-"""Characters of the pattern of several markers from which it is compiled only once it has been needed often."""
+"""A pattern of several markers with more characters is compiled only after it has been needed `OFTEN` times."""
 OFTEN = 500
-"""Matches by each marker's own pattern that take as long as to compile a pattern of dozens of markers."""
+"""How many times the markers' own patterns are tried first; this takes as long as to compile a joint pattern."""
 
 
 class FirstMarker:
     """Finds the first of several markers that matches at an offset.
 
-    A pattern of dozens of markers takes a tenth of a second to compile, and their order is different for each dialect
-    that a request expects. So they are first matched one after the other, with patterns that all scanners share.
+    A pattern of dozens of markers takes a tenth of a second to compile, and the order of the markers differs with the
+    dialect that a request expects. So at first the markers are tried one after the other, with patterns that all
+    scanners share.
     """
 
     def __init__(self, markers: tuple[Marker, ...]) -> None:
@@ -152,7 +153,7 @@ class FirstMarker:
         self._all: re.Pattern[str] | None = None
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the match at `at`, in a group of the marker's name."""
+        """Return the match at `at`; its group has the name of the marker's group."""
         if self._all is not None:
             return self._all.match(text, at)
         if self._is_long and self._uses < OFTEN:
@@ -164,12 +165,12 @@ class FirstMarker:
 
 @lru_cache(maxsize=1024)
 def first_marker(markers: tuple[Marker, ...]) -> FirstMarker:
-    """Return the object that finds the first of `markers`; it is the same for all that have them in this order."""
+    """Return a `FirstMarker` for these markers; the same markers in the same order share one object."""
     return FirstMarker(markers)
 
 
 def later_matches(markers: Iterable[Marker], group: str, text: str, at: int) -> Iterator[re.Match[str]]:
-    """Yield the matches at `at` of the markers after `group`."""
+    """Yield the matches at `at` of the markers that come after the marker `group` in the list."""
     later = False
     for marker in markers:
         match = marker_pattern(marker).match(text, at) if later else None
@@ -179,26 +180,27 @@ def later_matches(markers: Iterable[Marker], group: str, text: str, at: int) -> 
 
 
 def lookahead_text(text: str, at: int) -> str:
-    """Return the text that markers may examine at an offset where none begins: none begins at equal text either.
+    """Return the text that markers may examine at an offset where no marker begins; empty near the end of the text.
 
-    A model caught in a loop repeats itself. Empty near the end of the text, where a pattern may match the end.
+    No marker begins at equal text either, so a model caught in a loop costs little. Near the end of the text this is
+    not certain, since a pattern may match the end.
     """
     ahead = text[at : at + MAX_LOOKAHEAD]
     return ahead if len(ahead) == MAX_LOOKAHEAD else ""
 
 
-# Markers that begin with common characters, and are searched for by themselves: by something rarer in them.
+# Markers that begin with common characters. Each is searched for separately, by something rarer in it.
 
 
 LETTERS = 4
-"""Letters of a marker that are searched for: many begin alike."""
+"""Number of first letters of a marker that are searched for; many markers share them."""
 
 
 class RareLiteralMarker(NamedTuple):
     """A marker that begins with common letters but contains a literal that is rare in prose, which is searched for.
 
-    `search_literals`: those literals. `max_before` and `max_after`: how far before and after one `pattern` may match.
-    `prefixes`: the prefixes of the marker to hold back at the end of the text.
+    `search_literals`: the rare literals. `max_before` and `max_after`: how far before and after the beginning of such a
+    literal a match of `pattern` may reach. `prefixes`: the prefixes of the marker to hold back at the end of the text.
     """
 
     group: str
@@ -208,7 +210,7 @@ class RareLiteralMarker(NamedTuple):
     max_after: int
     prefixes: Collection[str]
     first_characters: frozenset[str] = frozenset()
-    """Characters that a text may begin with if it begins with one."""
+    """The characters that this marker may begin with."""
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
         """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
@@ -227,9 +229,9 @@ class RareLiteralMarker(NamedTuple):
 
 
 class LetterMarkers:
-    """Markers that begin with letters, searched for separately, since letters would stop a gate too often.
+    """Markers that begin with letters. They are searched for separately, since letters would stop a gate too often.
 
-    If two match at one offset, the earlier in the list wins.
+    If two markers match at the same offset, the earlier in the list wins.
     """
 
     def __init__(self, markers: Sequence[Marker]) -> None:
@@ -253,7 +255,7 @@ class LetterMarkers:
         return self._pattern.match(text, at) if text.startswith(self.search_literals, at) else None
 
     def later_matches(self, text: str, at: int, group: str) -> Iterator[re.Match[str]]:
-        """Yield the matches that begin at `at`, of the markers after `group` in the list."""
+        """Yield the matches at `at` of the markers that come after the marker `group` in the list."""
         return later_matches(self._markers, group, text, at)
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
@@ -284,7 +286,7 @@ class LetterMarkers:
 
 
 def _leftmost_match(marker: RareLiteralMarker | LetterMarkers, text: str, at: int, stop: int) -> re.Match[str] | None:
-    """Return the leftmost match of any of a marker's words."""
+    """Return the leftmost match in `text[at:stop]` that is found by any of the marker's search literals."""
     leftmost: re.Match[str] | None = None
     for word in marker.search_literals:
         match = marker.search_literal(word, text, at, stop)
@@ -298,35 +300,35 @@ INDENT = r"\n(?:\t{1,2}+| {0,8}+)"
 
 @lru_cache(maxsize=64)
 def _line_pattern(heads: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    # one group for all: a branch that is not a group fails at once on a different first character
+    # one group for all branches: a branch that is not a group fails at once if the first character differs
     branches = "|".join(pattern for _, pattern in heads)
     return lazy_pattern(rf"{INDENT}(?P<{heads[0][0]}>{branches})")
 
 
 class LineGate(Protocol):
-    """Finds the lines that may begin with a marker, at little cost."""
+    """Finds, at little cost, the lines that may begin with a marker."""
 
     def search(self, text: str, at: int, stop: int) -> int:
-        """Return the offset of the first line break in `text[at:stop]` after which a marker may begin; else -1."""
+        """Return the offset of the first line break in `text[at:stop]` after which a marker may begin; -1 if none."""
         ...
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Whether the last line, after the line break at `text[line]`, may become one that begins with a marker."""
+        """Whether the last line, after the line break at `text[line]`, may still come to begin with a marker."""
         ...
 
 
 class LineStartMarkers:
     """Markers that begin only at the beginning of a line; a match includes the line break before it.
 
-    `gate` finds the lines; `heads` are the full patterns, by group. A match has the group of the first head, whichever
-    matched, since several may begin at one offset.
+    `gate` finds the lines; `heads` maps groups to full patterns. Every match has the group of the first head, whichever
+    head matched, since several heads may match at the same offset.
     """
 
     search_literals = ("\n",)
     prefixes = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
-    """A line break and an indent: a line that is indented further is not a call."""
+    """A line break with each indent that a call may have; a line that is indented further is not a call."""
     _GATE_LENGTH = 256
-    """Characters that a gate looks at: a limit, so that the text after `stop` is not searched again and again."""
+    """Maximum number of characters after `stop` that a gate looks at, so that they are not searched again and again."""
 
     def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
         self._gate = gate
@@ -357,12 +359,12 @@ class LineStartMarkers:
             at += 1
 
     def _last_line(self, text: str, at: int) -> int:
-        """Return the offset of the last line break if the line after it is unfinished; else -1."""
+        """Return the offset of the last line break if the line after it may still become a marker's; else -1."""
         begin = text.rfind("\n", max(at, len(text) - self._GATE_LENGTH))
         return begin if begin >= 0 and self._gate.ends_unfinished(text, begin) else -1
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Return the result of `search`, since its only word is the line break."""
+        """Return the result of `search`: the only search literal is the line break."""
         del literal
         return self.search(text, at, len(text) if stop is None else stop)
 
@@ -370,19 +372,19 @@ class LineStartMarkers:
 RareMarkers: TypeAlias = RareLiteralMarker | LineStartMarkers | LetterMarkers
 
 
-# The scanner: the gate over all markers, and what is tried where it matches.
+# The scanner: the gate for all markers, and what is tried where the gate matches.
 
 
 PREFIX_LENGTHS = (16, 8, 2, 1)
-"""Lengths of prefixes by which the markers at an offset are selected: the longest that a marker's literal has."""
+"""Lengths of the prefixes by which the markers at an offset are selected: the longest prefix that is known counts."""
 WINDOW_LENGTH = PREFIX_LENGTHS[0]
-"""Characters of a marker that a gate looks at, and by which the markers at an offset are remembered."""
+"""Length of a window: the characters at an offset that the gate looks at, and by which markers are cached."""
 MAX_CACHED_WINDOWS = 1024
-"""Windows of text for which the markers that may begin there are remembered."""
+"""Maximum number of windows for which the markers that may begin there are cached."""
 
 
 class MarkerScanner:
-    """Searches a text for markers; if two match at one offset, the earlier in the list wins."""
+    """Searches a text for markers; if two match at the same offset, the earlier in the list wins."""
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
         self._markers = tuple(markers)
@@ -397,7 +399,7 @@ class MarkerScanner:
         self._windows: dict[str, FirstMarker | None] = {}
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the leftmost match from `at` on; its `lastgroup` is the marker's group."""
+        """Return the leftmost match from `at` on; the `lastgroup` of the match is the marker's group."""
         match = self._search(text, at)
         if match is not None and match.start() == at:
             return match
@@ -408,13 +410,13 @@ class MarkerScanner:
         return match
 
     def without_literals(self, literals: Set[str]) -> MarkerScanner:
-        """Return a scanner for text with none of `literals`; what it holds at the end of the text is the same."""
+        """Return a scanner for text that contains none of `literals`; it holds back the same text at the end."""
         other = self._with_rare([marker for marker in self._rare if literals.isdisjoint(marker.search_literals)])
         other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  a copy of itself
         return other
 
     def with_lines(self, lines: LineStartMarkers) -> MarkerScanner:
-        """Return a scanner with these markers for lines; what it holds at the end of the text is the same."""
+        """Return a scanner with other markers at the start of lines; it holds back the same text at the end."""
         return self._with_rare([lines if isinstance(rare, LineStartMarkers) else rare for rare in self._rare])
 
     def _with_rare(self, rare: Sequence[RareMarkers]) -> MarkerScanner:
@@ -424,7 +426,10 @@ class MarkerScanner:
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:
-        """Return searches whose nearest match is that of `search`; at one offset the earlier search wins."""
+        """Return functions that search for some markers each; the leftmost of their matches is the one of `search`.
+
+        If two functions match at the same offset, the earlier wins.
+        """
         return [
             self._search,
             *(partial(marker.search_literal, word) for marker in self._rare for word in marker.search_literals),
@@ -452,7 +457,7 @@ class MarkerScanner:
         return here.match(text, at) if here is not None else None
 
     def _possible_at(self, text: str, at: int) -> FirstMarker | None:
-        """Return the markers that may begin at `at`, judging by the characters there; None if none may."""
+        """Return the markers that may begin at `at`, judged by the characters there; None if there are none."""
         window = text[at : at + WINDOW_LENGTH]
         try:
             return self._windows[window]
@@ -466,7 +471,7 @@ class MarkerScanner:
             return here
 
     def _possible_after(self, prefix: str) -> FirstMarker:
-        """Return the markers that may begin with `prefix`: few of many."""
+        """Return the few markers that may begin with `prefix`."""
         here = self._by_prefix.get(prefix)
         if here is None:
             markers: list[Marker] = []
@@ -483,7 +488,7 @@ class MarkerScanner:
         return next(filter(None, matches), None)
 
     def matches_from(self, text: str, match: re.Match[str]) -> Iterator[tuple[str, int]]:
-        """Yield the group and the end of `match`, and of the matches of later markers at the same offset."""
+        """Yield the group and end of `match`, then those of each match of a later marker at the same offset."""
         yield match.lastgroup or "", match.end()
         for other in self._others(text, match.start(), match.lastgroup or ""):
             yield other.lastgroup or "", other.end()
@@ -501,7 +506,7 @@ class MarkerScanner:
                     yield match
 
     def hold_from(self, text: str, at: int) -> int:
-        """Return the first index from which `text` may be the beginning of a marker; `len(text)` if there is none."""
+        """Return the first index from which the rest of `text` may become a marker; `len(text)` if there is none."""
         unfinished = self._unfinished
         for match in unfinished.start.finditer(text, max(at, len(text) - unfinished.longest)):
             if text[match.start() :] in unfinished.prefixes:
@@ -510,7 +515,7 @@ class MarkerScanner:
 
 
 class _UnfinishedMarkers:
-    """What may become a marker at the end of a text; made when a text first ends, and shared by copies."""
+    """The texts that may become a marker at the end of a text; computed on first use, and shared by copied scanners."""
 
     def __init__(self, literals: Sequence[str], rare: Sequence[RareMarkers]) -> None:
         self._literals = literals
@@ -523,7 +528,7 @@ class _UnfinishedMarkers:
 
     @cached_property
     def longest(self) -> int:
-        """The length of the longest of them."""
+        """The length of the longest prefix."""
         return max(map(len, self.prefixes), default=0)
 
     @cached_property
@@ -532,13 +537,13 @@ class _UnfinishedMarkers:
 
 
 def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
-    """Compile the pattern of text that occurs wherever one of the markers can match."""
+    """Return the pattern of all search literals of the markers: one of them occurs wherever a marker matches."""
     return lazy_pattern(alternatives(word for marker in rare for word in marker.search_literals))
 
 
 @lru_cache(maxsize=256)
 def _first_character_pattern(prefixes: frozenset[str]) -> re.Pattern[str]:
-    """Compile the pattern of a first character of `prefixes`, then its second character or the end of the text."""
+    """Compile the pattern of a prefix's first character, if its second character or the end of the text follows."""
     seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
     for text in prefixes:
         seconds[text[0]].update(text[1:2])
@@ -554,7 +559,7 @@ def _first_character_pattern(prefixes: frozenset[str]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=256)
 def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
-    """Compile the pattern that finds at C speed where one of `markers` may begin."""
+    """Return the pattern that finds, at C speed, where one of `markers` may begin."""
     gates = [marker.gate for marker in markers if marker.gate]
     tails: dict[str, set[str]] = {}
     for marker in markers:
@@ -570,10 +575,10 @@ def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
 
 
 class ForwardSearch:
-    """Searches one text from front to back, and remembers the next match of each source.
+    """Searches one text from front to back, and remembers the next match of each of the scanner's searches.
 
-    For text with many matches that begin nothing: all searches together are O(n), whereas each by itself might search
-    the whole rest of the text for the next occurrence of something rare.
+    It is used for text with many matches that begin nothing. All searches together are O(n). Without the memory, each
+    might go through the whole rest of the text for the next occurrence of something rare.
     """
 
     def __init__(self, scanner: MarkerScanner, text: str) -> None:
@@ -584,7 +589,7 @@ class ForwardSearch:
         self._at = 0
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the result of `MarkerScanner.search`."""
+        """Return the leftmost match from `at` on, the same as `MarkerScanner.search` returns."""
         assert text is self.text
         if not self._next_matches or at < self._at:
             self._next_matches = [source(self.text, at) for source in self._sources]

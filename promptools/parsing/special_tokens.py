@@ -1,4 +1,4 @@
-"""Special tokens for the server, such as those that end a turn, and whether a text quotes one."""
+"""Special tokens that are meant for the server, such as the end of a turn; and whether a text only quotes them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ RESERVED_TOKEN_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dum
 RESERVED_TOKEN: Final = (
     rf"(?:{'|'.join(map(re.escape, RESERVED_TOKEN_PREFIXES))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|>|\|(?:\Z|>)))"
 )
-"""A reserved token of a vocabulary, which a model may end with: `<|reserved_special_token_5|>`, `<SPECIAL_5>`, or its
-beginning at the end of the text."""
+"""A reserved token of a vocabulary (`<|reserved_special_token_5|>`, `<SPECIAL_5>`), with which a model may end.
+
+Also matches the beginning of such a token at the end of the text.
+"""
 SPECIAL_TOKEN: Final = lazy_pattern(r"<[|｜]([^<>\s]{1,64})[|｜]>")
-"""What has the form of a special token, whether a dialect declares it or not; the group is its name."""
+"""Text with the form of a special token, whether a dialect declares the token or not; the group is its name."""
 CONTROL_TOKEN: Final = r"<[|｜][^<>\s]{0,64}(?:>|\Z)"
-"""What may be one, or its beginning at the end of the text."""
+"""Text that may be a special token, or the beginning of a special token at the end of the text."""
 QUOTE_CONTEXT: Final = 256
-"""Characters before a token that are examined."""
+"""Number of characters before a token that are examined to see whether it is quoted."""
 
 _SENTENCE_ENDS = lazy_pattern(r"[.!?:…。！？：][\"'”’»)\]*_]{0,4}\Z")
 _ONE = r"(?:<[^<>\s]+>|\[/?[A-Z_]+\]|\]<\]\w+\[>\[)"
@@ -30,11 +32,11 @@ _QUOTES = "\"'`“”„‘’«»‹›「」『』([{*_=,/|"
 
 
 def is_quoted_token(before: str, gap: str, following: str) -> bool:
-    """Whether a token inside text is quoted: used in a sentence, as a word of it or in quotes.
+    """Whether a token inside text is quoted: it is a word of a sentence, or in quotes.
 
-    `before` is the text before it, `gap` the white space after it, `following` the text after that. A token that leaked
-    is glued to the text before it, or lies between two sentences. If `before` contains tokens that count as text, so
-    does this one.
+    `before` is the text before the token, `gap` the white space after it, `following` the text after the gap. A token
+    that leaked is glued to the text before it, or lies between two sentences. If `before` contains a special token,
+    which was text, this token is text too.
     """
     if SPECIAL_TOKEN.search(before):
         return True
@@ -49,10 +51,10 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
 
 
 def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, before_text: Set[str]) -> int:
-    """Return how many of the held tokens, with the white space after them, are text, from the first on.
+    """Return how many of `tokens`, from the first on, are text; they include the white space after tokens.
 
-    `before` and `following`: the text around them; `following` is empty at the end. `before_text`: tokens that come
-    before a program or a name.
+    `before` and `following`: the text before and after all of them; `following` is empty at the end of the reply.
+    `before_text`: tokens that come before a program or a name.
     """
     last = len(tokens)
     if not following:
@@ -78,7 +80,7 @@ def is_only_tokens(text: str) -> bool:
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether `line` ends with the end of a sentence, without white space after it."""
+    """Whether `line` ends with the punctuation of a sentence's end, and no white space after it."""
     return _SENTENCE_ENDS.search(line) is not None
 
 
@@ -88,5 +90,5 @@ def _sentence_continues(gap: str, first: str) -> bool:
 
 
 def _is_html_closer(token: str, before: str) -> bool:
-    """Whether a seeming end token is the closing tag of an HTML element."""
+    """Whether a token that looks like an end token is the closing tag of an HTML element, `</s>` after `<s>`."""
     return token == "</s>" and before.rfind("<s>") > before.rfind("</s>")
