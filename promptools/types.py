@@ -1,4 +1,4 @@
-"""Values that modules exchange: frozen, comparable, without behaviour beyond their JSON form."""
+"""Values that modules exchange: frozen, comparable, and with little behaviour besides their JSON form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ToolPlacement = Literal["developer", "system", "auto"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
-"""Reverts in a call's arguments what was escaped in the request; returns them with the fixes."""
+"""A function that unescapes a call's arguments, since text was escaped in the request; returns them and the fixes."""
 
 FixKind = Literal[
     "json",  # the JSON was not strict: `detail` names the deviation (trailing comma, single quotes, ...)
     "closer",  # a closing bracket, tag or fence was missing
     "unwrap",  # a call inside a call, or arguments encoded twice
     "alias",  # a parameter had the name of a known alias
-    "split",  # a key held its value too: `{"command=ls": ""}`
+    "split",  # a key contained the value too: `{"command=ls": ""}`
     "name",  # the tool's name was spelled differently
     "infer",  # no tool was named: the arguments fit exactly one
     "coerce",  # a value was converted to the type that the schema wants
@@ -35,7 +35,7 @@ MalformedReason = Literal[
     "truncated",  # the text ended, or was cut, inside the call
     "invalid_json",  # the arguments cannot be parsed even with every repair
     "invalid_arguments",  # parsed, but they do not fit the tool's schema
-    "unknown_tool",  # the tool cannot be identified; through a client, also one that was not offered
+    "unknown_tool",  # the tool cannot be identified; through a client, also a tool that was not offered
     "not_an_object",  # the arguments are JSON, but not an object
     "limit",  # nested too deeply, or a number too long to parse
 ]
@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 
 def _with_span(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a value with its span as a `Span`."""
+    """Return a copy of the JSON form of a value in which `span` is a `Span` instead of a list."""
     return {key: Span(*value) if key == "span" else value for key, value in data.items()}
 
 
@@ -62,9 +62,9 @@ class Tool:
     parameters: Schema
     strict: bool = False
     dangerous: bool = False
-    """Never inferred from arguments alone, never recovered without its name."""
+    """Whether the tool may do harm. A call of a dangerous tool must name it: arguments alone never imply this tool."""
     infer: bool | None = None
-    """Whether nameless arguments may mean this tool: None: at `lenient` only; True: at any level; False: never."""
+    """Whether arguments without a name may mean this tool. None: only at `lenient`; True: always; False: never."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameter names that models use, mapped to the schema's own: `{"file": "filepath"}`."""
     names: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call. `arguments_json` is valid JSON equal to `arguments`; without fixes, the model's text."""
+    """A complete call. `arguments_json` is `arguments` as JSON; without fixes, it is the model's own text."""
 
     id: str
     name: str
@@ -99,7 +99,7 @@ class Call:
     span: Span = Span(0, 0)
     dialect: str = ""
     unknown_tool: bool = False
-    """The tool was not offered; only unmistakable markers lead to such a call."""
+    """Whether the tool was not offered; only unmistakable markers lead to such a call."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -138,7 +138,7 @@ class Result:
     content: str
     is_error: bool = False
     images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Parts `image_url` of Chat Completions."""
+    """The images, as `image_url` parts of Chat Completions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ DiscardWhy = Literal["markup", "space", "debris", "result", "repeat", "turn", "a
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Text that is neither content nor call: markup around a call, end-of-turn tokens, a made-up result or turn.
+    """Text that is neither content nor a call: markup around a call, end-of-turn tokens, a made-up result or turn.
 
-    Also text around an answer in a requested format: its `why` is `around`.
+    Text around an answer in a requested format is discarded too; then `why` is `around`.
     """
 
     raw: str
@@ -200,7 +200,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class ParseAttempt:
-    """An attempt to parse at one position of the text: the outcome, the reason, and the number of characters read."""
+    """An attempt to parse a call at one position of the text; `cost` is the number of characters that were read."""
 
     strategy: str
     span: Span
@@ -221,12 +221,12 @@ class ParseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An upstream request of an exchange: the mode, the server's status, the outcome."""
+    """One upstream request of an exchange: its mode, the server's HTTP status, and the outcome."""
 
     mode: str
     status: int | None
     outcome: str
-    """`answered`, or the class of the failure (`harmony`, `no_native_tools`, `truncated`, ...)."""
+    """`answered`, or the kind of the failure (`harmony`, `no_native_tools`, `truncated`, ...)."""
     why: str
     seconds: float = 0.0
     usage: dict[str, Any] | None = None
@@ -248,13 +248,13 @@ ANSWERED = "answered"
 
 
 def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]:
-    """Yield each attempt that failed and was followed by another, with that one."""
+    """Yield each attempt that failed and was followed by another attempt, as a pair of the two."""
     return ((failed, following) for failed, following in pairwise(attempts) if failed.outcome != ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
 class HealingCost:
-    """What was spent on attempts that failed and were followed by another: what the client would not have paid alone.
+    """What was spent on attempts that failed and were followed by another: the extra cost of using promptools.
 
     The last attempt is never part of it: without promptools that request would have been sent too. Of a request for
     several choices an attempt counts whole, though some of its choices were used.
@@ -262,13 +262,13 @@ class HealingCost:
 
     requests: int = 0
     input_tokens: int = 0
-    """Tokens of the prompts by the server's own count; a server that answers with an error counts none."""
+    """Tokens of the prompts, as the server counted them; a server that answers with an error counts none."""
     output_tokens: int = 0
     seconds: float = 0.0
 
     @classmethod
     def of(cls, attempts: Sequence[Attempt]) -> HealingCost:
-        """Return the cost of healing in an exchange with these attempts."""
+        """Return the extra cost of an exchange with these attempts."""
         failed = [attempt for attempt, _ in replaced_attempts(attempts)]
         return cls(
             len(failed),
@@ -291,44 +291,48 @@ def _count_tokens(attempt: Attempt, key: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """The result of probing a server: its kind and version, what its model can do, and how that is known."""
+    """The result of probing a server: its kind and version, what its model can do, and how this was found out."""
 
     kind: str | None = None
-    """None: no response identifies it."""
+    """The kind of server; None: no response identifies it."""
     version: str | None = None
     capabilities: tuple[str, ...] | None = None
     """The model's capabilities, as the server names them; None: not stated."""
     context: int | None = None
-    """Tokens that the model was trained for, or that its server was started with; None: not stated."""
+    """The model's context length in tokens, as trained or as the server was started with; None: not stated."""
     num_ctx: int | None = None
-    """Tokens that Ollama gives the model by default; None: not stated."""
+    """The context length in tokens that Ollama gives the model by default; None: not stated."""
     parser: str | None = None
-    """Ollama's own parser of the model's replies; None: not stated."""
+    """The parser that Ollama itself uses for the model's replies; None: not stated."""
     family: str | None = None
-    """The model's family; None if nothing implies one, or if what does is contradicted."""
+    """The model's family; None if no evidence implies a family, or if the evidence is contradicted."""
     family_by: str = ""
-    """The evidence that decided: `chat template`, one of the server's fields (`general.basename`), or `name`, that in
-    the request."""
+    """The evidence that decided on the family.
+
+    It is `chat template`, a field of the server's response (`general.basename`), or `name`: the name in the request.
+    """
     family_why: str = ""
-    """What the family was concluded from, as text."""
+    """The reason for the family, as text."""
     family_evidence: tuple[tuple[str, str], ...] = ()
-    """All evidence that was considered, in order, with the families that it implies: `("name 'llama3'", "llama,
-    contradicted")`."""
+    """All evidence that was considered, in order, each with the families that it implies.
+
+    For example `("name 'llama3'", "llama, contradicted")`.
+    """
     template_tools: bool = True
-    """Whether the model's chat template renders a request's tools; true if the server does not say."""
+    """Whether the model's chat template renders a request's tools; true if this is unknown."""
     template_dialect: str | None = None
-    """The dialect in which the model's chat template writes calls, found out by rendering it; None: not found out."""
+    """The dialect in which the model's chat template writes calls, found by rendering the template; None: not found."""
     template_why: str = ""
-    """How that dialect was found out, or why none was; empty if the template was not rendered."""
+    """How `template_dialect` was found, or why it was not; empty if the template was not rendered."""
     asked: tuple[tuple[str, str], ...] = ()
-    """Each request with its outcome: `("GET /api/version", "HTTP 200")`."""
+    """Each request of the probe with its outcome: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
     seconds: float = 0.0
-    """How long probing delayed this request; 0 when the result was cached."""
+    """How many seconds probing delayed this request; 0 if the result was cached."""
 
     @property
     def answered(self) -> bool:
-        """Whether any request got an HTTP status."""
+        """Whether any request of the probe was answered with an HTTP status."""
         return any(answer.startswith("HTTP") for _, answer in self.asked)
 
     def to_dict(self) -> dict[str, Any]:
@@ -364,7 +368,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How a reply was obtained: strategies tried, upstream attempts, the mode that answered, and notes on omissions."""
+    """How a reply was obtained: attempts to parse, upstream requests, the mode that answered, notes on omissions."""
 
     tries: tuple[ParseAttempt, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -375,7 +379,7 @@ class Trace:
 
     @property
     def healing(self) -> HealingCost:
-        """What was spent on attempts that failed and were followed by another."""
+        """What was spent on attempts that failed and were followed by another attempt."""
         return HealingCost.of(self.attempts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -402,7 +406,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Everything in one reply of the model; none of its text is lost."""
+    """Everything in one reply of the model; no text of the reply is lost."""
 
     calls: tuple[Call, ...] = ()
     content: str = ""
@@ -411,7 +415,7 @@ class Reply:
     discarded: tuple[Discarded, ...] = ()
     finish_reason: FinishReason | None = None
     fixes: tuple[Fix, ...] = ()
-    """Fixes of the reply as a whole; those of a call are in the call."""
+    """Fixes to the reply as a whole; fixes to a call are in the call."""
     trace: Trace = field(default_factory=Trace)
 
     def to_dict(self) -> dict[str, Any]:
