@@ -1,8 +1,9 @@
 """Harmony, the format of gpt-oss: rendered and parsed without a tokenizer.
 
-Text or token ids are split into pieces (`tokens`), become items of messages (`parser`, with `messages`, `quotes` and
-`stripped_headers`), and are assembled to a `transcript`. A request becomes a `conversation`, and that is rendered
-(`renderer`, `tool_declarations`, `recipients`).
+Parsing: text or token ids are split into pieces (`tokens`). The pieces become items of messages (`parser`, with
+`messages`, `quotes` and `stripped_headers`). The items are assembled into messages (`transcript`).
+
+Rendering: a request becomes a `conversation`, which is rendered (`renderer`, `tool_declarations`, `recipients`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import parser and renderer on first use: detecting Harmony in a reply needs neither."""
+    """Import the parser or the renderer on first use, since detecting Harmony in a reply needs neither."""
     if name in __all__:
         return getattr(_import_module(f"promptools.harmony.{_HOMES.get(name, 'transcript')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""The vocabulary of gpt-oss: the location of its file, ids for text (with openai-harmony), and bytes for ids.
+"""The vocabulary of gpt-oss: where its file is, text to ids (with openai-harmony), and ids to bytes.
 
-Rendering a conversation as text needs none of this. Ids for text need the file and the extra
-`promptools-compat[harmony]`, bytes for ids only the file. This module never downloads it; openai-harmony does, unless
-its environment variable names a folder.
+Rendering a conversation as text needs none of this. Text to ids needs the file and the extra
+`promptools-compat[harmony]`; ids to bytes needs only the file. This module never downloads the file. openai-harmony
+does, unless the environment variable that it reads names a folder.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from promptools.errors import UsageError, clip
 from promptools.harmony.renderer import Encode
 
 Decode: TypeAlias = Callable[[int], bytes]
-"""Returns the bytes of an ordinary token, which may be part of a character; raises KeyError for any other token."""
+"""Returns the bytes of an ordinary token, which may be only a part of a character. Raises KeyError for other tokens."""
 
 
 class TokenCodec(NamedTuple):
-    """Text to ids, and ids to bytes."""
+    """The functions from text to token ids, and from a token id to bytes."""
 
     encode: Encode
     decode: Decode
@@ -31,7 +31,7 @@ class TokenCodec(NamedTuple):
 
 FILE_NAME = "o200k_base.tiktoken"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""The file's digest, which openai-harmony checks too."""
+"""The SHA-256 of the vocabulary's file; openai-harmony checks it too."""
 FILE_URL = f"https://openaipublic.blob.core.windows.net/encodings/{FILE_NAME}"
 """OpenAI's URL of the file."""
 FOLDER_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
@@ -42,18 +42,18 @@ INSTALL_COMMAND = "promptools harmony vocab --from FILE"
 
 
 def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the cache folder, existing or not: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
+    """Return the cache folder, which may not exist: PROMPTOOLS_CACHE, else `~/.cache/promptools`."""
     folder = environ.get(CACHE_VARIABLE)
     return Path(folder).expanduser() if folder else home / ".cache" / "promptools"
 
 
 def cached_file(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the path of promptools' own copy, existing or not, in the cache folder."""
+    """Return the path of promptools' own copy in the cache folder; the file may not exist."""
     return cache_folder(environ, home) / "harmony" / FILE_NAME
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return the paths that are searched, in order, by the variable or command that sets them."""
+    """Return the paths that are searched, in order; the key of each is the variable or command that determines it."""
     folder = environ.get(FOLDER_VARIABLE)
     return {
         **({FOLDER_VARIABLE: Path(folder) / FILE_NAME} if folder else {}),
@@ -62,14 +62,15 @@ def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
 
 
 def find_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Return the first path that is a file, whatever its content; None if there is none."""
+    """Return the first of these paths at which a file exists, without reading it; None if there is none."""
     return next((path for path in search_paths(environ, home).values() if path.is_file()), None)
 
 
 def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | None:
-    """Find the file, and point openai-harmony to it with a variable in `environ`, which must be the process's own.
+    """Find the file, and point openai-harmony to it: set a variable in `environ`, which must be the process's own.
 
-    Called once when a program starts; `load_encode` then works anywhere. Returns the path, None if there is no file.
+    A program calls this once when it starts, so that `load_encode` works anywhere. Returns the path of the file; None
+    if there is no file.
     """
     file = find_file(environ, home)
     if file is not None:
@@ -78,7 +79,7 @@ def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | N
 
 
 def check_digest(data: bytes, where: str) -> None:
-    """Raise UsageError unless `data` is the vocabulary; `where` is its origin, for the message."""
+    """Raise UsageError unless `data` is the vocabulary's file; the message names `where` the data came from."""
     digest = hashlib.sha256(data).hexdigest()
     if digest != SHA256:
         raise UsageError(
@@ -88,16 +89,16 @@ def check_digest(data: bytes, where: str) -> None:
 
 
 def load_codec(file: Path) -> TokenCodec:
-    """Load both directions; `file` comes from `configure_library`. Raises the same errors as `load_encode`."""
+    """Load both functions; `file` comes from `configure_library`. Raises the same errors as `load_encode`."""
     return TokenCodec(load_encode(), load_decode(file))
 
 
 def load_encode() -> Encode:
-    """Return a function from text to token ids, which does not recognise control tokens in the text.
+    """Return a function from text to token ids; control tokens in the text are treated as ordinary text.
 
-    The library looks for the file in the folder that `TIKTOKEN_ENCODINGS_BASE` names (see `configure_library`), and
-    downloads it if that is not set. Takes about a second the first time, and nothing after. Raises UsageError without
-    openai-harmony or if it cannot load the vocabulary.
+    openai-harmony looks for the file in the folder that `TIKTOKEN_ENCODINGS_BASE` names (see `configure_library`). If
+    the variable is not set, openai-harmony downloads the file. Takes about a second the first time, and no time after
+    that. Raises UsageError if openai-harmony is not installed or cannot load the vocabulary.
     """
     encoding = load_encoding()
 
@@ -110,7 +111,7 @@ def load_encode() -> Encode:
 
 @cache
 def load_encoding() -> Any:
-    """Load openai-harmony's own encoding. Raises the same errors as `load_encode`."""
+    """Return openai-harmony's encoding object. Raises the same errors as `load_encode`."""
     try:
         library = import_module("openai_harmony")
     except ImportError:
@@ -129,17 +130,17 @@ def load_encoding() -> Any:
 
 
 def load_decode(file: Path) -> Decode:
-    """Return a function from ordinary tokens to their bytes, read from the file; for others see `TOKEN_IDS`.
+    """Return a function from an ordinary token to its bytes; for control tokens see `TOKEN_IDS`.
 
-    Needs no library. Takes about 0.2 seconds the first time, and nothing after. Raises UsageError if the file is a
-    different one or cannot be read.
+    The bytes are read from the file, without openai-harmony. Takes about 0.2 seconds the first time, and no time after
+    that. Raises UsageError if the file cannot be read or is not the vocabulary.
     """
     return _token_bytes(file).__getitem__
 
 
 @cache
 def _token_bytes(file: Path) -> dict[int, bytes]:
-    """Return the bytes by id, from lines of base64 and rank; the ranks are the ids, from 0 without a gap."""
+    """Return the bytes by id. A line of the file has base64 and a rank; the ranks are the ids, from 0 without a gap."""
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -1,7 +1,8 @@
-"""A Chat Completions request as a Harmony conversation.
+"""Convert a Chat Completions request into a Harmony conversation.
 
-The rules are those of vLLM's conversion (PR 28729), except where a comment says so. There is one system
-message and at most one developer message: the client's messages of both roles are joined into the latter.
+The rules are the same as in vLLM's conversion (PR 28729), except where a comment names a difference. A conversation has
+one system message and at most one developer message. The client's system and developer messages are all joined into
+the developer message.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from promptools.types import Schema, Tool, ToolPlacement
 
 # Which past reasoning stays in a conversation: four policies, each a function from messages to messages.
 #
-# Reasoning is a message of the assistant on `analysis` without a recipient. Calls on `analysis` (built-in tools) and
-# their results are not: they stay under every policy, since a model that does not see what it did does it again.
+# Reasoning is a message of the assistant on `analysis` without a recipient. Calls on `analysis` (of built-in tools) and
+# their results are not reasoning. They stay under every policy, since a model that does not see what it has done does
+# it again.
 
 
 ReasoningPolicy: TypeAlias = Literal["last-final", "first-final", "turn", "keep"]
@@ -45,12 +47,15 @@ def is_reasoning(message: Message) -> bool:
 
 
 def last_final(messages: Sequence[Message]) -> list[Message]:
-    """Drop reasoning before the last final answer (vLLM PR 28729, which drops built-in calls as well)."""
+    """Drop reasoning before the last final answer, like vLLM's PR 28729, which drops built-in calls as well."""
     return _without_reasoning_before(messages, max(_finals(messages), default=0))
 
 
 def first_final(messages: Sequence[Message]) -> list[Message]:
-    """Drop reasoning before the first final answer, if the assistant's last message is one (openai-harmony 0.0.8)."""
+    """Drop reasoning before the first final answer, but only if the assistant's last message is a final answer.
+
+    openai-harmony 0.0.8 does the same.
+    """
     finals = _finals(messages)
     by_assistant = [at for at, message in enumerate(messages) if message.role == "assistant"]
     return _without_reasoning_before(messages, finals[0] if finals and finals[-1] == by_assistant[-1] else 0)
@@ -82,14 +87,14 @@ def _without_reasoning_before(messages: Sequence[Message], start: int) -> list[M
 CallOrder: TypeAlias = Literal["analysis-first", "commentary-first"]
 
 IN_DISTRIBUTION = frozenset(("browser", "container", "python", "repo_browser"))
-"""Namespaces of tools that gpt-oss was trained with, all declared in the system message."""
+"""Namespaces of the tools that gpt-oss was trained with; its training declared them all in the system message."""
 REASONING_INPUT_KEYS = ("reasoning", "reasoning_content", "thinking")
-"""Servers' keys for reasoning, in the order in which they are looked up."""
+"""The keys that servers use for reasoning, in the order in which they are looked up."""
 FREE_TEXT: Schema = {"type": "string"}
-"""The parameters of a function that takes free text (openai/gpt-oss, apply_patch)."""
+"""The parameters that are declared for a function that takes free text, such as apply_patch of openai/gpt-oss."""
 PARAGRAPH_BREAK = "\n\n"
 WRITTEN = "written_in_harmony"
-"""The key of an assistant's message under which `convert` finds the text of the reply that it was read from."""
+"""The key in an assistant's message under which `convert` finds the raw reply from which the message was parsed."""
 EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     None: "medium",
     "none": "low",
@@ -102,32 +107,36 @@ EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     False: "low",
     True: "medium",
 })  # fmt: skip
-"""Values of `reasoning_effort`, or of Ollama's `think`, and the nearest of the three efforts that gpt-oss knows."""
+"""For each value of `reasoning_effort`, or of Ollama's `think`, the nearest of the three efforts of gpt-oss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a request is rendered."""
+    """Options for rendering a request."""
 
     identity: str | None = IDENTITY
     cutoff: str | None = CUTOFF
     date: str | None = None
-    """Today, as `2025-06-28`."""
+    """Today's date, in the form `2025-06-28`."""
     effort: Effort | None = "medium"
     tools_in: ToolPlacement = "developer"
-    """`system`: where gpt-oss' training declared its own tools; `auto`: those there, and all others as `developer`."""
+    """The message that declares the tools: `developer`, `system` or `auto`.
+
+    gpt-oss' training declared its own tools in the system message. With `auto` the system message declares these
+    (`trained`), and the developer message all others.
+    """
     trained: frozenset[str] = IN_DISTRIBUTION
     """The namespaces that `auto` puts into the system message."""
     namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
     """Descriptions of namespaces, by name."""
     thoughts: ReasoningPolicy = "last-final"
     order: CallOrder = "analysis-first"
-    """What comes first before a call, reasoning or text: models reason first; PR 28729 puts the text first."""
+    """Whether reasoning or text comes first before a call. Models reason first; vLLM's PR 28729 puts the text first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedRequest:
-    """A conversation, and what could not be converted (`notes`)."""
+    """A conversation, and `notes` on what could not be converted."""
 
     messages: tuple[Message, ...]
     notes: tuple[str, ...] = ()
@@ -140,9 +149,9 @@ def convert(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> ConvertedRequest:
-    """Convert a request. O(n) in its size.
+    """Convert a request into a conversation. O(n) in the size of the request.
 
-    Raises UsageError for a role that Chat Completions does not know, and for a result whose tool cannot be found.
+    Raises UsageError for a role that Chat Completions does not have, and for a result whose tool cannot be determined.
     """
     chosen = options or Options()
     given, offered = list(messages), list(tools)
@@ -161,7 +170,7 @@ def convert(
 
 
 def parse_effort(value: Any) -> Effort:
-    """Return the effort for a value of `reasoning_effort` or `think`. Raises UsageError for an unknown one."""
+    """Return the effort for a value of `reasoning_effort` or `think`. Raises UsageError for an unknown value."""
     effort = EFFORTS.get(value) if value is None or isinstance(value, str | bool) else None
     if effort is None:
         known = ", ".join(effort for effort in EFFORTS if isinstance(effort, str))
@@ -170,7 +179,7 @@ def parse_effort(value: Any) -> Effort:
 
 
 def answer_formats(response_format: Mapping[str, Any] | None) -> tuple[AnswerFormat, ...]:
-    """Return the answer format that a request's `response_format` asks for, or none."""
+    """Return the answer format that a request's `response_format` asks for, in a tuple; empty if there is none."""
     match (response_format or {}).get("type"):
         case "json_schema":
             given = (response_format or {}).get("json_schema")
@@ -220,28 +229,28 @@ def _namespaces(tools: Sequence[Tool], names: RecipientNames, described: Mapping
 
 
 def _nonempty_parameters(schema: Schema) -> Schema | None:
-    """Return the parameters; None if there are none: training has `() => any` (openai/harmony, format.md)."""
+    """Return the schema, or None if it has no parameters: training declares `() => any` (openai/harmony, format.md)."""
     keywords = {key for key, value in schema.items() if value not in ({}, [], False)}
     return schema if keywords - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
 
 
 @dataclass(slots=True)
 class _MessageConverter:
-    """Converts messages in order; remembers the calls, and which of them still wait for a result."""
+    """Converts messages in order; remembers the calls, and which calls still wait for a result."""
 
     messages: Sequence[Mapping[str, Any]]
     names: RecipientNames
     order: CallOrder
     free_text: Mapping[str, str]
-    """The parameters that take free text, by tool."""
+    """The parameter that takes free text, by name of the tool."""
     instructions: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     names_by_id: dict[str, str] = field(default_factory=dict[str, str])
-    """Names of calls by id, from all messages; those already read take precedence over later ones."""
+    """Names of the called tools by the ids of calls in all messages; calls already read take precedence over others."""
     open_calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last_tool: str = ""
     written_calls: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Recipients and channels of calls by id, as the model wrote them."""
+    """The recipient and channel of each call, as the model wrote them, by id of the call."""
 
     def __post_init__(self) -> None:
         for message in reversed(self.messages):
@@ -271,7 +280,7 @@ class _MessageConverter:
         return text
 
     def _name(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return a user's name for the header (openai-harmony writes `user:ann`)."""
+        """Return a user's name for the header (`user:ann`, as in openai-harmony); note and drop an invalid name."""
         name = _string(message.get("name"))
         if not name or is_header_field(name):
             return name
@@ -302,11 +311,11 @@ class _MessageConverter:
             channel, kind = _channel_and_type(recipient)
             parameter = self.free_text.get(name)
             if parameter is not None:
-                arguments = _free_text_body(arguments, parameter)  # noqa: PLW2901  as the model wrote it
+                arguments = _free_text_body(arguments, parameter)  # noqa: PLW2901  as a model writes free text
             yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
     def _note_written(self, calls: Sequence[tuple[str, str, str]], written: Sequence[Message]) -> None:
-        """Note the calls of a message that is rendered as the model wrote it, so that their results match them."""
+        """Remember the calls of a message that is rendered as the model wrote it, so that their results match them."""
         self.open_calls = [(call_id, name) for call_id, name, _ in calls]
         for (call_id, name, _), item in zip(calls, written, strict=True):
             self.last_tool = self.names_by_id[call_id] = name
@@ -322,7 +331,7 @@ class _MessageConverter:
         return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
 
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return the tool name of a result: by the call's id, the result's `name`, or the call that it follows."""
+        """Return the tool name of a result: by the call's id, by the result's `name`, or else by the call before it."""
         call_id = _string(message.get("tool_call_id"))
         name = self.names_by_id.get(call_id, "") if call_id else ""
         name = name or _string(message.get("name"))
@@ -340,9 +349,9 @@ class _MessageConverter:
 
 
 def written_messages(text: str) -> list[Message]:
-    """Return the messages of a reply with the headers that the model wrote; empty unless it is strictly Harmony.
+    """Return the messages of a reply with the headers that the model wrote; empty unless the reply is strict Harmony.
 
-    A header that needed repairs is rendered anew: in the history it would teach the model to write more like it.
+    A header that needed repairs is not kept: in the history it would teach the model to write more headers like it.
     """
     try:
         parsed = parse(text, "assistant", strict=True).messages if text else ()
@@ -367,7 +376,7 @@ def _names_in_history(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield id, name and arguments of an assistant's calls; a call without a name gets the placeholder."""
+    """Yield id, name and arguments of each call of an assistant's message; a missing name becomes a placeholder."""
     if message.get("role") != "assistant":
         return
     given = message.get("tool_calls")
@@ -389,9 +398,9 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _free_text_body(arguments: str, parameter: str) -> str:
-    """Return the body of a past call of a free-text tool: the text, if that is its only argument.
+    """Return the body of a past call of a free-text tool: the text if it is the only argument, else the arguments.
 
-    A text that begins with a brace could be mistaken for arguments in JSON, so it is written as such.
+    A text that begins with a brace could be mistaken for JSON arguments, so then too the arguments are returned.
     """
     value = try_json(arguments)
     text = value.get(parameter) if is_object(value) and len(value) == 1 else None
@@ -399,17 +408,17 @@ def _free_text_body(arguments: str, parameter: str) -> str:
 
 
 def _channel_and_type(recipient: str) -> tuple[str, str]:
-    """Return channel and content type of a call.
+    """Return the channel and content type of a call.
 
-    Functions are called on `commentary` with `json` (vLLM measured it better than `<|constrain|>json`); tools in
-    separate namespaces on `analysis` with `code`, as gpt-oss itself does (50 of 61 real calls of container.exec
-    and repo_browser).
+    Functions are called on `commentary` with `json`: in vLLM's measurements this is better than `<|constrain|>json`.
+    Tools in separate namespaces are called on `analysis` with `code`, as gpt-oss itself does in 50 of 61 real calls of
+    container.exec and repo_browser.
     """
     return ("commentary", "json") if recipient.startswith(f"{FUNCTIONS}.") else ("analysis", "code")
 
 
 def _content_text(content: Any) -> tuple[str, int]:
-    """Return the text of a content, its parts concatenated, and how many parts are not text."""
+    """Return the text of a message's content, its parts concatenated, and the number of parts that are not text."""
     if content is None or isinstance(content, str):
         return content or "", 0
     if not is_array(content):

@@ -3,9 +3,9 @@
     role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
 
 Models drop tokens, and reorder, repeat, join or omit the parts of a header. So a header is recognised by its known
-parts (`header_end`), and each of its words is classified by what it is rather than by its position (`parse_header`);
-each deviation is named in `repairs`. In text whose format is unknown, a whole header counts, but the mention of a token
-does not (`harmony_header_begins`).
+parts (`header_end`). Each word of a header is classified by what it is, not by its position (`parse_header`). Each
+deviation is named in `repairs`. In text of an unknown format, a whole header shows that the text is Harmony, but the
+mention of a token does not (`harmony_header_begins`).
 """
 
 from __future__ import annotations
@@ -22,39 +22,43 @@ from promptools.patterns import lazy_pattern
 
 # Recognition of a header at the beginning of a text, by its known parts rather than by tokens alone.
 #
-# Models drop `<|message|>`, `<|start|>` or other tokens. A header is then the longest prefix of known parts: tokens,
-# `assistant`, channels, content types, and `to=` with a recipient. It ends at a bracket, or at other text.
+# Models drop `<|message|>`, `<|start|>` or other tokens. A header is then the longest prefix that consists of known
+# parts: tokens, `assistant`, channels, content types, and `to=` with a recipient. The header ends at a bracket, or at
+# other text.
 
 
 MAX_HEADER = 256
-"""Maximum characters of a header: a longer one has lost its `<|message|>`, or is not a header."""
+"""Maximum number of characters of a header. What is longer is a header without its `<|message|>`, or not a header."""
 ASSISTANT = "assistant"
 HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 """The fixed words of headers."""
 STRAY_PUNCTUATION = ".,:;!?"
 """Punctuation that models leave between two messages."""
 HEADER_PARTS = lazy_pattern(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
-"""The known parts of a header, from its beginning."""
+"""The longest sequence of known parts of a header."""
 HEADER_DEBRIS = lazy_pattern(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
-"""The remains of a header that was not written out."""
+"""The remains of a header that the model did not finish."""
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 _ADDRESS = lazy_pattern(r"to=\s?[^\s<{\[]")
 _SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
-"""The first word of a header, or its beginning, at the end of a text."""
+"""The first word of a header, or the beginning of this word, at the end of a text."""
 _OPENING_BRACKET = lazy_pattern(r"[{\[]")
 _TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
-"""A bracket right after a tag does not begin the content: more of the header follows."""
+"""A bracket right after a tag. It does not begin the content: more of the header follows."""
 _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
 def has_routing(raw: str) -> bool:
-    """Whether a header names more than a role: a channel, or a recipient."""
+    """Whether a header names a channel or a recipient, not only a role."""
     return "to=" in raw or any(channel in raw for channel in CHANNELS)
 
 
 def header_end(raw: str) -> int | None:
-    """Return the end of the header at the beginning of `raw`: `len(raw)` if it may continue, None without a header."""
+    """Return the end of the known parts of a header at the beginning of `raw`, if a bracket follows them.
+
+    Return `len(raw)` if the header may continue after `raw`, and None if other text follows.
+    """
     at = len(raw) - len(raw.lstrip(STRAY_PUNCTUATION))
     while True:
         rest = raw[at:].lstrip()
@@ -72,23 +76,23 @@ def header_end(raw: str) -> int | None:
 
 
 def may_continue(rest: str) -> bool:
-    """Whether `rest`, which may be empty, is a prefix of another part."""
+    """Whether `rest`, which may be empty, is a prefix of some part of a header."""
     return any(part.startswith(rest) for part in (*HEADER_WORDS, "to= "))
 
 
 def may_be_header(raw: str) -> bool:
-    """Whether all of `raw` may be a header that continues."""
+    """Whether all of `raw` may be the beginning of a header that continues after it."""
     return len(raw) <= MAX_HEADER and header_end(raw) == len(raw)
 
 
 def addressed_header_end(raw: str) -> int | None:
-    """Return the end of a header with a recipient but no `<|message|>`, None if there is none."""
+    """Return the end of a header with a recipient but no `<|message|>`; None if `raw` does not begin with one."""
     end = header_end(raw)
     return end if end is not None and end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else None
 
 
 def opening_bracket(raw: str, start: int) -> int:
-    """Return the offset in `raw[start:]` of the bracket that begins the content after a header; -1 if there is none."""
+    """Return the offset of the bracket that begins the content after a header, searched from `start` on; -1 if none."""
     bracket = _OPENING_BRACKET.search(raw, start)
     if bracket is None or _TAGGED.search(raw, 0, bracket.end()) is not None:
         return -1
@@ -96,28 +100,28 @@ def opening_bracket(raw: str, start: int) -> int:
 
 
 def speaker_start(text: str) -> int:
-    """Return the offset of a suffix of `text` that may be the first word of a header; its length if there is none."""
+    """Return the offset of a suffix of `text` that may be the first word of a header; `len(text)` if there is none."""
     speaker = _SPEAKER.search(text, max(0, len(text) - len(ASSISTANT)))
     return speaker.start() if speaker is not None else len(text)
 
 
-# Reading of a header: role, channel, recipient and content type, however the model wrote them.
+# Parsing of a header: role, channel, recipient and content type, in any form in which models write them.
 
 
 IsTool: TypeAlias = Callable[[str], bool]
-"""Whether a recipient is that of an offered tool."""
+"""Returns whether a recipient is an offered tool."""
 
 ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 CONTENT_TYPES = ("json", "code")
-"""Content types that need no `<|constrain|>`."""
+"""Content types that are recognised without `<|constrain|>`."""
 NO_CHANNEL = "no channel"
-"""The repair of a message of the assistant that has neither channel nor recipient."""
+"""The repair that is recorded for an assistant's message with neither channel nor recipient."""
 NON_TOOL_RECIPIENTS = frozenset(("", "all", "user", "assistant"))
 """Recipients that are not tools."""
 
 _GLUED = lazy_pattern(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
 _TOOL = lazy_pattern(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
-"""A name with a namespace: no channel, role or English word has this form."""
+"""A tool's name with a namespace; no channel, role or English word has this form."""
 _MARKUP = lazy_pattern(r"(?<=.)[<>{]")
 """Markup that models write after a name, and that no name contains."""
 _EDGE = ":;,>?!'\"`\\"
@@ -129,7 +133,7 @@ class Header:
 
     role: Role = "assistant"
     name: str = ""
-    """The tool whose result it is, with its namespace; or a user's name."""
+    """In a result, the name of the tool, with its namespace; else the user's name."""
     channel: str = ""
     recipient: str = ""
     content_type: str = ""
@@ -138,16 +142,16 @@ class Header:
 
     @property
     def is_call(self) -> bool:
-        """Whether the assistant calls a tool: the recipient decides, on any channel."""
+        """Whether this is a call of the assistant. The recipient decides, whatever the channel."""
         return self.role == "assistant" and self.recipient not in NON_TOOL_RECIPIENTS
 
 
 def parse_header(
     pieces: Iterable[Piece], role: Role | None = None, known: IsTool | None = None, *, glued: bool = False
 ) -> Header:
-    """Parse the header before a message. `role` is the default if the header names none.
+    """Parse the header before a message. `role` is used if the header names no role.
 
-    `glued`: the words that end the recipient may be the next ones of the header, since no token separates them.
+    `glued`: no token separates the words, so the end of the recipient may be the next word of the header.
     O(n) in characters.
     """
     pieces = list(pieces)
@@ -158,7 +162,7 @@ def parse_header(
 
 
 def is_spaced(pieces: Sequence[Piece]) -> bool:
-    """Whether each token of a header but the last is followed by a space, as LLM-jp's tokenizer decodes them."""
+    """Whether a space follows each token of a header except the last, as LLM-jp's tokenizer decodes tokens."""
     spaced = False
     for piece, after in pairwise(pieces):
         if isinstance(piece, HarmonyToken):
@@ -174,26 +178,26 @@ class _HeaderReader:
     known: IsTool | None
     glued: bool
     spaced: bool
-    """A space after a token is not a mistake."""
+    """Whether a space after a token is not a mistake."""
     role: Role | None = None
     name: str = ""
     channels: list[str] = field(default_factory=list[str])
     content_types: list[str] = field(default_factory=list[str])
     recipients: list[str] = field(default_factory=list[str])
-    """Recipients after `to=`."""
+    """Recipients that follow `to=`."""
     unaddressed_tools: list[str] = field(default_factory=list[str])
     """Names of tools that do not follow `to=`."""
     repairs: list[str] = field(default_factory=list[str])
     after_token: str = "start"
     """The token before the current word."""
     is_first_word: bool = True
-    """The current word is the first after that token."""
+    """Whether the current word is the first after that token."""
     started: bool = False
-    """Its `<|start|>` was there."""
+    """Whether the header has its `<|start|>`."""
     unknown_author: str = ""
-    """The first word after it, if it is not a known role."""
+    """The first word after `<|start|>`, if it is not a known role."""
     expects_recipient: bool = False
-    """White space follows `to=`: the next word is the recipient."""
+    """Whether white space follows `to=`, so that the next word is the recipient."""
 
     def feed(self, piece: Piece) -> None:
         if isinstance(piece, HarmonyToken):
@@ -213,7 +217,7 @@ class _HeaderReader:
         if role is None or (self.started and self.role is None):
             self.repairs.append("nobody speaks")
         if role == "tool" and self.content_types and not self.recipients:
-            # a result has a recipient and no content type: this is a call, with the tool in place of the role
+            # a result has a recipient and no content type; so this is a call, with the tool's name in the role's place
             self.repairs.append(f"the tool {clip(self.name, 60)!r} in the role's place")
             role, self.name, self.recipients = "assistant", "", [self.name]
         recipient = self._choose_recipient(role or "assistant")
@@ -277,7 +281,7 @@ class _HeaderReader:
             self.repairs.append(f"unexpected {clip(word, 40)!r}")
 
     def _parse_author(self, word: str) -> bool:
-        """Parse the first word of a header as its role; return whether it is one."""
+        """Parse the first word of a header as its role; return whether the word is a role."""
         author, _, name = word.partition(":")
         if author in ROLES:
             self.role, self.name = author, name
@@ -296,7 +300,10 @@ class _HeaderReader:
         return False
 
     def _add_channel(self, word: str, *, own: bool) -> bool:
-        """Add the channel that the word is or begins with, if any; `own`: the word follows `<|channel|>`."""
+        """Add the channel that the word is or begins with; return whether there is one.
+
+        `own`: the word follows `<|channel|>`.
+        """
         for channel in CHANNELS:
             if word == channel:
                 self.channels.append(channel)
@@ -322,7 +329,7 @@ class _HeaderReader:
             self.content_types.append(f"<|constrain|>{word}")
 
     def _add_tool(self, word: str) -> bool:
-        """Add the word as a tool's name that does not follow `to=`; return whether it is one."""
+        """Add the word as a tool's name that does not follow `to=`; return whether the word is a tool's name."""
         name = word.strip(_EDGE)
         if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
             return False
@@ -356,9 +363,9 @@ class _HeaderReader:
         return name
 
 
-# What Harmony text is parsed into: a message is `HarmonyStart`, any number of `ContentChunk`, and `HarmonyEnd`.
+# The items into which Harmony text is parsed. A message is `HarmonyStart`, any number of `ContentChunk`, `HarmonyEnd`.
 #
-# `Aside` belongs to no message. The raw text of all items tiles what was parsed.
+# An `Aside` belongs to no message. The raw text of all items tiles the parsed text.
 
 
 class HarmonyStart(NamedTuple):
@@ -377,7 +384,7 @@ class ContentChunk(NamedTuple):
 class HarmonyEnd(NamedTuple):
     """The end of a message: by a token, by the next message (`start`, `channel`), or by the end of the text.
 
-    `cut`: the text ended inside its content; `header`: it ended before that.
+    `cut`: the text ended inside the content of the message; `header`: the text ended inside the header.
     """
 
     reason: Literal["end", "call", "return", "endoftext", "start", "channel", "cut", "header"]
@@ -394,23 +401,25 @@ class Aside(NamedTuple):
 Item: TypeAlias = "HarmonyStart | ContentChunk | HarmonyEnd | Aside"
 
 
-# Detection of Harmony in text of an unknown format: a whole header counts, the mention of a token does not.
+# Detection of Harmony in text of an unknown format: a whole header is a sign, the mention of a token is not.
 
 
 _HEADER = lazy_pattern(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
-"""Tokens of a header, a few words after each, and `<|message|>`."""
+"""The tokens of a header, with a few words after each token, up to `<|message|>`."""
 _NAMED = lazy_pattern(
     r"<\|(?:start|channel|constrain)\|>"
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
-"""A token of a header, and right after it what it introduces; a sentence about tokens continues differently."""
+"""A token of a header, directly followed by what it introduces. In a sentence about tokens something else follows."""
 _SPACED = lazy_pattern(
     r"(?:<\|start\|> (?:assistant(?: to=[^\s<]{1,128})?|functions\.[^\s<]{1,128}))?"
     r"<\|channel\|> (?:analysis|commentary|final)"
     r"(?: to=[^\s<]{1,128})?(?: ?<\|constrain\|> \w{1,16}| (?:json|code))?<\|message\|>"
 )
-"""A whole header with a space after each token, and no others: what LLM-jp's tokenizer makes of one. A sentence about
-tokens has spaces before them, too."""
+"""A whole header with a space after each token, as LLM-jp's tokenizer decodes headers.
+
+A sentence about tokens has spaces before the tokens, too.
+"""
 _HALF_TOKEN = lazy_pattern(r"<(?:\|\w{0,9}\|?)?\Z")
 _UNFINISHED = lazy_pattern(
     rf"(?:<\|(?:start|channel|constrain)\|>[^<{{\n]{{0,120}}(?:\n\s{{0,3}})?)+(?:{_HALF_TOKEN.pattern}|\Z)|{_HALF_TOKEN.pattern}"
@@ -427,7 +436,7 @@ def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bo
     `first`: no text precedes it; `final`: no more text will come.
     """
     ended = _ENDED.match(text, at)
-    if ended is not None:  # the prompt began the message that this ends
+    if ended is not None:  # `<|end|>` ends a message that the prompt began
         if ended.end() == len(text):
             return False if final else NEED_MORE
         at = ended.end()

@@ -1,9 +1,9 @@
-"""From text or token ids to the items of messages: tokenizer, stripped headers, state machine, misplaced tools.
+"""Parse text or token ids into the items of messages: tokenizer, stripped headers, state machine, misplaced tools.
 
     between --<|start|>--> header --<|message|>--> content --<|end|>, <|call|>, <|return|>--> between
 
-`MessageMachine` is the state machine: pieces of text in, messages out, even if tokens are missing, doubled or
-misplaced. `ItemParser` is the pipeline around it.
+`MessageMachine` is the state machine. It turns pieces of text into messages, even if tokens are missing, doubled or
+misplaced. `ItemParser` is the whole pipeline, of which the machine is one step.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 
 # The state machine.
 #
-# In strict mode any transition but those above raises. In lenient mode each has a reading, and a repair that names
-# it:
+# In strict mode, any transition other than those above raises an error. In lenient mode every transition is read in
+# some way, and a repair names it:
 #
-#     between   text is held (`_held`) while it may be a header without its first token; if it proves to be none,
-#               the state is `astray`: text that belongs to no message, until the next token
+#     between   text is held (`_held`) while it may be a header without its first token; if it turns out not to be a
+#               header, the state is `astray`: text that belongs to no message, until the next token
 #     header    parts are held until `<|message|>`; without that, the header ends before the bracket of
 #               the arguments, or after its known parts if it is cut off or too long (`MAX_HEADER`)
 #     content   text is emitted as it comes; a suffix that may be `assistant` is held in `_tail`, since it would be the
 #               first word of a header without `<|start|>`. Tokens shown as code are text (`quotes`)
-#     quotes    a token in a string or in quotation marks: it is text if these are closed after it. What follows is held
-#               in `_quote` until that is clear
-#     doubt     `<|channel|>` in content: either text, or a header where `<|end|>` and `<|start|>` are missing. What
-#               follows is held until that is clear
+#     quotes    a token in a string or in quotation marks: it is text if these are closed after it. The token and what
+#               follows are held in `_quote` until that is clear
+#     doubt     `<|channel|>` in content: either text, or a header where `<|end|>` and `<|start|>` are missing. The
+#               token and what follows are held until that is clear
 #
 # Invariant: the raw text of all items (`messages.Item`) tiles what was fed.
 
@@ -74,13 +74,14 @@ if TYPE_CHECKING:
 STRIPPED_TOKENS = "its control tokens were stripped"
 _CHANNEL = "<|channel|>"
 MAX_REREAD = 8
-"""How often, on average, characters are read again after a token that was in doubt and counts."""
+"""Maximum number of times, on average, that a character is read again because a token in quotes ended the content."""
 
 
 class MessageMachine:
-    """The states. `role` is the default for headers without one: a completion begins inside an assistant's header.
+    """The state machine from pieces of text to items of messages.
 
-    `known` returns whether a recipient is an offered tool (None: the tools are unknown).
+    `role` is the role of headers that name no role: a completion begins inside an assistant's header. `known` returns
+    whether a recipient is an offered tool; it is None if the tools are unknown.
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:
@@ -93,34 +94,37 @@ class MessageMachine:
             "header" if strict and role else "between"
         )
         self._held = HeldPieces()
-        """The header so far, or what may be one."""
+        """The header so far, or text that may be a header."""
         self._tail = ""
         """The suffix of the content that may be the first word of a header."""
         self._is_empty = False
-        """The message has no content yet."""
+        """Whether the message has no content yet."""
         self._is_spaced = False
-        """A space before the content belongs to the header, whose tokens all have one after them."""
+        """Whether the header has a space after each token, so that a space before the content belongs to the header."""
         self._quoted_tokens = QuotedTokens(known)
         self._quote: HeldQuote | None = None
-        """A token in quotes, and what follows it."""
+        """The token in quotes that is in doubt, and what follows it."""
         self._reread = 0
-        """Characters that were read again after such a token."""
+        """Number of characters that were read again because a token in quotes ended the content."""
         self._is_trial = False
-        """The rest of a reply is read to see what it would be."""
+        """Whether this machine only tries how the rest of a reply would be read."""
         self._before_first_message = True
-        """No message has begun yet."""
+        """Whether no message has begun yet."""
         self._repairs: list[str] = []
         self._turn_over = False
-        """The turn is over: text that follows is debris."""
+        """Whether the turn is over, so that text that follows is debris."""
 
     def feed(self, pieces: Iterable[Piece]) -> Iterator[Item]:
-        """Feed pieces, and yield items. O(n) in characters. Strict: raises `MissingSentinel` and `BadHeader`."""
+        """Feed pieces, and yield items. O(n) in characters. Raises `MissingSentinel` and `BadHeader` if strict."""
         for piece in pieces:
             yield from self._token(piece) if isinstance(piece, HarmonyToken) else self._text(piece)
             self._offset += len(raw_text(piece))
 
     def close(self, *, cut: bool = False) -> Iterator[Item]:
-        """End the text, and yield the remaining items; `cut`: the server cut it off, so a string may be unfinished."""
+        """End the text, and yield the remaining items.
+
+        `cut`: the server cut the text off, so a string may be unfinished.
+        """
         while self._quote is not None:
             yield from self._leave_quotes(self._quote.close(self._read_trial, cut=cut or self._is_trial))
         match self._state:
@@ -132,7 +136,10 @@ class MessageMachine:
                 yield from self._end_content("cut", "")
 
     def feed_content(self, text: str) -> bool:
-        """Feed text without control tokens if it can only be content, as most text is; return whether it was."""
+        """Feed text without control tokens, but only if it can only be content; return whether it was fed.
+
+        Most text is of this kind, and fed in this way it costs little. The text then is one `ContentChunk`.
+        """
         if self._state != "content" or self._tail or self._is_spaced or not text:
             return False
         if not self._strict and speaker_start(text) < len(text):
@@ -207,7 +214,7 @@ class MessageMachine:
         yield from self._check_addressed_header()
 
     def _check_addressed_header(self) -> Iterator[Item]:
-        """Decide whether held text is a header without its tokens, between two messages or inside content."""
+        """Decide whether held text, between two messages or inside content, is a header without its tokens."""
         raw = self._held.raw
         if may_be_header(raw):
             return
@@ -222,7 +229,7 @@ class MessageMachine:
         yield from self._begin_at(raw, end)
 
     def _check_header_end(self) -> Iterator[Item]:
-        """End the header if it has lost its `<|message|>`: at a bracket, or at its limit."""
+        """End a header that has lost its `<|message|>`, if a bracket follows or the header is too long."""
         if self._strict:
             if self._held.size > MAX_HEADER:
                 raise MissingSentinel(
@@ -240,7 +247,7 @@ class MessageMachine:
             yield from self._end_unfinished_header("cut", "")
 
     def _begin_at(self, raw: str, at: int) -> Iterator[Item]:
-        """Begin a message whose header ends at `raw[at]`, without a token."""
+        """Begin a message whose header ends at `raw[at]` without `<|message|>`."""
         self._held.cut(at)
         yield self._begin(glued=True)
         yield from self._content(raw[at:])
@@ -311,7 +318,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token in the content of a message; `counts`: it is known not to be part of the content."""
+        """Read a token in the content of a message; `counts`: the token is known not to be part of the content."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -357,7 +364,7 @@ class MessageMachine:
     # --- tokens in quotes ----------------------------------------------------------------------------------------
 
     def _enter_quotes(self, token: HarmonyToken) -> bool:
-        """Hold a token if it is in quotes that may be closed after it; return whether it is."""
+        """Hold a token if it is in quotes that may be closed after it; return whether it is held."""
         if self._strict or not may_end_content(token) or self._reread > MAX_REREAD * self._offset:
             return False
         doubt = self._quoted_tokens.doubt(self._tail, token)
@@ -380,7 +387,10 @@ class MessageMachine:
             yield from self._text(piece[settled.taken :])
 
     def _leave_quotes(self, index: int | None) -> Iterator[Item]:
-        """Emit what is held as content, up to the token that ends it; read that and the rest again."""
+        """Emit what is held as content, up to the token that ends the content; read this token and the rest again.
+
+        `index` is the index of that token among the held pieces; None: all of them are content.
+        """
         assert self._quote is not None
         held, self._quote, self._state = self._quote.held, None, "content"
         if index is None:
@@ -398,7 +408,7 @@ class MessageMachine:
         self._offset = offset
 
     def _read_trial(self, pieces: Sequence[Piece]) -> Iterator[Item]:
-        """Yield the items of the rest of the text if its first token ends the content."""
+        """Yield the items that the rest of the text would have if its first token ended the content."""
         trial = MessageMachine(self._role, known=self._known)
         trial._state, trial._before_first_message, trial._is_trial = "content", False, True
         token = pieces[0]
@@ -416,7 +426,7 @@ class MessageMachine:
         if self._strict and header.repairs:
             what = f"the header {clip(raw, 120)!r} at character {self._held.start}: {'; '.join(header.repairs)}"
             raise BadHeader(what, deviations=header.repairs)
-        # without tokens its words are misplaced only because these are gone
+        # in a header without tokens, words are misplaced only because the tokens are gone
         repairs = (STRIPPED_TOKENS,) if bare else header.repairs
         header = replace(header, repairs=(*self._repairs, *repairs))
         self._repairs, self._is_spaced = [], not header.repairs and is_spaced(self._held.pieces)
@@ -438,7 +448,7 @@ class MessageMachine:
         yield HarmonyEnd(by, raw)  # type: ignore[arg-type]  # the names of tokens
 
     def _end_unfinished_header(self, by: str, raw: str) -> Iterator[Item]:
-        """End a header that has no `<|message|>`: what follows its known parts is the content."""
+        """End a header that has no `<|message|>`; the text after its known parts is the content."""
         header = self._held.raw
         if self._strict:
             then = "the text ends" if by == "header" else f"<|{by}|> follows"
@@ -449,7 +459,7 @@ class MessageMachine:
         end = parts.end() if parts is not None else 0
         calls = "to=" in header[:end]
         if by == "header" and header_end(header) == len(header) and not has_routing(header):
-            # the text ended inside its words
+            # the text ended inside the words of the header
             self._held.clear()
             self._repairs = []
             yield Aside("token", header)
@@ -460,20 +470,20 @@ class MessageMachine:
                 yield Aside("token", raw)
             return
         self._repairs.append("no <|message|>")
-        if end < len(header) and not calls:  # text is no arguments
+        if end < len(header) and not calls:  # text after a call's header is not arguments
             yield from self._begin_at(header, end)
         else:
             yield self._begin(glued=True)
-            by = by if by == "cut" else "header"  # it has no content
-        if by != "cut":  # a long one goes on
+            by = by if by == "cut" else "header"  # the message has no content
+        if by != "cut":  # after a header that was too long, the message goes on
             yield from self._end_content(by, raw)
 
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Emit a header that names nothing; a long one may be followed by another header."""
+        """Emit a header that names neither channel nor recipient; after a `long` one, another header may follow."""
         self._repairs = []
         if "<|start|>" in header[:end]:
             yield Aside("token", header[:end])
-        elif self._role and not long and header.startswith(_CHANNEL):  # a completion begins with no mention of it
+        elif self._role and not long and header.startswith(_CHANNEL):  # at the start of a completion it is no mention
             end = len(_CHANNEL)
             yield Aside("token", _CHANNEL)
         else:
@@ -503,7 +513,7 @@ def _token_text(token: HarmonyToken) -> str:
     return f"<|{token.name}|>"
 
 
-# The pipeline: tokenizer, stripped headers, the state machine, misplaced tools.
+# The pipeline: tokenizer, stripped headers, state machine, misplaced tools.
 
 
 _OTHER_TOKENS = {TOKEN_IDS[name]: f"<|{name}|>" for name in TOKEN_IDS if name not in TOKEN_NAMES}
@@ -518,7 +528,7 @@ class Detokenizer:
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
-        """Yield the pieces of more ids; the bytes of an incomplete character are held back."""
+        """Yield the pieces of more ids; bytes at the end that are an incomplete character are held back."""
         for token_id in ids:
             token = _TOKENS.get(token_id)
             if token is not None:
@@ -528,31 +538,31 @@ class Detokenizer:
                 yield text
 
     def close(self) -> Iterator[Piece]:
-        """Yield what is held back of an incomplete character, as U+FFFD."""
+        """Yield U+FFFD if bytes of an incomplete character are held back."""
         left = self._bytes.decode(b"", final=True)
         if left:
             yield left
 
 
 class RoleCallDetector:
-    """Detects calls with the tool's name in place of the role: only their last token distinguishes them from results.
+    """Detects calls with the tool's name in place of the role. Only the last token distinguishes them from results.
 
         <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
 
     A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`. So a
-    message of an offered tool without a recipient is held back, and becomes a call if it ends like one. In a completion
-    the end of the text counts as such an end too, unless the message answers an earlier call: Ollama omits the last
-    `<|call|>`, and a model does not end with a result.
+    message of an offered tool without a recipient is held back, and becomes a call if it ends like a call. In a
+    completion, the end of the text counts as the end of a call too, since Ollama omits the last `<|call|>`, and a model
+    does not end with a result. This does not apply after an earlier call, which the message may answer.
     """
 
     def __init__(self, known: IsTool | None, *, completion: bool) -> None:
         self._known = known
         self._ends = {"call", "cut"} if completion else {"call"}
-        """The ends of a call."""
+        """The reasons of `HarmonyEnd` that end a call."""
         self._held: list[Item] = []
 
     def feed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items that are certain. O(n) in their number."""
+        """Feed items; yield those that have become certain. O(n) in the number of items."""
         for item in items:
             if self._held:
                 self._held.append(item)
@@ -568,7 +578,7 @@ class RoleCallDetector:
                 yield item
 
     def close(self) -> Iterator[Item]:
-        """Yield what is held back, since no token ended it."""
+        """Yield the items of a message that is held back, unchanged, since no token ended it."""
         yield from self._held
         self._held = []
 
@@ -594,7 +604,7 @@ class RoleCallDetector:
 
 
 class ItemParser:
-    """Returns items as they become certain; `promptools.harmony.StreamParser` explains the options."""
+    """The pipeline, which returns items as they become certain; `StreamParser` explains the options."""
 
     def __init__(
         self,
@@ -612,7 +622,7 @@ class ItemParser:
         self._detokenizer = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
-        """Feed a chunk of text."""
+        """Feed a chunk of text, and return the items that became certain."""
         if (
             self._tokenizer.is_plain(text)
             and (self._stripped is None or self._stripped.done)
@@ -622,19 +632,19 @@ class ItemParser:
         return self.feed_pieces(self._tokenizer.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Feed token ids; text that only looks like a control token is text."""
+        """Feed token ids, and return the items that became certain; text that looks like a control token is text."""
         assert self._detokenizer is not None, "a parser that is fed ids needs decode="
         return self.feed_pieces(self._detokenizer.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
-        """Feed pieces whose control tokens are known: text that only looks like one is text."""
+        """Feed pieces, and return the items that became certain; text that looks like a control token is text."""
         finder = self._stripped
         if finder is not None:
             pieces = (replaced for piece in pieces for replaced in finder.feed(piece))
         return self._certain(self._machine.feed(pieces))
 
     def close(self, *, cut: bool = False) -> list[Item]:
-        """End the text, and return the remaining items; `cut`: the server cut it off."""
+        """End the text, and return the remaining items; `cut`: the server cut the text off."""
         left = self._detokenizer.close() if self._detokenizer is not None else ()
         items = self.feed_pieces([*left, *self._tokenizer.close()])
         if self._stripped is not None:
@@ -647,7 +657,7 @@ class ItemParser:
 
 
 def _token_bytes(token: int, decode: Decode) -> bytes:
-    """Return the bytes of a token that does not structure messages; the name of any other control token."""
+    """Return the bytes of an ordinary token; for a control token that does not structure messages, its text."""
     try:
         return decode(token)
     except KeyError:

@@ -1,4 +1,4 @@
-"""A Chat Completions request as gpt-oss' prompt: its text, its token ids, and their number."""
+"""A Chat Completions request as a prompt for gpt-oss: the text of the prompt, its token ids, and their number."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def render_text(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> str:
-    """Render a request as text, up to the header of the reply; control tokens in content are escaped. O(n).
+    """Render a request as text that ends with the beginning of the reply; control tokens in content are escaped. O(n).
 
-    Raises UsageError for a role that Chat Completions does not know, and for a result whose tool cannot be found.
+    Raises UsageError for a role that Chat Completions does not have, and for a result whose tool cannot be determined.
     """
     return render_messages(_converted(messages, tools, response_format, options))
 
@@ -44,7 +44,7 @@ def render_ids(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> list[int]:
-    """Render a request as token ids; `encode` returns those of ordinary text (see `load_encode`). O(n).
+    """Render a request as token ids; `encode` returns the ids of ordinary text (see `load_encode`). O(n).
 
     Content is ordinary text, even if it looks like markup. Raises the same errors as `render_text`.
     """
@@ -59,10 +59,10 @@ def count_tokens(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> tuple[Part, ...]:
-    """Return the tokens of a request, message by message, and last those that begin the reply. O(n).
+    """Return the number of tokens of each message of a request, and last of the beginning of the reply. O(n).
 
-    Exact with `encode`; otherwise an estimate, which for prose, code and JSON is 1.0 to 1.3 times the number. Raises
-    the same errors as `render_text`.
+    The numbers are exact with `encode`. Without it they are estimates: for prose, code and JSON 1.0 to 1.3 times the
+    exact number. Raises the same errors as `render_text`.
     """
     text = render_messages(_converted(messages, tools, response_format, options))
     return count_messages(text, exact_counter(encode) if encode is not None else estimate_tokens)

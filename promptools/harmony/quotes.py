@@ -1,10 +1,10 @@
 """Control tokens that are content: in code, in a string of a call's arguments, or in quotation marks.
 
 Models write files and think about the format itself, so a token does not prove that a message ends. A token at the
-beginning of inline code is shown there. Any other token inside quotes is in *doubt*: it is content if the quotes are
-closed after it, otherwise it ends the content. What follows the token is held until that is clear (`HeldQuote`);
-`StringDoubt` decides it for arguments, `QuoteDoubt` for prose. A token that was generated as such (in token ids) is
-treated like its text: gpt-oss writes files with either.
+beginning of inline code is content. Any other token inside quotes is in *doubt*: it is content if the quotes are closed
+after it, otherwise it ends the content. What follows the token is held until that is clear (`HeldQuote`). `StringDoubt`
+decides for arguments, `QuoteDoubt` for prose. A control token among token ids is treated like its text, since gpt-oss
+writes files with both.
 """
 
 from __future__ import annotations
@@ -34,33 +34,39 @@ from promptools.patterns import lazy_pattern
 #
 #     The user wants the line "A call ends with <|call|>; <|start|>assistant<|channel|>final..." in a file.
 #
-# Marks nest, since models also quote JSON without escaping its quotes: a mark opens before a word and closes after
-# one. Quotation marks end with their paragraph and inline code with its line, so not much is held for one that never
-# closes.
+# Marks nest, since models also quote JSON without escaping its quotes: a mark opens before a word and closes after a
+# word. Quotation marks end with their paragraph, and inline code ends with its line, so that little text is held for a
+# mark that never closes.
 
 
 _MARKS = lazy_pattern(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
 _BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
 _BEFORE_ITEM = frozenset("([{<:=,")
-"""After one of these a mark opens, even if it could close another."""
+"""After one of these characters a mark opens, even if it could close another mark."""
 _HEADER = lazy_pattern(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
-"""What a header may hold."""
+"""Text that may be in a header."""
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
 
 TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
-"""Where text after a token in doubt is, if a message follows: before it, in its header, or in a call's arguments."""
+"""Where the text after a token in doubt is: before the next message, in its header, or in its arguments.
+
+`none`: the token neither ended nor began a message.
+"""
 
 
 class Settled(NamedTuple):
-    """What a token in doubt turned out to be."""
+    """The decision on a token in doubt."""
 
     is_content: bool
     taken: int
-    """Characters of the last piece that were read to find out."""
+    """Number of characters of the last piece that were read to decide."""
 
 
 class OpenQuotes:
-    """Tracks the quotation marks that are open at the end of a message's content, when a token follows. O(n)."""
+    """Tracks which quotation marks are open at the end of a message's content. The text is read when a token follows.
+
+    O(n).
+    """
 
     def __init__(self, known: IsTool | None = None) -> None:
         self.unread: list[str] = []
@@ -68,7 +74,7 @@ class OpenQuotes:
         self._known = known
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
-        """Return the doubt about a token after the content and `tail`; None if no mark is open, or it has no text."""
+        """Return the doubt about a token after the content and `tail`; None if no mark is open or its text is empty."""
         text, self.unread = "".join(self.unread), []
         following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
         self._marks.read(text, following=following if not tail else "")
@@ -78,25 +84,26 @@ class OpenQuotes:
 
 
 class Marks:
-    """The marks that are open at the end of a text."""
+    """The quotation marks that are open at the end of a text; also the backticks of inline code."""
 
     def __init__(self) -> None:
         self.depths: dict[str, int] = {}
-        """How many of each kind are open; a kind is the mark that opens it."""
+        """The number of open marks by kind; a kind is named by its opening mark."""
         self._before: str = "\n"
         self._held: str = ""
-        """The end of the text, whose meaning depends on what follows."""
+        """The end of the text, if its meaning depends on what follows."""
 
     def copy(self) -> Marks:
-        """Return a copy, to read on without changing this one."""
+        """Return a copy that can read on without changing the original."""
         marks = Marks()
         marks.depths, marks._before, marks._held = dict(self.depths), self._before, self._held
         return marks
 
     def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
-        """Read text up to the mark that closes the last one of a kind in `waiting`, or until none of them can close.
+        """Read text until all marks of a kind in `waiting` are closed, or until no kind in `waiting` can be closed.
 
-        `following`: the character after the text, if it is known. Return None if all of the text was read.
+        Return which of the two happened; None if neither did, and all of the text was read. `following`: the character
+        after the text, if it is known.
         """
         offset = -len(self._held)
         text, self._held = self._held + text, ""
@@ -120,14 +127,14 @@ class Marks:
         return None
 
     def _apply(self, mark: re.Match[str], before: str, following: str) -> str:
-        """Apply a mark, or the end of a line; return its kind if it closed one."""
+        """Apply a mark, or the end of a line; return the kind of the mark that was closed, else an empty text."""
         text = mark[0]
         if text[0] == "\n":
             self.depths.pop("`", None)
             if mark["blank"]:
                 self.depths.clear()
         elif text[0] == "`":
-            if len(text) < 3:  # more of them are a fence, which `QuotedTokens` knows
+            if len(text) < 3:  # three or more backticks are a fence, which `QuotedTokens` handles
                 return self._close("`") if "`" in self.depths else self._open("`")
         elif text in "“”":
             return self._open("“") if text == "“" else self._close("“")
@@ -153,10 +160,11 @@ class Marks:
 
 
 class QuoteDoubt:
-    """A token inside open marks: it is content if all marks of one kind are closed before their paragraph ends.
+    """The doubt about a token inside open marks: it is content if all marks of a kind close before the paragraph ends.
 
-    Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, which the answer would close. So the token ends the
-    content if the next message begins right after it; if that is a call, only if nothing but messages follows.
+    Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, and a mark in the answer would close it. So the
+    token ends the content if the next message begins right after the token. If the next message is a call, the token
+    ends the content only if nothing follows the call, or another message.
     """
 
     def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:
@@ -166,12 +174,12 @@ class QuoteDoubt:
         self._ends_message = token.name in MESSAGE_ENDS
         self._turn: TurnStage = "between" if self._ends_message else "header"
         self._header: list[Piece] = [] if self._ends_message else [token]
-        """The pieces of the next message's header, with the token that begins it."""
+        """The pieces of the next message's header, with the token that begins the header."""
         marks.read(token.raw)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it begins a call in a message that no token has ended; see `Doubt`."""
+        """Whether the token begins a call although no token has ended the message; see `Doubt`."""
         return not self._ends_message and self._is_of_call()
 
     def feed(self, piece: Piece) -> Settled | None:
@@ -181,7 +189,7 @@ class QuoteDoubt:
         return self._marks.read(raw_text(piece), waiting=self._waiting) if self._turn == "none" else None
 
     def _next_message_begins(self, piece: Piece) -> bool:
-        """Return whether the token ended a message, or began one; if it did not, the stage is `none`."""
+        """Return whether the token in doubt ended or began a message; if it certainly did not, the stage is `none`."""
         name = piece.name if isinstance(piece, HarmonyToken) else ""
         if self._turn == "call":
             self._turn = "between" if name in MESSAGE_ENDS else "call"
@@ -205,12 +213,12 @@ class QuoteDoubt:
         return False
 
     def _is_of_call(self) -> bool:
-        """Whether the header so far belongs to a call, or to its result: texts about calls show such headers."""
+        """Whether the header so far belongs to a call or to a result; texts about calls show such headers."""
         header = parse_header(self._header, "assistant", self._known)
         return header.is_call or header.role == "tool"
 
     def close(self) -> bool:
-        """Whether the last mark was at the end of the text."""
+        """Whether the marks were closed at the very end of the text."""
         settled = self._marks.read("", following=" ", waiting=self._waiting) if self._turn == "none" else None
         return settled is not None and settled.is_content
 
@@ -219,28 +227,28 @@ class QuoteDoubt:
 #
 #     {"path": "a.md", "content": "A call ends with <|call|>; ..."}<|call|>
 #
-# The first token is in a string that is closed after it: it is content. Where the first quote after it can close no
-# string, or no string is open, the JSON is broken, and tokens are in it whether the model ended the call there or
-# forgot to escape the quotes of a text about calls. Then a token counts only if nothing but whole messages follow it
-# (`is_rest_of_reply`): in a text about calls the rest of the text follows. What is left is broken arguments, and no
-# call.
+# The first token here is in a string that is closed after it, so it is content. If the first quote after a token cannot
+# close a string, or no string is open, the JSON is broken. Then the model may have ended the call at a token, or it may
+# have forgotten to escape the quotes of a text about calls. So a token ends the arguments only if nothing but whole
+# messages follows it (`is_rest_of_reply`): in a text about calls, the rest of that text would follow. The arguments
+# before such a token are broken, so no call is made of them.
 
 
 _AFTER_STRING = lazy_pattern(r"\s*+(\S?)")
 
 
 class OpenValue:
-    """Tracks the arguments of one call, when a token follows. O(n)."""
+    """Tracks whether the JSON of a call's arguments is open; the arguments are read when a token follows. O(n)."""
 
     def __init__(self) -> None:
         self.unread: list[str] = []
         self._scanner: BracketScanner | None = BracketScanner()
-        """Follows the JSON; None if it is closed, or the arguments are not JSON."""
+        """Follows the brackets of the JSON; None if they are closed, or if the arguments are not JSON."""
         self._begun = False
 
     def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:
         """Return the doubt about a token after the arguments so far; None if their JSON is not open."""
-        del tail, token  # they open and close nothing
+        del tail, token  # neither opens or closes a bracket or a string
         text, self.unread = "".join(self.unread), []
         if not self._begun:
             text = text.lstrip()
@@ -254,22 +262,22 @@ class OpenValue:
 
 
 class StringDoubt:
-    """A token in a string that `quote` closes; without `quote`, a token in broken JSON."""
+    """The doubt about a token in a string that `quote` will close; without `quote`, about a token in broken JSON."""
 
     def __init__(self, quote: str) -> None:
         self.quote = quote
         self._end = re.compile(rf"\\(?:.|\Z)|{re.escape(quote)}", re.DOTALL) if quote else None
         self._escaped = False
         self._closed = False
-        """The quote has come; what follows it shows whether it can be the string's end."""
+        """Whether the quote was read; what follows it shows whether it is the end of the string."""
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it is in a string; see `Doubt`."""
+        """Whether the token is in a string; see `Doubt`."""
         return self.quote != ""
 
     def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; see `Doubt`. Of all quotes, only the first may close the string."""
+        """Read a piece; see `Doubt`. Only the first quote may close the string."""
         if isinstance(piece, HarmonyToken):
             if self._closed and self._end is not None and piece.name in MESSAGE_ENDS:
                 return Settled(is_content=True, taken=0)
@@ -292,7 +300,7 @@ class StringDoubt:
         return None
 
     def _find_quote(self, piece: str, at: int) -> int:
-        """Return the offset after the quote, or after the piece."""
+        """Return the offset after the quote; the length of the piece if the quote is not in it."""
         for match in self._end.finditer(piece, at) if self._end is not None else ():
             if match[0] == self.quote:
                 self._closed = True
@@ -306,7 +314,10 @@ class StringDoubt:
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Whether these items, from the end of a call on, are only whole messages, and calls with strict JSON. O(n)."""
+    """Whether the items, which begin with the end of a call, are only whole messages. O(n).
+
+    The arguments of each call among them must be strict JSON.
+    """
     header: Header | None = None
     content: list[str] = []
     for item in items:
@@ -328,23 +339,23 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
     return True
 
 
-# What is held from a token in quotes on, until it is clear whether the token is content.
+# The text that is held, from a token in quotes on, until it is clear whether the token is content.
 
 
 MAX_ENDS = 8
-"""Tokens among broken arguments that are tried as their end, the last ones: each costs a pass over what follows it."""
+"""How many of the last tokens in broken arguments are tried as the end of these; each trial reads what follows."""
 
 
 class Doubt(Protocol):
     """Follows the text after a token in quotes until it is clear whether the token is content."""
 
     def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; return None while it is not clear."""
+        """Read a piece; return the decision, or None while it is not clear."""
         ...
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the token may be content if the server has cut the text off, so that the quotes were never closed."""
+        """Whether the token counts as content if the server cut the text off before the quotes were closed."""
         ...
 
     def close(self) -> bool:
@@ -353,17 +364,17 @@ class Doubt(Protocol):
 
 
 class HeldQuote:
-    """A token in quotes, with the beginning of a word before it, if there is one, and everything that follows."""
+    """A token in quotes, the beginning of a word that may precede it, and all pieces that follow."""
 
     def __init__(self, doubt: Doubt, before: str, token: HarmonyToken, offset: int) -> None:
-        """Start at a token at `offset` in the text."""
+        """Hold `before` and the token, which is at `offset` in the text."""
         self._doubt = doubt
         self.held = HeldPieces()
         if before:
             self.held.add(before, offset - len(before))
         self.held.add(token, offset)
         self.first_token = len(self.held.pieces) - 1
-        """The index of the token among the pieces."""
+        """The index of the token among the held pieces."""
 
     def feed(self, piece: Piece, offset: int) -> Settled | None:
         """Hold a piece, or as much of it as is needed to decide what the token is; return the decision."""
@@ -375,9 +386,9 @@ class HeldQuote:
         return settled
 
     def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
-        """Return the index of the token that ended the content, at the end of the text; None if all of it is content.
+        """End the text; return the index of the token that ended the content, or None if all of the text is content.
 
-        `cut`: the server cut the text off. `read_rest` reads pieces, starting with a token that ends the content.
+        `cut`: the server cut the text off. `read_rest` reads pieces as if the first, a token, ended the content.
         """
         if self._doubt.close() or (cut and self._doubt.may_go_on):
             return None
@@ -389,31 +400,31 @@ class HeldQuote:
 
 
 def may_end_content(token: HarmonyToken) -> bool:
-    """Whether a token in the content of a message may end it."""
+    """Whether a token in the content of a message may end the content."""
     return token.name not in {"message", "constrain"}
 
 
-# The detection: which tokens of a message's content are in doubt, and why.
+# The detection of tokens in a message's content that are content, or in doubt.
 
 
 _RECENT = 24
 _OPENS = lazy_pattern(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
-"""Inline code or a fence that has just been opened."""
+"""The opening of inline code or of a fence at the end of the text."""
 
 
 class QuotedTokens:
-    """Tracks the content of a message, with its arguments if it is a call. O(n); cheap until a token follows."""
+    """Tracks the content of a message, to see whether a token after it is quoted. O(n); cheap until a token follows."""
 
     def __init__(self, known: IsTool | None = None, *, call: bool = False) -> None:
         self._open = OpenValue() if call else OpenQuotes(known)
         self._is_prose = not call
         self._line = ""
-        """The beginning of the last line, in prose."""
+        """The beginning of the last line, if the content is prose."""
         self._previous = "\n"
         self._recent = ""
-        """The end of the content, if it has a backtick."""
+        """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """Characters that end the code in which a token was shown."""
+        """Characters of which any ends the code or line in which a token was shown; empty outside of such code."""
 
     def feed(self, text: str) -> None:
         """Feed content of the message."""
@@ -431,14 +442,17 @@ class QuotedTokens:
         self._recent = recent if "`" in recent else ""
 
     def is_content(self, token: str) -> bool:
-        """Whether a token that follows is in code or in a block quote; a token that ends the whole reply never is."""
+        """Whether a token that follows is content, since it is in code or in a block quote.
+
+        A token that ends the whole reply never is.
+        """
         if token in {"return", "endoftext"}:
             return False
         opens = None if self._code_closers else _OPENS.search(self._recent)
         if opens is not None and token in {"start", "channel"}:
             self._code_closers = "`" if opens["fence"] else "`\n"
         elif not self._code_closers and token in {"start", "channel"} and begins_block_quote(self._line):
-            self._code_closers = "\n"  # a quoted line that shows a message, up to its end
+            self._code_closers = "\n"  # the quoted line shows a message; it ends with the line
         return self._code_closers != ""
 
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:

@@ -1,8 +1,9 @@
-"""Names of tools as recipients: `get_weather` is `functions.get_weather`, `container.exec` keeps its namespace.
+"""Names of tools as recipients: `get_weather` becomes `functions.get_weather`, `container.exec` keeps its namespace.
 
-A tool that takes free text, such as `python`, is a separate namespace, without functions.
+A tool that takes free text, such as `python`, is a namespace of its own, without functions.
 
-A name must be valid in a header and in TypeScript, so other characters become `_`. Two tools never share a recipient.
+A recipient must be valid in a header and in TypeScript, so characters that are not valid become `_`. Two tools never
+share a recipient.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from promptools.harmony.tokens import CHANNELS
 from promptools.patterns import lazy_pattern
 
 FUNCTIONS = "functions"
-"""The namespace of tools whose names have none."""
+"""The namespace of tools whose names have no namespace."""
 INVALID_NAME = "__invalid_tool__"
-"""Replaces a name in the history of which nothing is left (vLLM writes the same)."""
+"""Replaces a name in the history of which nothing is left without control tokens; vLLM writes the same."""
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
-"""Words that mean something else in a header."""
+"""Words that mean something else in a header, so that no namespace has them as its name."""
 _ODD = lazy_pattern(r"[^A-Za-z0-9_$]+")
 _TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):
-    """The namespace of a tool, and its name there; the name is empty if the namespace itself is the tool."""
+    """The namespace of a tool, and the tool's name in it; the name is empty if the namespace itself is the tool."""
 
     namespace: str
     name: str
@@ -41,7 +42,8 @@ class ToolAddress(NamedTuple):
 class RecipientNames:
     """Maps tools to recipients.
 
-    `offered`: the tools of the request; `in_history`: names in its history; `free_text`: the tools that take free text.
+    `offered`: the tools of the request; `in_history`: the names of tools in past messages; `free_text`: the tools that
+    take free text.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class RecipientNames:
         self._recipients: set[str] = set()
         self._numbers: dict[ToolAddress, int] = {}
         tools = list(dict.fromkeys(offered))
-        # names that are valid come first: they stay, even if another one would become the same
+        # valid names come first, so that they stay as they are even if another name would become the same
         for name in (*filter(self._is_valid, tools), *tools):
             self._add(name, self._address(name))
         for name in in_history:
@@ -63,7 +65,7 @@ class RecipientNames:
             self._addresses.setdefault(name, self._addresses[tidied])
 
     def _address(self, name: str) -> ToolAddress:
-        """Return the address that a tool should have."""
+        """Return the address that a tool gets unless another tool has it."""
         space = _identifier(name) if name in self._free_text and "." not in name else ""
         return ToolAddress(space, "") if space and space not in _NO_NAMESPACES else _valid_address(name)
 
@@ -83,18 +85,18 @@ class RecipientNames:
         self._recipients.add(address.recipient)
 
     def address_of(self, name: str) -> ToolAddress:
-        """Return the address of an offered tool, or of one in the history. Raises KeyError for any other."""
+        """Return the address of an offered tool, or of a tool in the history. Raises KeyError for any other tool."""
         return self._addresses[name]
 
 
 def clean_name(name: str) -> str:
-    """Remove control tokens from a name that a past reply left in the history: the text before them is the name."""
+    """Remove control tokens from a name in the history: any text before the first token is the name."""
     prefix = name.partition("<|")[0].strip()
     return prefix or _TOKEN.sub("", name).strip() or INVALID_NAME
 
 
 def _split_name(name: str) -> ToolAddress:
-    """Return the address of a name, unchanged."""
+    """Split a name into namespace and name, without changing either."""
     space, dot, rest = name.partition(".")
     return ToolAddress(space, rest) if dot else ToolAddress(FUNCTIONS, name)
 
@@ -111,6 +113,6 @@ def _valid_address(name: str) -> ToolAddress:
 
 
 def _identifier(word: str) -> str:
-    """Return the word as an identifier, empty if nothing is left."""
+    """Return the word as an identifier; empty if no valid character is left."""
     cleaned = word if not _ODD.search(word) else _ODD.sub("_", word).strip("_")
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned

@@ -1,7 +1,7 @@
-"""A conversation as Harmony text or, with a vocabulary, as token ids; and the number of tokens in each message.
+"""Render a conversation as Harmony text or, with a vocabulary, as token ids; and count the tokens of each message.
 
-The text is openai-harmony's (0.0.8), byte for byte, except for what `tool_declarations` lists, and for control tokens
-in content (from users, tools, files): in text they are escaped, in ids they are ordinary text.
+The text is the same as openai-harmony's (0.0.8), byte for byte, with two exceptions: what `tool_declarations` lists,
+and control tokens in content from users, tools or files. In text these are escaped; in ids they are ordinary text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from promptools.patterns import lazy_pattern
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""Returns the ids of ordinary text, in which no control token is recognised."""
+"""Returns the ids of a text, in which control tokens are ordinary text."""
 
 IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
@@ -29,7 +29,7 @@ _HEADER_TOKENS = lazy_pattern(r"<\|(channel|constrain)\|>")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Tools that the system message declares, in a separate namespace."""
+    """A namespace of tools, as the system or developer message declares it."""
 
     name: str
     functions: tuple[FunctionDeclaration, ...] = ()
@@ -43,14 +43,14 @@ class SystemContent:
     identity: str | None = IDENTITY
     cutoff: str | None = CUTOFF
     date: str | None = None
-    """Today, as `2025-06-28`."""
+    """Today's date, in the form `2025-06-28`."""
     effort: Effort | None = "medium"
     channels: tuple[str, ...] = CHANNELS
     namespaces: tuple[Namespace, ...] = ()
 
 
 class AnswerFormat(NamedTuple):
-    """A format of the answer: a name, and its JSON Schema as text."""
+    """A format of the answer: the name of the format, and its JSON Schema as text."""
 
     name: str
     schema: str
@@ -59,11 +59,11 @@ class AnswerFormat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeveloperContent:
-    """The content of the developer message: instructions, functions, formats of the answer."""
+    """The content of the developer message: instructions, functions, and formats of the answer."""
 
     instructions: str = ""
     functions: tuple[FunctionDeclaration, ...] | None = None
-    """None: no section; empty: an empty section."""
+    """The functions; None: there is no section for functions; empty: the section is empty."""
     formats: tuple[AnswerFormat, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     """Tools other than functions, in separate namespaces."""
@@ -71,7 +71,7 @@ class DeveloperContent:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message; `name` is the tool whose result it is (`functions.get_weather`), or a user's name."""
+    """A message. In a tool's result, `name` is the tool (`functions.get_weather`); else it is the user's name."""
 
     role: Role
     content: str | SystemContent | DeveloperContent
@@ -81,8 +81,10 @@ class Message:
     content_type: str = ""
     """`json`, `code`, or `<|constrain|>json`."""
     header: str = field(default="", repr=False, compare=False)
-    """The header of the assistant's message as the model wrote it, from the role to `<|message|>`, which is written
-    again in place of one made of the fields."""
+    """The header of an assistant's message as the model wrote it, from the role to before `<|message|>`.
+
+    If it is given, it is rendered instead of a header made of the fields.
+    """
 
 
 class ControlToken(NamedTuple):
@@ -100,7 +102,7 @@ def render_messages(
     reply_role: Role | None = "assistant",
     escape: Callable[[str], str] = CONTROL_MARKUP.escape,
 ) -> str:
-    """Render a conversation as text, up to the header of the reply by `reply_role` (None: without a reply).
+    """Render a conversation as text, which ends with the beginning of a reply by `reply_role` (None: no reply begins).
 
     `escape` makes control tokens in content harmless. Raises UsageError for a field that a header cannot contain. O(n)
     in characters.
@@ -180,14 +182,14 @@ def is_header_field(text: str) -> bool:
 
 
 def _header_field(text: str, what: str) -> str:
-    """Return a field of a header. Raises UsageError if its text would end the field, since headers are not escaped."""
+    """Return a field of a header. Raises UsageError for text that would end it, since headers are not escaped."""
     if text and not is_header_field(text):
         raise UsageError(f"The {what} {text!r} cannot be in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
 
 
 def content_text(message: Message, *, functions: bool = False) -> str:
-    """Return a message's content as text; `functions`: the system message names the channel for calls of functions."""
+    """Return a message's content as text; with `functions`, a system message names the channel for their calls."""
     match message.content:
         case SystemContent() as content:
             return _system(content, functions=functions)
@@ -248,32 +250,35 @@ _WORDS = lazy_pattern(
     r"| ?[!-/:-@\[-`{-~]{1,3}"
     r"|\s*\n|\s+|."
 )
-"""About one token each, modelled on how o200k_base splits text before it merges."""
+"""Pieces of about one token each, modelled on how o200k_base splits text before it merges pieces."""
 
 
 class Part(NamedTuple):
-    """A message: its rendered header without `<|start|>`, and the number of its tokens."""
+    """A message in a token count: its rendered header without `<|start|>`, and the number of its tokens."""
 
     header: str
     tokens: int
 
 
 def exact_counter(encode: Encode) -> TokenCounter:
-    """Return a measure that counts with the vocabulary."""
+    """Return a counter of tokens that uses the vocabulary."""
     return lambda text: len(encode(text)) if text else 0
 
 
 def estimate_tokens(text: str) -> int:
     """Estimate the number of tokens without the vocabulary. O(n), a second for a million characters.
 
-    For prose, code and JSON the estimate is 1.0 to 1.3 times the real number, for other languages up to 1.4 times; for
-    text that is not language it is too low: half for base64.
+    The estimate is 1.0 to 1.3 times the real number for prose, code and JSON, and up to 1.4 times for other languages.
+    For text that is not language it is too low: half the real number for base64.
     """
     return len(_WORDS.findall(text))
 
 
 def count_messages(text: str, count_tokens: TokenCounter) -> tuple[Part, ...]:
-    """Count the tokens of each message of rendered text, and last of the reply's beginning; the sum is the prompt's."""
+    """Count the tokens of each message of a rendered prompt, and last of the beginning of the reply.
+
+    The sum of these is the number of tokens of the prompt.
+    """
     return tuple(_iter_parts(text, count_tokens))
 
 

@@ -1,11 +1,11 @@
-"""Harmony whose control tokens a server has stripped, so that the words of headers run into the surrounding text.
+"""Find headers of Harmony whose control tokens a server has stripped, so that their words run into other text.
 
     analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
 
-is a message of reasoning and a call. Without tokens a header is recognised by words that no sentence has in that form:
-`assistant` glued to a channel, or `to=` and a tool's name before a bracket. `StrippedHeaderFinder` replaces each such
-header by the pieces of a complete one, with tokens whose raw text is empty, so that the state machine needs no second
-path and the raw text still tiles what was fed. A suffix that may become a header is held back.
+This is a message of reasoning and a call. Without tokens a header is recognised by words that no sentence has in that
+form: `assistant` glued to a channel, or `to=` and a tool's name before a bracket. `StrippedHeaderFinder` replaces each
+such header by the pieces of a complete header, with tokens whose raw text is empty. So the state machine needs no
+second path, and the raw text still tiles what was fed. A suffix that may become a header is held back.
 """
 
 from __future__ import annotations
@@ -30,27 +30,30 @@ _MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
 _HEADER_START = lazy_pattern(
     rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}| ?(?:{_CHANNEL} ?)?to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])"
 )
-"""The word `assistant`, glued to what follows ("an assistant finally" is English), or a recipient after white space."""
+"""The beginning of a header: the word `assistant` glued to what follows, or a recipient after white space.
+
+`assistant` with a space after it may be English: "an assistant finally".
+"""
 _TOKENED = lazy_pattern(rf"\s?(?:{_PREAMBLE}{_TO}|assistant)\s{{0,4}}{_MARK}")
 """The beginning of a header that has kept some of its tokens."""
 _CALL = lazy_pattern(rf"\s?(?P<before>{_PREAMBLE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = lazy_pattern(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
 _OPENS = lazy_pattern(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
-"""How such a text begins: no English word continues `analysis`, and no sentence ends in `final`."""
+"""The beginning of a reply without tokens: no English word continues `analysis`, and no sentence ends in `final`."""
 _CONTENT_START = lazy_pattern(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
-"""What an answer begins with, after the name of its channel."""
+"""The beginning of a message's content, after the name of the channel."""
 _UNFINISHED = lazy_pattern(
     rf"\s?{_PREAMBLE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
     rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
-"""What may become a header, at the end of the text."""
+"""Text at the end of the input that may become a header."""
 _MUSE_HEADER = lazy_pattern(rf"\s?{_PREAMBLE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
-"""What may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
+"""Text that may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
 _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes of the beginning of a header whose first word is one of `before`."""
+    """Return all prefixes of the beginnings of headers without tokens that have one of `before` in front."""
     channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
@@ -66,7 +69,7 @@ _LONGEST = max(map(len, _PREFIXES))
 
 
 _FIRST_WORDS = ("assistant", *CHANNELS, "to=")
-"""The words that such a header may begin with."""
+"""The words that a header without tokens may begin with."""
 STRIPPED_HEADER = RareLiteralMarker(
     "harmony_bare",
     search_literals=("assistant<|", "assistantassistant", *(f"assistant{channel}" for channel in CHANNELS), "to="),
@@ -76,13 +79,14 @@ STRIPPED_HEADER = RareLiteralMarker(
     prefixes=_PREFIXES,
     first_characters=frozenset(prefix[0] for prefix in _START_PREFIXES),
 )
-"""The marker of such a header, for the scanners of prose."""
+"""The marker of a header without tokens, for the scanners of prose."""
 
 
 def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | NeedMore:
     """Whether a header without tokens begins at `text[at]`.
 
-    `first`: no text precedes it. A turn (`assistantfinal`) counts only if it cannot be a word of a sentence about it.
+    `first`: no text precedes the header. A header like `assistantfinal` counts only if the content of a message follows
+    directly, since it may also be a word in a sentence about Harmony.
     """
     if first and not text[at].isspace() and not text.startswith(_FIRST_WORDS, at):
         return NEED_MORE if not final and text[at:] in _START_PREFIXES else False
@@ -107,10 +111,10 @@ def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: b
 
 
 class StrippedHeaderFinder:
-    """Finds such headers in text, and replaces each by pieces whose tokens are empty.
+    """Finds headers without tokens in text, and replaces each by pieces with tokens whose raw text is empty.
 
-    It stops at the first control token of a header: text with tokens needs no guessing. O(n) in characters; holds back
-    at most `MAX_HEADER` of them.
+    The search stops at the first control token of a header, since text with tokens needs no guessing. O(n) in
+    characters, of which at most `MAX_HEADER` are held back.
     """
 
     def __init__(self, known: IsTool | None = None) -> None:
@@ -118,7 +122,7 @@ class StrippedHeaderFinder:
         self._held = ""
         self._at_start = True
         self.done = False
-        """A token of a header came: nothing is searched for any more."""
+        """Whether a control token of a header was read, so that the search has stopped."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
         """Yield the pieces that replace a piece."""
@@ -133,7 +137,7 @@ class StrippedHeaderFinder:
             yield from self._split(self._held + piece, final=False)
 
     def close(self) -> Iterator[Piece]:
-        """Yield what was held back."""
+        """Yield the pieces for the text that was held back, since no more text follows."""
         held, self._held = self._held, ""
         if held:
             yield from self._split(held, final=True)
@@ -196,7 +200,7 @@ def _header_pieces(raw: str) -> Iterator[Piece]:
 
 
 def _held_from(text: str, at: int) -> int:
-    """Return the offset of the suffix of `text[at:]` that may become a header."""
+    """Return the offset of the longest suffix of `text[at:]` that may become a header; `len(text)` if there is none."""
     for size in range(min(_LONGEST, len(text) - at), 0, -1):
         if text[len(text) - size :] in _PREFIXES:
             return len(text) - size

@@ -28,13 +28,13 @@ TOKEN_IDS = MappingProxyType({
     "call": 200012,
     "endofprompt": 200018,
 })  # fmt: skip
-"""Ids in the vocabulary `o200k_harmony`; the others up to 201087 are named `reserved_N`.
+"""Ids of control tokens in the vocabulary `o200k_harmony`; the other ids up to 201087 are named `reserved_N`.
 
-openai-harmony 0.0.8 calls 200018 reserved as well; gpt-oss' own tokenizer.json has the name.
+openai-harmony 0.0.8 calls 200018 reserved as well. The name used here is in gpt-oss' own tokenizer.json.
 """
 
 CONTROL_MARKUP = markup_escaper(frozenset((*(f"<|{name}|>" for name in TOKEN_IDS), "<|reserved_{n}|>")))
-r"""Escapes control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`."""
+r"""Escapes the control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`."""
 
 
 # The tokenizer: control tokens and the text between them.
@@ -43,11 +43,11 @@ r"""Escapes control tokens in a text, so that no tokenizer recognises them: `<|e
 TOKEN_NAMES = ("start", "channel", "constrain", "message", "end", "return", "call", "endoftext")
 """The control tokens that structure or end a reply."""
 MESSAGE_ENDS = frozenset(("end", "return", "call", "endoftext"))
-"""Those that end a message."""
+"""The control tokens that end a message."""
 
 
 class HarmonyToken(NamedTuple):
-    """A control token, and its raw text, which is empty if only the surrounding words show that it was there."""
+    """A control token and its raw text, which is empty if the token was stripped and only words show where it was."""
 
     name: str
     raw: str
@@ -71,11 +71,11 @@ class HeldPieces:
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
         self._merged = True
-        """No adjacent pieces are text."""
+        """Whether adjacent texts have been merged."""
         self.size = 0
-        """Characters of all pieces."""
+        """Number of characters of all pieces."""
         self.start = 0
-        """The offset of the first one."""
+        """The offset of the first piece in the text."""
 
     def add(self, piece: Piece, offset: int) -> None:
         """Add the piece that begins at `offset`. O(1), since the text may arrive in single characters."""
@@ -102,7 +102,7 @@ class HeldPieces:
         return "".join(map(raw_text, self._pieces))
 
     def cut(self, size: int) -> None:
-        """Drop all but the first `size` characters; a token that is cut becomes text."""
+        """Keep only the first `size` characters; a token that is cut in two becomes text."""
         kept: list[Piece] = []
         left = size
         for piece in self.pieces:
@@ -122,15 +122,15 @@ _TOKEN = lazy_pattern(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")
 _LINES = lazy_pattern(r"[\r\n]")
 _BREAK = r"[\r\n]*"
 _BROKEN = lazy_pattern(_BREAK.join(("<", r"\|", f"({'|'.join(map(_BREAK.join, TOKEN_NAMES))})", r"\|", ">")))
-"""The same with line ends inside."""
+"""A control token, perhaps with line ends inside."""
 _PREFIXES = frozenset(f"<|{name}|>"[:size] for name in TOKEN_NAMES for size in range(1, len(name) + 4))
 _LONGEST = max(map(len, _PREFIXES))
 
 
 class HarmonyTokenizer:
-    """Splits text into pieces; holds back a suffix that may become a token, 12 characters at most.
+    """Splits text into pieces; holds back a suffix of at most 12 characters that may become a token.
 
-    `broken`: line ends inside a token are ignored, as in a transcript that has each chunk on a separate line.
+    `broken`: line ends inside a token are ignored, for transcripts with each chunk on a separate line.
     """
 
     def __init__(self, *, broken: bool = False) -> None:
@@ -138,7 +138,7 @@ class HarmonyTokenizer:
         self._held = ""
 
     def is_plain(self, text: str) -> bool:
-        """Whether a text is a single unchanged piece."""
+        """Whether `feed` would return the text as a single piece."""
         return not self._held and "<" not in text
 
     def feed(self, text: str) -> Iterator[Piece]:
@@ -156,13 +156,13 @@ class HarmonyTokenizer:
             yield text[at:stop]
 
     def close(self) -> Iterator[Piece]:
-        """Yield what was held back."""
+        """Yield the suffix that was held back, if there is one."""
         held, self._held = self._held, ""
         if held:
             yield held
 
     def _held_from(self, text: str, at: int) -> int:
-        """Return the offset of the suffix that may become a token."""
+        """Return the offset of a suffix that may become a token; `len(text)` if there is none."""
         start = text.rfind("<", at if self._broken else max(at, len(text) - _LONGEST))
         if start < 0:
             return len(text)

@@ -1,26 +1,21 @@
-"""Tool declarations as gpt-oss was trained on them: a namespace of TypeScript-like types.
+"""Declare tools as gpt-oss was trained on them: a namespace of TypeScript-like types.
 
-The text is openai-harmony's (0.0.8), byte for byte, oddities included: the indentation, the doubled description of an
-object, the comma on a separate line. It differs only where that library loses part of a schema:
+The text is the same as openai-harmony's (0.0.8), byte for byte, with all its oddities: the indentation, the doubled
+description of an object, the comma on a separate line. It differs only where that library loses part of a schema:
 
-- `anyOf`, `allOf`, `$ref`, `const` and enumerations of anything but strings are written out, where it writes `any`;
-- an array whose items are a union has them in parentheses, `("a" | "b")[]`, where it writes `"a" | "b"[]`, and the
-  bracket is never part of a comment;
-- a list of types keeps the items of its array and the properties of its object, where it writes the bare type name;
-  properties without a type are an object's, and `null` alone is `null`, where it writes `any` for both;
-- every line of a description, a title or an example is a comment, where it comments the first alone. A default is
-  written as the library writes it, line breaks and all: gpt-oss' own `apply_patch` has one of two lines;
-- a key that is not an identifier is quoted, and so is a quote inside an enumeration.
+- `anyOf`, `allOf`, `$ref`, `const` and enumerations of anything but strings are written out. The library writes `any`.
+- An array whose items are a union is written with parentheses, `("a" | "b")[]`, and the bracket is never part of a
+  comment. The library writes `"a" | "b"[]`.
+- In a list of types, an array keeps its items, and an object its properties. The library writes the bare type name.
+- A schema that has properties but no type is an object, and `null` alone is `null`. The library writes `any` for both.
+- Every line of a description, a title or an example is a comment. The library makes only the first line a comment. A
+  default is written as the library writes it, with its line breaks: gpt-oss' own `apply_patch` has one with two lines.
+- A key that is not an identifier is quoted, and a quote inside an enumeration is escaped.
 
-any`, as the format's own document does, where the library writes `(_: {` and `})` around nothing:
-`promptools.harmony.conversation` leaves such parameters out. ¶ A recursive type is `any` where it recurs, and so is one
-that is nested too deeply or is too large. => A function whose parameters are an empty object is declared as `() =>
-any`, as in the format's own document, where the library writes `(_: {` and `})` around nothing:
-`promptools.harmony.conversation` leaves such parameters out. ¶ A recursive type is `any` where it recurs, and so is a
-type that is nested too deeply or is too large. => any`, as the format's own document does, where the library writes
-`(_: {` and `})` around nothing: `promptools.harmony.conversation` leaves such parameters out.
+A function whose parameters are an empty object is declared as `() => any`, as in the document of the format. The
+library writes `(_: {` and `})` around nothing. `promptools.harmony.conversation` leaves such parameters out.
 
-A recursive type is `any` where it recurs, and so is one that is nested too deeply or is too large.
+A recursive type is `any` where it recurs. A type that is nested too deeply or is too large is `any` too.
 """
 
 from __future__ import annotations
@@ -45,15 +40,18 @@ _PRIMITIVES = {"string": "string", "number": "number", "integer": "number", "boo
 
 
 MAX_DEPTH = 64
-"""Nesting levels of types that are written; deeper ones are `any`."""
+"""Maximum nesting of types that are written out; a deeper type is `any`."""
 MAX_EXTRA_TYPES = 2000
-"""Types written beyond twice the number of a schema's nodes: references that multiply end in `any`."""
+"""How many types may be written in addition to two for each node of the schema; further types are `any`.
+
+So a schema whose references multiply stays small.
+"""
 _TYPE_CACHE = RecentCache[str](4096, 4_000_000)
 """A cache of types by schema: an app sends the same tools with every request."""
 
 
 class FunctionDeclaration(NamedTuple):
-    """A function as it is declared to the model; `parameters` is None if it takes none."""
+    """A function as it is declared to the model; `parameters` is None for a function without parameters."""
 
     name: str
     description: str = ""
@@ -61,10 +59,10 @@ class FunctionDeclaration(NamedTuple):
 
 
 def render_namespace(name: str, functions: Sequence[FunctionDeclaration], description: str = "") -> str:
-    """Return the section for a namespace; without functions it has only the description.
+    """Return the section for a namespace; without functions, the section has only the description.
 
-    Raises UsageError for parameters that are nested too deeply to be parsed. O(n) in the schemas: references that
-    multiply are cut off.
+    Raises UsageError for parameters that are nested too deeply to be parsed. O(n) in the size of the schemas, since
+    references that multiply are cut off.
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_split_lines(description)) if description else "")
@@ -82,7 +80,7 @@ def typescript_type(schema: Schema, name: str = "(unnamed)") -> str:
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):
-        return _render_type(schema, name)  # no cache key
+        return _render_type(schema, name)  # without JSON there is no key for the cache
     written = _TYPE_CACHE.get(text)
     if written is None:
         written = _render_type(json.loads(text), name)
@@ -126,7 +124,7 @@ class _TypeWriter:
             self._open_nodes.discard(id(node))
 
     def _merged(self, node: Any) -> Schema:
-        """Return a node merged with its `$ref` and `allOf`; empty for `true` and `false`."""
+        """Return a node merged with its `$ref` and `allOf`; for the schemas `true` and `false`, an empty node."""
         return merge_nodes(self._graph.applied_nodes(node, ("allOf",)))
 
     def _write_node(self, node: Schema, indent: str) -> str:
@@ -168,7 +166,7 @@ class _TypeWriter:
         items = self.write(node["items"], indent)
         if not self._is_choice(node["items"]):
             return f"{items}[]"
-        remarked = "//" in items.rpartition("\n")[2]  # what follows on that line would be part of the comment
+        remarked = "//" in items.rpartition("\n")[2]  # a bracket on the last line would be part of its comment
         return f"({items}\n{indent})[]" if remarked else f"({items})[]"
 
     def _is_choice(self, node: Any) -> bool:
@@ -178,7 +176,7 @@ class _TypeWriter:
         return is_array(whole.get("type")) and len(whole["type"]) > 1
 
     def _union(self, variants: Sequence[Any], indent: str) -> str:
-        """Return a union in one line, unless its variants have descriptions or defaults."""
+        """Return a union as one line, or as one line for each variant if variants have descriptions or defaults."""
         if _has_remarks(variants):
             return "".join(f"\n{line}" for line in self._choices(variants, indent))
         return " | ".join(dict.fromkeys(self.write(variant, indent) for variant in variants))
@@ -186,9 +184,9 @@ class _TypeWriter:
     def _choices(
         self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
     ) -> Iterator[str]:
-        """Yield the lines of a union, one for each variant; `above` is the description that precedes all of them.
+        """Yield the lines of a union, one for each variant; `above` is the description before all of them.
 
-        `bare`: the union belongs to a property, where the default of an enumeration has no quotes.
+        `bare`: the union belongs to a property; then the default of an enumeration has no quotes.
         """
         for number, variant in enumerate(variants):
             whole = self._merged(variant)
@@ -239,7 +237,7 @@ def _first_description(variants: Sequence[Any]) -> Any:
 
 
 def _as_comment(text: str, indent: str) -> str:
-    """Return a text as comments; an empty one is an empty comment."""
+    """Return a text as comments, one for each line; for an empty text, return an empty comment."""
     return line_comments(text, indent) or f"{indent}// \n"
 
 
@@ -251,7 +249,7 @@ def _examples(given: Any, indent: str) -> str:
 
 
 def _default(node: Schema, *, bare: bool = True) -> str:
-    """Return a default as text: JSON, except that an enumeration's has no quotes if `bare`."""
+    """Return a default as text: a string in quotes, other values as JSON. If `bare`, an enumeration has no quotes."""
     value = node["default"]
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -261,7 +259,7 @@ def _default(node: Schema, *, bare: bool = True) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in quotes: unescaped if it is one line, else as JSON."""
+    """Return a text in quotes: unescaped if it is a single line, else escaped as JSON."""
     return f'"{text}"' if "\n" not in text else json.dumps(text, ensure_ascii=False)
 
 
@@ -270,7 +268,7 @@ def _one_line(text: str) -> str:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split at line feeds only, as the library does, and not at the other line boundaries of `str.splitlines`."""
+    """Split a text at line feeds only, like openai-harmony, not at the other line boundaries of `str.splitlines`."""
     lines = re.split("\r?\n", text)
     return lines if lines[-1] else lines[:-1]
 

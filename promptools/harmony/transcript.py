@@ -1,7 +1,8 @@
-"""Harmony parsed to messages: a reply or a whole conversation, in chunks or at once, from text or from token ids.
+"""Parse Harmony into messages: a reply or a whole conversation, in chunks or at once, from text or from token ids.
 
-Lenient parsing accepts any text that a model or a server produced, and names each repair; strict parsing raises on any
-deviation. Here the items of `ItemParser` are assembled into messages; `promptools.parse` uses the items directly.
+Lenient parsing accepts any text that a model or a server produced, and names each repair. Strict parsing raises an
+error for any deviation. This module assembles the items of `ItemParser` into messages; `promptools.parse` uses the
+items directly.
 """
 
 from __future__ import annotations
@@ -24,30 +25,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParsedMessage:
-    """A parsed message."""
+    """A message that was parsed from text, and how it was parsed."""
 
     message: Message
     ended: str
-    """The token that ended it; `start`, `channel`: the next message did; `cut`, `header`: the text ended in it."""
+    """What ended the message: the name of a token, or one of these.
+
+    `start`, `channel`: the next message began. `cut`, `header`: the text ended inside the content, inside the header.
+    """
     span: Span
-    """Its offsets in the text, including the header."""
+    """The span of the message in the text, including the header."""
     repairs: tuple[str, ...] = ()
     """Deviations from the format that were repaired."""
 
     @property
     def complete(self) -> bool:
-        """Whether the text did not end inside the message."""
+        """Whether the message has ended; if not, the text ended inside it."""
         return self.ended not in {"cut", "header"}
 
 
 OTHER_TURN = "somebody else's turn after it"
-"""The repair of a message after which the model wrote another role's message."""
+"""The repair that is recorded for a message after which the model wrote a message of another role."""
 
 
 class Parsed(NamedTuple):
-    """The messages of a text, and the spans and kinds of text outside of messages.
+    """The messages of a text, and the span and kind of each piece of text outside of messages.
 
-    The kinds are `words`, `debris`, and `imagined`: in a completion, another role's message and everything after it.
+    The kinds are `words`, `debris` and `imagined`. In a completion, a message of another role and everything after it
+    is `imagined`.
     """
 
     messages: tuple[ParsedMessage, ...]
@@ -57,10 +62,10 @@ class Parsed(NamedTuple):
 class StreamParser:
     """Parses Harmony as it streams: `feed` chunks, then `close`; `parsed` is available at any time. O(n) in characters.
 
-    `role`: the text begins inside a header of this role, as a completion does; None: it begins with a message. `known`
-    returns whether a recipient is an offered tool; `broken`: line ends inside a control token are ignored; `decode`
-    returns the bytes of a token, for `feed_ids`. With `strict`, `feed` and `close` raise `MissingSentinel` and
-    `BadHeader`.
+    `role`: the text begins inside a header of this role, like a completion; None: the text begins with a message.
+    `known` returns whether a recipient is an offered tool. `broken`: line ends inside a control token are ignored.
+    `decode` returns the bytes of a token; `feed_ids` needs it. With `strict`, `feed` and `close` raise
+    `MissingSentinel` and `BadHeader`.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class StreamParser:
         self._content: list[str] = []
         self._offset = 0
         self._is_completion = role is not None and not strict
-        """The text is a completion: only one role writes it."""
+        """Whether the text is a completion, so that a message of another role is made up."""
         self._other_role = False
 
     def feed(self, text: str) -> list[Item]:
@@ -88,7 +93,7 @@ class StreamParser:
         return self._assemble(self._item_parser.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Feed token ids, and return items; text that only looks like a control token is text."""
+        """Feed token ids, and return the items that became certain; text that looks like a control token is text."""
         return self._assemble(self._item_parser.feed_ids(ids))
 
     def close(self) -> list[Item]:
@@ -97,7 +102,7 @@ class StreamParser:
 
     @property
     def parsed(self) -> Parsed:
-        """The messages parsed so far; complete after `close`."""
+        """What was parsed so far; everything after `close`."""
         return Parsed(tuple(self._messages), tuple(self._asides))
 
     def _assemble(self, items: list[Item]) -> list[Item]:
@@ -144,7 +149,7 @@ class StreamParser:
 
 
 def parse(text: str, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> Parsed:
-    """Parse a whole text with `StreamParser`, which explains the options."""
+    """Parse a whole text; see `StreamParser` for the options."""
     parser = StreamParser(role, strict=strict, known=known)
     parser.feed(text)
     parser.close()
@@ -152,7 +157,7 @@ def parse(text: str, role: Role | None = None, *, strict: bool = False, known: I
 
 
 def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, strict: bool = False) -> Parsed:
-    """Parse token ids, as `parse` does text; `decode` comes from `load_decode`."""
+    """Parse token ids like `parse` parses text; `decode` comes from `load_decode`."""
     parser = StreamParser(role, strict=strict, decode=decode)
     parser.feed_ids(ids)
     parser.close()
@@ -162,9 +167,9 @@ def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, s
 def parse_trace(chunks: Iterable[str]) -> list[dict[str, Any]]:
     """Parse a transcript strictly; return a dict for each message. Raises `MissingSentinel` and `BadHeader`.
 
-    A call has `role, channel, to, constraint, args`; a result `role` ("tool"), `name, channel, content`; any other
-    message `role, channel, content`. Arguments and results that are JSON are decoded. Line ends inside a control token
-    are ignored, so a transcript may be split anywhere.
+    The dict of a call has the keys `role, channel, to, constraint, args`; the dict of a result has `role` ("tool"),
+    `name, channel, content`; any other has `role, channel, content`. Empty fields are left out. Arguments and results
+    that are JSON are decoded. Line ends inside a control token are ignored, so the transcript may be split anywhere.
     """
     parser = StreamParser(strict=True, broken=True)
     for chunk in chunks:
@@ -193,9 +198,9 @@ def _without_empty(**fields: Any) -> dict[str, Any]:
 
 # How far a reply follows the format: its messages, every deviation, and the error of strict parsing.
 #
-# Strict parsing stops at the first deviation; lenient parsing names all that it repairs, and knows some that the
-# format allows but no model should write, such as a turn of the user. Both are combined here. A message without a
-# channel is a deviation but no error: the format has such messages.
+# Strict parsing stops at the first deviation. Lenient parsing names each deviation that it repairs, and also some that
+# the format allows but no model should write, such as a turn of the user. Both are combined here. A message without a
+# channel is a deviation but not an error: the format has such messages.
 
 
 ASIDES = {
@@ -203,7 +208,7 @@ ASIDES = {
     "debris": "text outside of messages",
     "imagined": "messages of somebody else",
 }
-"""What each kind of text that belongs to no message is."""
+"""The description of each kind of text outside of messages, for deviations."""
 
 
 class Deviation(NamedTuple):
@@ -217,17 +222,18 @@ class Examination(NamedTuple):
     """The result of examining a reply of the assistant."""
 
     messages: tuple[ParsedMessage, ...]
-    """The messages, as strict parsing has them where it succeeds, and else as they were repaired."""
+    """The messages of strict parsing; if it fails, the messages of lenient parsing, with their repairs."""
     deviations: tuple[Deviation, ...] = ()
     error: MissingSentinel | BadHeader | None = None
-    """Why strict parsing fails; None if it does not, or only finds a message without a channel."""
+    """Why strict parsing fails; None if it succeeds, or fails only because of messages without a channel."""
 
 
 def examine(text: str, *, known: IsTool | None = None) -> Examination:
-    """Examine the text of a reply, which begins inside the header of its first message. O(n).
+    """Examine how far the text of a reply follows the format. O(n).
 
-    The text must be as the model wrote it, with control tokens; the last message may lack its end, which servers omit.
-    `known` returns whether a recipient is an offered tool.
+    The text must be as the model wrote it, with control tokens, and begins inside the header of its first message. The
+    last message may lack the token that ends it, which servers omit. `known` returns whether a recipient is an offered
+    tool.
     """
     parser = StreamParser("assistant", known=known)
     items = [*parser.feed(text), *parser.close()]
@@ -245,7 +251,7 @@ def examine(text: str, *, known: IsTool | None = None) -> Examination:
 
 
 def _stray_tokens(items: list[Item]) -> Iterator[Deviation]:
-    """Yield control tokens that neither begin nor end anything."""
+    """Yield a deviation for each control token that neither begins nor ends anything."""
     start = 0
     for item in items:
         end = start + len(item.raw)
