@@ -53,7 +53,7 @@ from promptools.types import Fix, MalformedReason
 
 
 MAX_OPENERS: Final = 8
-"""How many openers are tried, the last ones of the text. Each attempt is O(n) in characters."""
+"""How many openers are tried: the last ones of the text. Each attempt is O(n) in characters."""
 
 _NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
@@ -212,7 +212,7 @@ class JsonBlockReader(CandidateBase):
         self._open_end: tuple[int, str] | None = None
         """The offset at which the body ends if its open brackets are not closed later, and the closer there."""
         self._after_open_end = ""
-        """The text after that closer without leading white space, as far as it is needed to find an opener there."""
+        """The text after the closer at `_open_end`, without leading white space, as far as it may begin an opener."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""

@@ -156,9 +156,9 @@ class LiteralLexer:
         self._searched_pieces = 0
         """How many pieces of the body were searched for the next call."""
         self._searched_size = 0
-        """How many characters these pieces have."""
+        """How many characters the searched pieces have."""
         self._opened: list[str] = []
-        """The brackets that are open after these pieces, each with the name before it; "" for one without a name."""
+        """The brackets that are open after the searched pieces, each with the name before it; "" if there is none."""
         self._first_unmatched = -1
         """The offset of the first closing bracket that no bracket in the string opened; -1 if there is none."""
 

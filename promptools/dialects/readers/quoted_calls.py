@@ -103,7 +103,7 @@ class _QuotedReader(CandidateBase):
         self._fault: Malformed | None = None
         """What is wrong with the call that was read last, if a value in it cannot be read."""
         self._ends_open = False
-        """Whether that call has no end."""
+        """Whether the call that was read last has no end."""
 
     def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
         """Turn the first `taken` characters into text; the rest is read again.

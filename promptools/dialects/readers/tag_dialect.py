@@ -71,7 +71,7 @@ class TagTemplate(NamedTuple):
     noise: tuple[str, ...] = ()
     """Tokens around a call that carry no meaning."""
     noise_texts: tuple[str, ...] = ()
-    """The texts between these tokens."""
+    """The texts between the tokens in `noise`."""
 
 
 def read_call(template: str) -> TagTemplate | None:
