@@ -40,7 +40,7 @@ class BatchRequest:
     """A request in a batch file."""
 
     line: int
-    """The number of its line, or of its row in a Parquet file, from 1."""
+    """The number of the request's line, or of its row in a Parquet file, from 1."""
     custom_id: str
     url: str
     """One of `ENDPOINTS`."""
@@ -99,7 +99,7 @@ def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
 
 
 def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
-    """Return what is wrong with a request and how to fix it, or None."""
+    """Return what is wrong with a request and how to fix it; None if it is valid."""
     method, url, body = value.get("method", "POST"), value.get("url"), value.get("body")
     if method != "POST":
         return f"'method' is {clip(repr(method), 80)}", "write POST"
@@ -150,7 +150,7 @@ class TemporaryFailureError(Exception):
         self.may_be_request = may_be_request
         """Whether the request itself may be the reason, so that it is sent again only a few times."""
         self.answer: BatchAnswer | None = None
-        """The result if the request is not sent again. None if the server gave no response."""
+        """The result to use if the request is not sent again. None if the server gave no response."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ BEGINNING = f'{{"{SETTINGS}": '.encode()
 
 
 class BatchLog:
-    """The log at `path`, which only one process may have open. In an existing file, the settings must be `settings`."""
+    """The log at `path`, which only one process may have open. If it exists, its settings must equal `settings`."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
@@ -214,8 +214,8 @@ class BatchTotals:
 class BatchJob:
     """A batch that reads requests from `source`, and writes results to `output` and failures to a file beside it.
 
-    `survey` describes the input. `model` replaces the model of each request; here it only identifies the batch. The
-    results are kept in `log` until they are complete.
+    `survey` describes the input. `model` replaces the model of each request; an existing log must be of the same model.
+    The results are kept in `log` until they are complete.
     """
 
     def __init__(self, source: str, output: str, survey: InputSurvey, *, model: str | None, log: str | None) -> None:

@@ -1,9 +1,9 @@
-"""Ends the engine's processes if ours is killed: `python engine_guard.py PID ...`, with a pipe as standard input.
+"""Kill the engine's processes when the batch's process ends: `python engine_guard.py PID ...`, with a pipe as stdin.
 
 vLLM's engine runs in a separate process. If the process that started it is killed, the engine waits for requests
-forever and keeps the GPU's memory, so the next run of the batch would find none. The guard waits until the other end of
-its standard input is closed, which happens whenever the process at that end ends. Then it kills the engine if that is
-still running.
+forever and keeps the GPU's memory, so none would be left for the next run of the batch. The guard waits until the other
+end of its standard input is closed, which happens whenever the process there ends, even if it is killed. Then the guard
+kills the engine if that is still running.
 """
 
 from __future__ import annotations

@@ -422,7 +422,7 @@ def _make_client(settings: EngineSettings, http: Any) -> AsyncOpenAI:
     options: dict[str, Any] = {
         "provider": VLLM,
         "base_url": BASE_URL,
-        "api_key": os.environ.get("VLLM_API_KEY") or PLACEHOLDER_KEY,  # vLLM requires it if it is set
+        "api_key": os.environ.get("VLLM_API_KEY") or PLACEHOLDER_KEY,  # vLLM requires this key if it is set
         "allow_provider": False,
         "max_retries": 0,
         "timeout": None,

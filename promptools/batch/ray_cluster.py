@@ -87,7 +87,7 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
 def _connect(ray: Any, address: str | None) -> None:
     # a cluster that is started here must not send usage statistics
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # else Ray's core warns on stderr that arguments of Ray Data's actors are in the store, although they stay there
+    # else Ray's core warns on stderr about arguments of actors in the object store, needlessly: this process keeps them
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if address:
         _check_address(address)
@@ -302,7 +302,7 @@ class ServerActorSettings:
 
     @classmethod
     def of_client(cls, client: Any, **others: Any) -> ServerActorSettings:
-        """Return settings with the server, key, config and provider that a promptools client found on this machine."""
+        """Return settings with the server, key, config and provider of a promptools client on this machine."""
         session = client.promptools
         return cls(
             base_url=str(client.base_url),
@@ -404,7 +404,7 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how many times `size` of a resource fits on all nodes, at most `most` times on each; 1 if on none."""
+    """Return how many times `size` of a resource fits on the nodes, at most `most` times on each; 1 if never."""
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
     return max(1, int(sum(rooms)))

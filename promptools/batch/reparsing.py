@@ -138,7 +138,7 @@ def _without_interrupts() -> Generator[None, None, None]:
     in_main_thread = threading.current_thread() is threading.main_thread()  # no other thread has handlers
     held_back: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: held_back.append(number)) if in_main_thread else None
-    resource_tracker.ensure_running()  # otherwise the first process would start it in the block, which unblocks SIGINT
+    resource_tracker.ensure_running()  # otherwise the first process would start the tracker, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

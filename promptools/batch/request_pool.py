@@ -107,7 +107,7 @@ class AdaptiveLimit:
 
 
 class FixedLimit(AdaptiveLimit):
-    """A constant limit, for an engine in this process: it queues what it cannot compute yet, and should stay busy."""
+    """A constant limit, for an engine in this process: the engine queues what it cannot compute yet, and stays busy."""
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(most, clock)

@@ -168,7 +168,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text as long as what the prompt contains of a message. Images are counted as spaces."""
+    """Return a text as long as the part of a message that a prompt contains. Spaces stand for images."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -180,7 +180,7 @@ def _flat(message: Message) -> str:
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
 """A function that requests a summary with the given messages, and returns it; an empty text if there is none."""
 MOST_TOKENS = 1.0
-"""The most tokens that a character is counted as; in most scripts it has fewer."""
+"""The most tokens that a character is counted as; in most scripts, a character is less than a token."""
 LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),

@@ -195,9 +195,10 @@ class Conversation:
 
 
 def _next_own_id(messages: list[dict[str, Any]]) -> int:
-    """Return the first number of a reply for own call ids, which is above all numbers in the messages of a resumed run.
+    """Return the number of the first reply for call ids that are made here.
 
-    If an id occurred twice, one result would belong to two calls.
+    It is above the numbers in the messages, since a resumed run already has such ids. If an id occurred twice, one
+    result would belong to two calls.
     """
     calls = (call for message in messages for call in message.get("tool_calls") or () if is_object(call))
     numbers = (int(match[1]) for call in calls if (match := _OWN_ID.fullmatch(str(call.get("id")))))

@@ -21,7 +21,7 @@ LimitName: TypeAlias = Literal["steps", "tokens", "seconds", "failures", "repeat
 
 
 class HarnessError(PromptoolsError):
-    """Base of the exceptions of a run."""
+    """Base class of the exceptions of a run."""
 
 
 class NonTerminatingError(HarnessError):

@@ -1,4 +1,4 @@
-"""The effects of the loop: what it asks its driver to do. Events are effects too, and are passed on to the app.
+"""The effects of the loop: what the loop asks its driver to do. Events are effects too, and are passed on to the app.
 
 A reply is collected from chunks or from a whole completion: text is passed on at once, calls only when complete.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """Request a reply with this body; returns an `AccumulatedReply`, or raises the client's exception."""
+    """Request a reply with this body. The result is an `AccumulatedReply`, or the client's exception is thrown."""
 
     body: dict[str, Any]
     quiet: bool = False

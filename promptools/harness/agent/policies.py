@@ -281,7 +281,7 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyReply:
-    """A reply as the model wrote it, including its beginning if the prompt already contained that."""
+    """A reply as the model wrote it, including a beginning that the prompt already contained."""
 
     text: str
     finish_reason: str | None
@@ -303,7 +303,7 @@ class ReplyCapture:
         self.last = self.usage = None
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep the prefill, the beginning of the reply that is part of the prompt."""
+        """Keep the prefill: the beginning of the reply, if the prompt already contains it."""
         self._prefill = sent.prepared.prefill if sent.prepared is not None else ""
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
@@ -353,7 +353,7 @@ def as_harness_error(error: Exception) -> NonTerminatingError | None:
 
 
 def failed_usage(error: Exception) -> dict[str, Any] | None:
-    """Return the tokens of an error's failed attempts together, as far as they are known."""
+    """Return the sum of the tokens of an error's failed attempts; None if none are known."""
     total: dict[str, Any] | None = None
     for attempt in error.attempts if isinstance(error, Exhausted) else ():
         total = add_usage(total, attempt.usage)

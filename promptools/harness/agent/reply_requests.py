@@ -58,14 +58,14 @@ class RequestSettings:
     policy: AgentPolicy
     compaction: Compaction | None = None
     capture: ReplyCapture | None = None
-    """The observer that keeps the last raw reply; None for a client that is not promptools'."""
+    """The observer that keeps the last raw reply, if there is one."""
     context_capture: ContextCapture | None = None
-    """The observer that keeps the size of the context and of the last prompt; None for the same clients."""
+    """The observer that keeps the size of the context and of the last prompt, if there is one."""
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
     """Whether tools are declared with their marks, which only promptools' clients read."""
     dialects: OwnDialects = field(default_factory=partial(read_own, ()))
-    """The app's own dialects, which the client was given."""
+    """The app's own dialects, as far as the client knows any."""
 
 
 class ReplyRequester:
@@ -129,7 +129,7 @@ class ReplyRequester:
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return it, and an exception if the exchange found that it is not usable."""
+        """Request a reply; return it, and an exception if the exchange found that the reply is not usable."""
         try:
             return (yield from self._request_fitting(feedback, parameters)), None
         except (Exhausted, ModelError) as error:

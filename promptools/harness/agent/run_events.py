@@ -69,7 +69,7 @@ class StepEvent:
     """A step is complete: a reply, and the results of its calls."""
 
     number: int
-    """Counted from 1."""
+    """The number of the step, counted from 1."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     """The tokens of the reply, without those of its retries."""

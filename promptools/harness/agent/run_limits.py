@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_PERIOD = 3
-"""The most calls that may alternate in a repetition."""
+"""The most calls that a repeated pattern may have."""
 
 
 class Repetition:
@@ -52,10 +52,10 @@ class RunLimits:
     """Seconds of the whole run. They are checked before each request, whose timeout is the time that is left. A tool
     that is running is not interrupted."""
     failures: int | None = 10
-    """How many calls in a row may fail; the run ends at this number."""
+    """The number of failed calls in a row at which the run ends."""
     repeats: int | None = 3
     """How many times in a row the same call is made, or the same two or three calls in turns. At this number the call
-    is not run, and the model is told so. The run ends if the model repeats it once more."""
+    is not run, and the model is told so. The run ends if the model makes it once more."""
     nudges: int = 1
     """How many times a reply that announces a call, but makes none, is answered with a request to make it."""
 

@@ -74,7 +74,7 @@ class TapeWriter:
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
         """Write the first row of a run. The client's `api_key` is redacted from here on.
 
-        Other secrets are known only once the first request with them is sent.
+        Other secrets become known with the first request that contains them.
         """
         if isinstance(api_key, str) and len(api_key) >= MIN_SECRET_LENGTH:
             self._hide({api_key})
@@ -200,7 +200,7 @@ def as_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-# Read a tape: replay its run without a server and without its tools, or go on where it ended.
+# Read a tape: replay its run without a server and without its tools, or continue where it ended.
 #
 # A replay sends the same requests through the same client, and the tape answers them. A request that differs from the
 # one on the tape raises `TapeMismatch`, with the difference.

@@ -59,7 +59,7 @@ _CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you
 
 
 def announces_call(content: str) -> bool:
-    """Whether the last sentence announces a tool call."""
+    """Whether the last sentence of `content` announces a tool call."""
     sentences = [part.strip(" \t*_>#-") for part in _SENTENCE_END.split(content[-_SEARCHED:].strip())]
     last = next((sentence for sentence in reversed(sentences) if sentence), "")
     return _ANNOUNCED.match(last) is not None and not _CONDITION.search(last)

@@ -136,7 +136,7 @@ class PreparedCall:
 
     call: Call
     work: Callable[[], Any] | None
-    """None: the call is not run, and `result` is its result."""
+    """The function that runs the call. None: the call is not run, and `result` is its result."""
     result: Result | None = None
     parallel: bool = False
     """Whether the call may run at the same time as others."""

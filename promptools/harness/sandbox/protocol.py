@@ -85,7 +85,7 @@ class Sandbox(Protocol):
         ...
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> SandboxProcess:
-        """Start a command in the workspace, and return its process. It reads what the caller writes to `stdin`."""
+        """Start a command in the workspace; return its process, which reads what the caller writes to `stdin`."""
         ...
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class CommandLimits:
     """What a command may use. docs/tasks/sandboxes.md says which limits each sandbox enforces, and how exactly."""
 
     timeout: float = 300.0
-    """Seconds."""
+    """Seconds that a command may take."""
     output: int = 10_000
     """Bytes of output that are kept: half of them from its beginning, half from its end."""
     memory: int = 2 * GIGABYTE

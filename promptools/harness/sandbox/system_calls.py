@@ -37,19 +37,20 @@ class Architecture:
 
     audit: int
     left_out: tuple[int, ...]
-    """add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd."""
+    """The numbers of add_key, request_key, keyctl, bpf, perf_event_open and userfaultfd, which always fail."""
     modes: dict[int, int]
     """Calls that set the mode of a file, each with the position of the mode among its arguments."""
     opens: dict[int, int]
     """Calls that may create a file, each with the position of the flags among its arguments. The mode comes next."""
     sockets: tuple[int, ...]
-    """socket, socketpair."""
+    """The numbers of socket and socketpair."""
     second_abi: int | None = None
     """The number from which on calls belong to a second interface, all of which fail."""
 
 
 _EVERYWHERE = (425, 426, 427, 437)
-"""io_uring_setup, io_uring_enter, io_uring_register, openat2."""
+"""The numbers of io_uring_setup, io_uring_enter, io_uring_register and openat2, which always fail. They are the same on
+all architectures."""
 _FCHMODAT2 = 452
 ARCHITECTURES = {
     "x86_64": Architecture(

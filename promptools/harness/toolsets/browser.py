@@ -1,4 +1,4 @@
-"""The tools `browser.search`, `browser.open` and `browser.find`, which gpt-oss was trained on, over your own search.
+"""The tools `browser.search`, `browser.open` and `browser.find`, which gpt-oss was trained on, with your own search.
 
 The search is a URL that answers in JSON, such as SearXNG's, or a tool, such as one of an MCP server. Pages are shown as
 numbered lines with numbered links. Only what a search or a page has shown can be opened: otherwise a model that has

@@ -238,7 +238,7 @@ class McpServers:
 
     def __enter__(self) -> Toolset:
         try:
-            import_module("mcp.client.client")  # which the package has since version 2
+            import_module("mcp.client.client")  # this module exists since version 2
         except ImportError as error:
             raise UsageError("MCP servers need the extra: pip install 'promptools-compat[mcp]'") from error
         try:

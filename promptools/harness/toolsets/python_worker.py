@@ -12,7 +12,7 @@ import linecache
 import os
 import sys
 import traceback
-from typing import Any, Dict, Iterable  # noqa: UP035  what runs it may be old
+from typing import Any, Dict, Iterable  # noqa: UP035  the Python that runs it may be old
 
 
 def serve(requests: Iterable[str], names: Dict[str, Any]) -> None:  # noqa: UP006
