@@ -91,7 +91,7 @@ def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | No
 
 
 def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a value contains the arguments, perhaps as text."""
+    """Return whether a value is or contains the arguments, as an object or as JSON in a string."""
     if value == arguments or (isinstance(value, str) and try_json(value) == arguments):
         return True
     inner = value.values() if is_object(value) else value if is_array(value) else ()

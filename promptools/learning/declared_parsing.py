@@ -45,7 +45,7 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 
 
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
-    """Yield the tables of a declaration, each after the candidates that agree with it and specify more."""
+    """Yield the tables of a declaration. Before each, yield the candidates that express the same, and more."""
     known = [*candidates]
     for table in declaration.tables:
         yield from (each for each in known if _said(each) == _said(table))
