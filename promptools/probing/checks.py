@@ -414,7 +414,7 @@ def check_format(subject: Subject) -> Steps:
 
 
 def check_format_beside_tools(subject: Subject) -> Steps:
-    """Ask for a call together with a schema for the answer, which may make calls impossible."""
+    """Ask for a call, with a schema for the answer. A server that enforces the schema may make calls impossible."""
     check = "response_format beside tools"
     if subject.verdict("native tools") != "works":
         return [Finding(check, "not shown", "native tools have shown no call without it")]

@@ -1,6 +1,6 @@
-"""What follows from the findings: the order of modes, each with a reason, and the facts for a profile.
+"""Recommendations that follow from findings: the order of modes, each with a reason, and the facts for a profile.
 
-`write_provider` writes them as a provider of a config.
+`write_provider` writes a recommendation as a provider of a config.
 """
 
 from __future__ import annotations
