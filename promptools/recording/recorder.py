@@ -118,7 +118,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
 
 
 def _secrets(attempt: CapturedAttempt) -> set[str]:
-    """Return the credentials of the client and of the provider, and those that the response sets."""
+    """Return the secrets in the requests of the client and of promptools, in the response, and of the exchange."""
     requests = (attempt.exchange.request, attempt.sent.request)
     found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
     opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()
@@ -329,7 +329,7 @@ def _changed(value: Any, defaults: Any, names: tuple[str, ...]) -> dict[str, Any
 
 
 def _optional(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None."""
+    """Return the keyword arguments that are not None."""
     return {key: value for key, value in values.items() if value is not None}
 
 
