@@ -55,7 +55,7 @@ class SweInstance:
 
     id: str
     repo: str
-    """`owner/name`."""
+    """The repository, as `owner/name`."""
     base_commit: str
     problem_statement: str
     image: str
