@@ -44,7 +44,7 @@ class Scenario:
     base_url: str
     model: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The request's `promptools` key."""
+    """The value of the key `promptools` in the request."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Other keys of the request: `temperature`, `max_tokens`."""
     stream: bool = False
