@@ -402,7 +402,7 @@ class AttemptRunner:
         return next(iter(self.readers.values())).reply
 
     def _received_choices(self) -> dict[int, int]:
-        """Return the choices to judge: all, unless the server sent some completely and others not at all."""
+        """Return the choices to judge: only those that the server sent, if the reply is complete; otherwise all."""
         decoder = self.decoder
         received = {sent: index for sent, index in self._client_index.items() if sent in decoder.seen_choices}
         complete = (

@@ -188,8 +188,8 @@ def _returns_server_error(failure: Failure, sends: int) -> bool:
 def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
     """Return the error for a prompt that is too long: the server's words, then ours, and OpenAI's error code.
 
-    Clients recognize it by the server's words (litellm 1.106, opencode 1.18), by the code (langchain-openai 1.7), or in
-    the Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
+    Clients recognize an overflow by the server's words (litellm 1.106, opencode 1.18), by the code (langchain-openai
+    1.7), or in the Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
     """
     raised = "" if failure.context_limit is None else f"; it may be raised to {failure.context_limit} (num_ctx_limit)"
     numbers = f"{failure.overflow}{raised}"

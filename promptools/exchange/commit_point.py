@@ -48,7 +48,7 @@ class ChoiceWriter(Protocol):
         ...
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Return the chunks for `event`; chunks of text include its log probabilities."""
+        """Return the chunks for `event`; chunks of text include `logprobs`."""
         ...
 
     def discard_attempt(self) -> None:
@@ -61,7 +61,7 @@ class ChoiceWriter(Protocol):
 
 
 class ChoiceStream:
-    """The stream of one choice to the client; `writer` makes its `ChoiceWriter` from the envelope."""
+    """The stream of one choice to the client; `writer` creates the stream's `ChoiceWriter` from the envelope."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Return the text that was held as a formatted answer, and hold none from now on: a call is no such answer."""
+        """Stop holding the text of a formatted answer, since a reply with a call has none; return what was held."""
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []

@@ -98,7 +98,7 @@ class Context:
     max_tools: int | None = None
     """Maximum number of tools that one request may offer (None: unlimited)."""
     max_reply: int = MAX_REPLY
-    """The most bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
+    """Maximum bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
     """Called with every reply that was read and passed to the client, failed ones too."""
     observer: Observer | None = None

@@ -69,7 +69,7 @@ class DetectionCache:
         return seen if at < until else None
 
     def models(self, root: str, kind: str = "") -> tuple[ModelDescription, ...]:
-        """Return the models that the server listed, with its descriptions."""
+        """Return the models that the server listed, as it described them."""
         entry = self._entries.get((root, "", kind))
         return entry[1] if entry else ()
 
@@ -99,7 +99,7 @@ class DetectionCache:
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Probe the server of a route, unless it is known or cached; return the route resolved with the result."""
+    """Probe the server of a route, unless its kind is settled or cached; return the route resolved with the result."""
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now
@@ -124,7 +124,7 @@ def probe_server(request: ClientRequest, context: Context, model: str) -> Steps[
 
 
 class _Detector:
-    """The probe of one server; `kind` is empty if the config names none."""
+    """Detects one server; `kind` is the kind that the config names, or empty."""
 
     def __init__(self, prober: _Prober, cache: DetectionCache, base: str, kind: str, started_at: float) -> None:
         self._prober, self._cache, self._base, self._kind, self._started_at = prober, cache, base, kind, started_at

@@ -45,9 +45,9 @@ CLIPPED = (
     f"... [clipped by promptools: the server's error is longer than {MAX_ERROR:,} bytes, of which these are the first "
     f"{SHOWN_ERROR:,}]"
 )
-"""The mark at the end of what is kept."""
+"""The mark at the end of a clipped error."""
 _SLICE = 1 << 18
-"""Characters of a string that are decoded at a time."""
+"""How many characters of a string are decoded at a time."""
 _STRING = lazy_pattern(
     r'(?:[^"\\]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
@@ -67,7 +67,7 @@ def clip_error(body: bytes) -> bytes:
 
 
 def clip_reported_error(text: str) -> Any:
-    """Return the start of the error in a long JSON text, marked as clipped; None if its start shows no error."""
+    """Return the start of the error in a long JSON text, marked as clipped; None if the start is not an error."""
     value = _parse_start(text[:SHOWN_ERROR])
     reports = value is not None and "choices" not in as_object(value) and error_of(value) is not None
     return _mark(value) if reports else None
@@ -164,7 +164,7 @@ class Failure:
 
     kind: FailureKind
     why: str
-    """One line for the trace."""
+    """The reason, as one line for the trace."""
     text: str = ""
     """The server's error text: all of it, unless the error is clipped."""
     opened: Opened | None = None

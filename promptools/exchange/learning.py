@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 LEARN_TIMEOUT = 2.0
 """Time limit, in seconds, for all the requests by which a template is learned."""
 ASKED_TIMEOUT = 60.0
-"""The same limit where the user requested the learning."""
+"""The same limit for learning that the user requested."""
 RETRY_SECONDS = 60.0
 """Seconds until a template that could not be rendered is tried again: its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
-"""Keys of a body that determine how Ollama loads a model; without them it would load the model again for the reply."""
+"""Keys of a body by which Ollama loads a model; learning sends them too, or Ollama would load the model twice."""
 CERTAIN_TIERS = frozenset(("S", "A"))
 """A learned table is used unrequested only if the tiers of all its markers are among these."""
 NOTHING_LEARNED = "# nothing was learned: "
@@ -138,15 +138,15 @@ class LearnedDialects:
         return finding if at < until else None
 
     def begin(self, place: Place) -> bool:
-        """Claim the learning of a model; False if another exchange is learning it, or nothing is to be learned.
+        """Try to claim the learning of a model; False if another exchange is learning it, or nothing is to be learned.
 
-        After True, a call of `end` must follow.
+        After True, `end` must be called.
         """
         mine = object()
         return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
-        """End the learning, and remember what was learned until then; None: the exchange ended before it was known."""
+        """End the learning, and remember `finding` until the time `until`; None: the exchange ended without one."""
         if finding is not None:
             self._findings.pop(place, None)
             self._findings[place] = finding, until
@@ -174,7 +174,7 @@ class LearnedDialects:
 def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) -> Steps[tuple[Route, Finding | None]]:
     """Learn the dialect of a request's model, if it is not known.
 
-    Returns the route with that dialect, and the finding; None if nothing is known.
+    Returns the route with that dialect, and the finding, which is None if nothing is known.
     """
     learned = state.context.learned
     model = route.target.model or as_text(body.get("model"))
@@ -212,7 +212,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 def _find_out(
     state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
-    """Render and learn; None if another exchange is doing so, since this exchange does not wait for it."""
+    """Render and learn; return None if another exchange is doing so, since this exchange does not wait for it."""
     if not learned.begin(place):
         return None
     left = state.policy.seconds_left(state.now)
@@ -462,8 +462,8 @@ def known_format(dialect: Dialect) -> str | None:
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
     """Return the name for a template's table: a digest of its renderings of two conversations.
 
-    The digest also covers our version, and what the config has `declared` about parsing replies. Raises `UsageError` if
-    the template renders neither conversation.
+    The digest also covers the version of promptools, and what the config has `declared` about parsing replies. Raises
+    `UsageError` if the template renders neither conversation.
     """
     made: list[str] = []
     problem: UsageError | None = None

@@ -35,11 +35,11 @@ class ObservedExchange:
     request: Request
     """The client's request."""
     api: str
-    """The API that the client speaks: `chat`, `ollama` or, for an API that no server is asked in, its path."""
+    """The client's API: `chat`, `ollama`, or the path of an API in which promptools sends no requests."""
     at: float
-    """The driver's clock when the request came, in seconds; all other times are from the same clock."""
+    """The driver's clock when the request arrived, in seconds; all other times are from the same clock."""
     request_id: str = ""
-    """The id that the client knows the request by, if it has one; a client may use one more than once."""
+    """The id by which the client knows the request, if any; a client may use the same id more than once."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Credentials of the client that are no longer in the request; whatever stores or shows bodies masks them too."""
 
@@ -49,7 +49,7 @@ class SentRequest:
     """One request to the server."""
 
     number: int
-    """Counted from 1 within the exchange."""
+    """The request's number, counted from 1 within the exchange."""
     purpose: Purpose
     mode: str
     """The mode of the attempt; if a prompt is rendered, the mode of the attempt that it is for."""
@@ -84,7 +84,7 @@ class ObservedAttempt:
 
     attempt: Attempt
     sent: int
-    """The number of its request; if it failed before sending one, the number of the last request before it, or 0."""
+    """The number of the attempt's request; if it sent none, the number of the last request before it, or 0."""
     failed_reply: Reply | None = field(default=None, repr=False)
     """The reply as far as it was read, if the attempt failed."""
     written: tuple[WrittenChoice, ...] = ()
@@ -103,7 +103,7 @@ class ExchangeEnd:
     status: int | None
     """The HTTP status that the client got; None if it got no response."""
     replies: tuple[Reply, ...] = field(default=(), repr=False)
-    """The replies that were read, with their traces; none where the response was forwarded unchanged."""
+    """The replies that were read, with their traces; none if the response was forwarded unchanged."""
     error: BaseException | None = None
     """What the driver raises; `GeneratorExit` if the client disconnected."""
     attempts: tuple[ObservedAttempt, ...] = ()

@@ -180,7 +180,7 @@ class ServedRequest:
     """The parsed body; empty if the request has none."""
     target: Target
     model: str
-    """The server's name of the model; empty if the request names none."""
+    """The server's name for the model; empty if the request names none."""
     requested_model: str
     """The name in the request."""
 
@@ -254,7 +254,7 @@ _OLLAMA_VERSION = "0.32.15"
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version. An additional key tells detection, ours and others', that this is not Ollama."""
+    """Respond with a version. An additional key shows detection, ours and others', that this is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 
@@ -520,7 +520,7 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat. One without messages only loads the model on Ollama; any other server has it loaded already."""
+    """Serve a chat. On Ollama, a chat without messages only loads the model; any other server has it loaded already."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)

@@ -147,7 +147,7 @@ class TakenReply(NamedTuple):
 
     data: bytes
     ended: bool
-    """Whether its body has ended."""
+    """Whether the reply's body has ended."""
     choices: int
     forwarded: Mapping[int, Forwarded]
     """What the client already has, by choice."""
@@ -492,7 +492,7 @@ class FormMonitor(PassthroughMonitor):
         return TakenReply(data, ended, min(seen, self._request.n), self._forwarded)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if an attempt takes the reply over, since it finds out."""
+        """Return what is wrong with the reply so far; None if nothing is, or if an attempt takes over and finds out."""
         return None if self._is_unfit else super().failure(opened)
 
     def flush(self) -> bytes:

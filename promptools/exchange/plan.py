@@ -158,7 +158,7 @@ class AttemptPlan:
         return plan
 
     def record_accepted(self, at: float) -> None:
-        """Record that the server accepted the request, and so the rewordings made for it."""
+        """Record that the server accepted the request, and thus the rewordings in it."""
         for _, rewording in self._unproven:
             self._context.refusals.add(self._provider_model, rewording, at)
         self._unproven.clear()

@@ -196,7 +196,7 @@ class ResponseStore:
 
 
 def owner_of(headers: Headers) -> str:
-    """Return the owner of a request: a digest of its keys, whatever the fields they came in."""
+    """Return the owner of a request: a digest of its keys, whatever header fields they came in."""
     return owner_of_keys(keys_in(headers))
 
 

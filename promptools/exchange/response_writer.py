@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 DIGEST_FIELDS = ("content-digest", "repr-digest", "digest", "content-md5")
-"""Header fields that hold a hash of the body (RFC 9530, and those before it)."""
+"""Header fields that hold a hash of the body (RFC 9530 and its predecessors)."""
 _REPLACED_HEADERS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", *DIGEST_FIELDS,

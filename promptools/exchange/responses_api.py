@@ -203,7 +203,7 @@ class ResponsesApi:
         return previous
 
     def _keep(self, body: dict[str, Any], discarded: tuple[str, ...]) -> None:
-        """Store a response, unless its request says not to."""
+        """Store a response, unless the request says not to."""
         assert self._request is not None, "the request was decoded"
         if self._request.stored:
             items = (
@@ -243,10 +243,10 @@ RESPONSES_API: ClientApi = ResponsesApi()
 
 _STORED_PATH = "/responses/"
 STORED_ROUTE = f"{_STORED_PATH}{ID_PREFIX}"
-"""The prefix of paths of stored responses; other ids are not ours."""
+"""The prefix of the paths of stored responses; ids with another prefix were not issued here."""
 _INPUT_ITEMS = "input_items"
 _ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
-"""Method, and what follows the response's id in the path."""
+"""The routes: a method, and what follows the response's id in the path."""
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 
@@ -323,7 +323,7 @@ def _error(message: str) -> dict[str, Any]:
 
 _COMPACTION_ROUTE = "responses/compact"
 _ABSENT_STATUSES = frozenset({404, 405, 501})
-"""How servers refuse a route that they lack; some do it with an error or a page under HTTP 200."""
+"""Statuses with which servers refuse a route that they lack; some send an error or a page under HTTP 200 instead."""
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:

@@ -68,7 +68,7 @@ class RetryLoop:
         return self._state.now
 
     def head(self) -> Head:
-        """Return the head of the response; it is that of the current attempt, if there is one."""
+        """Return the head of the response, with the headers of the current attempt, if there is one."""
         if self._attempt is not None:
             return self._attempt.head()
         sends = len(self._state.attempts)

@@ -112,7 +112,7 @@ class ExchangeState:
         self.attempts: list[Attempt] = []
         self.notes: list[str] = []
         self.unfit_calls = 0
-        """The calls that the client gets although they failed the checks."""
+        """The number of calls that the client gets although they failed the checks."""
         self.usage: dict[str, Any] | None = None
         self.opened: Opened | None = None
         """The last response's status and headers."""
@@ -162,7 +162,7 @@ class ExchangeState:
     # -- effects
 
     def probe(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[ProbeResponse | None, ...]]:
-        """Send small requests concurrently; return their responses, None for one that failed or took too long."""
+        """Send small requests concurrently; return their responses, with None for a request that failed or was late."""
         result = yield from self._perform(Probe(requests, seconds))
         assert isinstance(result, Probed), result
         return result.answers

@@ -95,8 +95,8 @@ def requested_context(request: ToolRequest) -> int | None:
 def available_context(request: ToolRequest) -> int | None:
     """Return how many tokens a prompt and its reply may have together; None if unknown.
 
-    For Ollama, this is the largest context that may be requested: a prompt that needs more than the default requests
-    it.
+    For Ollama, this is the largest context that may be requested, since prompts that need more than its default request
+    more.
     """
     profile = request.profile
     if profile.wire != "ollama":
