@@ -175,7 +175,7 @@ class CallFilter:
         )
 
     def _fail_example(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a copy of an example, since its arguments are placeholders."""
+        """Reject a copy of an example as malformed, since its arguments are placeholders."""
         message = (
             f"The call of {call.name!r} is the example of the instructions, so nothing was done: write values of the"
             " request in place of its placeholders, or answer in plain text."
@@ -194,7 +194,7 @@ class CallFilter:
         return "" if said else placeholder
 
     def _fail_unfilled(self, call: Call, index: int, placeholder: str, raw: str, span: Span) -> list[Event]:
-        """Drop a call with a placeholder if there are other calls, which may provide the value; else fail it."""
+        """Drop a call with a placeholder if there are other calls, which may provide the value; else reject it."""
         if self.calls:
             self.notes.append(f"the call of {call.name!r} was left out: {placeholder} stands in place of a value")
             self.discarded.append(Discarded(raw, "markup", span))
@@ -206,7 +206,7 @@ class CallFilter:
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _fail_not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Fail a call of a tool that the request does not offer, or does not allow at this point."""
+        """Reject a call of a tool that the request does not offer, or does not allow at this point."""
         if call.unknown_tool:
             message = unknown_tool_message(call.name, self.request.tools)
         else:

@@ -74,7 +74,7 @@ class ForeignEscaper:
     forms: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The names under which tools are sent whose own names contain markup."""
+    """New names for the tools whose own names contain markup."""
     _location: str = ""
 
     # --- the request -------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class ForeignEscaper:
         return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
 
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
-        """Map the tool names that contain markup to others; names in `sent` keep their replacements."""
+        """Map the tool names that contain markup to names without markup; names in `sent` keep their replacements."""
         every = list(names)
         if self.markup.is_in("\n".join(every)):
             others = legal_names(every, Profile().tool_names).items()
@@ -255,7 +255,7 @@ def _may_contain(tools: Tools, text_markup: MarkupEscaper) -> bool:
 
 
 def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[str], str]) -> Any:
-    """Copy JSON of any depth, changing every string and key; return the same object if none `matches`. O(n)."""
+    """Copy JSON of any depth, changing every string and key; return the same object if no string `matches`. O(n)."""
     if not any(map(matches, _strings(value))):
         return value
     top: list[Any] = [value]

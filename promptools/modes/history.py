@@ -65,7 +65,7 @@ class _PendingCalls:
         self.names.update((call.id, call.name) for call in calls)
 
     def match_result(self, call_id: str, name: str) -> tuple[str, str]:
-        """Return the id and name of the call that a result belongs to: by id, by name, or the first pending one."""
+        """Return the id and name of the call that a result belongs to: by id, by name, or the first still pending."""
         call = next((pending for pending in self.pending if pending.id == call_id), None)
         if call is None and call_id in self.names:
             return call_id, name or self.names[call_id]
@@ -156,7 +156,7 @@ def _dump(value: Any) -> str:
 
 
 def alnum9_id(call_id: str) -> str:
-    """Return `call_id` if it is nine letters and digits, else nine derived from its hash (vllm#9019)."""
+    """Return `call_id` if it is nine letters and digits, else an id of that form made from its hash (vllm#9019)."""
     if _ALNUM9.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -175,7 +175,7 @@ BLANK_LINE = "\n\n"
 FIRST_USER_MESSAGE = "(The conversation begins.)"
 """The user message for templates that require one first, if the conversation begins with the assistant."""
 LATER_SYSTEM = "(System message)\n"
-"""What precedes a system message that is sent as the user's."""
+"""The text before a system message that is sent as a user message."""
 _SYSTEM_ROLES = frozenset(("system", "developer"))
 
 
@@ -358,7 +358,7 @@ class _Answered(NamedTuple):
 
 
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
-    """Return a call of the last assistant message that the conversation contains `least` times with the same result.
+    """Return a call of the last assistant message that occurs at least `least` times with the same result.
 
     Of several such calls, the most frequent is returned; None if there is none, or if the model has answered since.
     O(n) in the size of the conversation.
@@ -467,7 +467,7 @@ def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _answered_calls(messages: Sequence[Mapping[str, Any]]) -> list[_Answered]:
-    """Return the calls of the first message with their results from the others."""
+    """Return the calls of the first message, with their results from the other messages."""
     turns, _ = parse_history(messages)
     calls = {call.id: call for call in turns[0].calls}
     answered: list[_Answered] = []

@@ -189,7 +189,7 @@ def _parse_config(file: Path, source: str) -> dict[str, Any]:
 
 
 def _template_of(config: dict[str, Any], file: Path, *, with_tools: bool) -> str:
-    """Return the template in a tokenizer's config; of several, the one for tools if there is one."""
+    """Return the template in a tokenizer's config; of several templates, the one for tools if there is one."""
     template = config.get("chat_template")
     if is_array(template):
         named = {as_text(as_object(entry).get("name")): as_object(entry).get("template") for entry in template}
@@ -204,7 +204,7 @@ def _token(value: Any) -> str:
 
 
 def _environment(*, bounded: bool = False) -> jinja2.Environment:
-    """Return the sandbox for templates; `bounded`: with limits, since the user did not choose the template."""
+    """Return the sandbox for templates; if `bounded`, with limits, for a template that the user did not choose."""
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
 

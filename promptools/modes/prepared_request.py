@@ -35,7 +35,7 @@ class PreparedRequest:
     dialect: str | None = None
     """The dialect that the prompt asks for; None in native mode. With `harmony`, the whole reply is Harmony."""
     prompt: RawPrompt | None = None
-    """The whole conversation, for a raw endpoint; None where the body holds messages."""
+    """The whole conversation, for a raw endpoint; None if the body holds messages."""
     prefill: str = ""
     """The start of the reply, written at the end of the prompt: the model continues it."""
     path: str = "chat/completions"
@@ -106,7 +106,7 @@ def apply_constraint(body: dict[str, Any], key: str, request: ToolRequest) -> No
 def _call_schema(request: ToolRequest) -> Schema:
     """Return the schema of one call of an offered tool.
 
-    It is relaxed, since engines support only part of JSON Schema; the reply is checked against the full schema.
+    The schema is relaxed, since engines support only part of JSON Schema; the reply is checked against the full schema.
     """
     schemas: list[Schema] = [
         {
@@ -141,8 +141,8 @@ def text_tokens(text: str) -> int:
 def prompt_tokens(request: ToolRequest, text: str) -> int:
     """Return an estimate of a prompt's tokens, rarely too low, based on the server's count for the previous prompt.
 
-    In a growing conversation, additions count by their bytes. A shortened one may contain denser text than what was
-    removed, so slightly more than its proportional share is assumed.
+    In a growing conversation, additions count by their bytes. A shortened conversation may contain denser text than
+    what was removed, so slightly more than its proportional share is assumed.
     """
     known = request.options.last_prompt
     counted, before, size = known.get("tokens"), known.get("bytes"), len(text.encode("utf-8", "surrogatepass"))

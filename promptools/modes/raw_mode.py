@@ -48,7 +48,7 @@ _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\
 _LONGEST_TAIL = 200
 """How many characters at the end of a prompt are searched for a tag that opens reasoning."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Markup at the end of a common beginning that is left out, since the arguments may go on in more than one way."""
+"""Markup that is cut off the end of a common beginning, since the arguments may go on in more than one way."""
 
 
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:

@@ -65,7 +65,7 @@ class RawText:
         self._pieces: list[str] = []
         self._spans: list[Span] = []
         self.in_reasoning = False
-        """Whether the text ends inside reasoning, or between it and its closing tag."""
+        """Whether the text ends inside reasoning, or between reasoning and its closing tag."""
         self._last_is_markup = False
         """Whether the last kept span is of something discarded."""
         self._reasoning_end = -1
@@ -309,7 +309,7 @@ class ReplyReader:
         self._thoughts: Thoughts | None = None
         """The reasoning that comes in a separate field, once there is any."""
         self._held_thought: Span | None = None
-        """The span of the first piece of reasoning in the content that is held."""
+        """The span of the first held piece of the reasoning in the content."""
         self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
         """What was left out before the text came to the parser."""
@@ -632,7 +632,7 @@ class ReplyReader:
         return out
 
     def _with_space_before(self, event: Event) -> Event:
-        """Return the event; if it turns a call into text, with the white space that was removed before the call."""
+        """Return an event; text that was a call regains the white space that was removed before the call."""
         if not isinstance(event, Text) or not self._text_end:
             return event
         between = self._raw_text.slice(Span(self._text_end, event.span.start))

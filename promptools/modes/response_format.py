@@ -429,7 +429,7 @@ def describe_format(request: ToolRequest, subject: str) -> str:
 
 
 def describe_answer_format(request: ToolRequest) -> str:
-    """Describe `response_format` for the system message, where enforcing it would make calls impossible."""
+    """Describe `response_format` for the system message, if enforcing it would make calls impossible."""
     return describe_format(request, "An answer that is no tool call is")
 
 

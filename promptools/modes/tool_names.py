@@ -24,7 +24,7 @@ _ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 
 
 def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
-    """Map each name that does not fully match the regular expression `pattern_text` to one that does.
+    """Map each name that does not fully match the regular expression `pattern_text` to a name that does.
 
     Deterministic and injective. Names that match are left out, and so are those without a matching replacement.
     """
@@ -75,7 +75,7 @@ def short_recipient(place: ToolAddress) -> str:
 
 
 def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Copy `tools` with the names in `sent`, keeping their marks."""
+    """Copy `tools`, renamed according to `sent`, with their marks."""
     if not sent:
         return tools
     renamed = Tools([rename_tool(tool, sent) for tool in tools.to_openai()])
@@ -83,6 +83,6 @@ def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
 
 
 def rename_tool(tool: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
-    """Copy an OpenAI tool with its name in `sent`."""
+    """Copy an OpenAI tool, renamed according to `sent`."""
     function = tool["function"]
     return {**tool, "function": {**function, "name": sent.get(function["name"], function["name"])}}

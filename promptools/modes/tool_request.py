@@ -121,7 +121,7 @@ class ToolRequest:
 
     @property
     def heals_answer(self) -> bool:
-        """Whether a formatted answer is healed; not with log probabilities, which belong to the original tokens."""
+        """Whether a formatted answer is healed; never with log probabilities, which belong to the original tokens."""
         if not (self.json_answer and self.options.heal_format):
             return False
         return not (self.body.get("logprobs") or self.body.get("top_logprobs"))

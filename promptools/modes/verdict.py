@@ -193,9 +193,9 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
 
 
 def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool) -> Reply:
-    """Set `length` if the server hid it: some report `tool_calls` or `stop` for a reply that hit `max_tokens`.
+    """Set `length` if the server hid it: some servers report `tool_calls` or `stop` for a reply that hit `max_tokens`.
 
-    A Harmony call whose JSON stops early was then cut off, though the model seemed to have ended it.
+    In such a reply, a Harmony call whose JSON stops early was cut off, although the model seemed to have ended it.
     """
     limit, spent = request.max_tokens, as_count((usage or {}).get("completion_tokens"))
     # DeepSeek V4 Flash: `tool_calls` for a reply cut at the limit (MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#55).
@@ -208,7 +208,7 @@ def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any]
 
 
 def _as_cut(failed: Malformed) -> Malformed:
-    """Return a call whose JSON stops early as one that was cut off; any other call unchanged."""
+    """Mark a call whose JSON stops early as cut off; return any other call unchanged."""
     if failed.reason != "invalid_json" or not failed.raw.startswith("{") or BracketScanner().feed(failed.raw):
         return failed
     cut = malformed_call("truncated", "the text ended inside its arguments", failed.dialect, failed.name)
@@ -295,7 +295,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict JSON.
+    """Return the arguments of a structured call as the server sent them, and their JSON; None unless that is strict.
 
     Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
     """
