@@ -73,7 +73,7 @@ class Breaker:
         return probes.setdefault(number, mine) is mine
 
     def record_failure(self, key: BreakerKey, at: float, *, why: str = "", lasting: bool = False) -> None:
-        """Record a failure, with its kind as `why`; a `lasting` one opens the circuit at once."""
+        """Record a failure, with its kind as `why`; a `lasting` failure opens the circuit at once."""
         circuit = self._circuits.setdefault(key, _Circuit(deque(maxlen=max(1, self.threshold))))
         circuit.why, circuit.last_failure = why, at
         circuit.failures.append(at)
