@@ -117,7 +117,7 @@ def build_redirect(library: HttpLibrary, request: Any, status: int, location: An
 
 
 def cross_origin_message(location: Any) -> str:
-    """Return the error message for a redirect to another origin, without credentials and query."""
+    """Return the error message for a redirect to another origin; the URL in it has no credentials and no query."""
     target = (
         f"{location.scheme}://{location.netloc.decode('ascii')}{location.path}"
         if location.host
@@ -427,7 +427,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:
-    """Do the work in this thread; after the deadline it sends no more requests."""
+    """Do the work in this thread; after the deadline, no more requests are sent."""
     until = driver.clock() + effect.timeout
 
     def ask(request: Request) -> ProbeResponse | None:

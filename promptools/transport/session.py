@@ -90,7 +90,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return one observer that calls all of them, None without any; raise `UsageError` for an invalid observer."""
+    """Return an observer that calls them all, or None if there are none; raise `UsageError` for an invalid observer."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)
@@ -284,7 +284,7 @@ class Session:
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Resolve a model at a base URL; if the server is to be detected, the route can be resolved again then."""
+        """Resolve a model at a base URL; the route may be resolved again once its server has been detected."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
@@ -360,7 +360,7 @@ def local_vocabulary() -> TokenCodec | None:
 def environment_address(config: Config, provider: str | None) -> str | None:
     """Return the base URL in OPENAI_BASE_URL if neither an argument nor a named config decides the address.
 
-    It takes precedence over a config that was only found.
+    That URL takes precedence over a config that was only found.
     """
     if provider is not None or (config.standing == "given" and config.providers):
         return None

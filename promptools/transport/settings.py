@@ -25,7 +25,7 @@ class ClientSettings(RequestOptions, total=False):
     """All settings except `provider`, which in openai 3 may also be an object of the SDK."""
 
     config: Config | str | os.PathLike[str] | None
-    """A config, or the path of one (None: the first that is found; `Config()`: no config)."""
+    """A config, or the path of its file (None: the first that is found; `Config()`: no config)."""
     dialects: Iterable[GivenDialect]
     """The app's own dialects, besides those of the config: paths of their tables, or objects."""
     overrides: Mapping[str, Any] | None
