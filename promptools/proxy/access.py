@@ -162,7 +162,10 @@ def _read_host(scope: Scope) -> tuple[str, str]:
 
 
 def _origin_host(origin: bytes) -> str | None:
-    """Return the host in an `Origin` field; "null" stays as it is. None for an origin outside the web (an editor)."""
+    """Return the host in an `Origin` field; "null" stays as it is.
+
+    None is returned for an origin outside the web, such as that of an editor.
+    """
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
         return scheme

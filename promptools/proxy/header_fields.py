@@ -1,4 +1,4 @@
-"""Header fields of requests to a server and of its responses, and which fields and key of a client are forwarded.
+"""Header fields of requests to a server and of responses: which fields of a client are forwarded, with whose key.
 
 `upstream_client` sends these `Fields`, and `http1_connection` receives them.
 """
@@ -59,7 +59,10 @@ def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]
 
 
 def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the fields to forward; if the provider or the proxy has a key, without the client's, which is replaced."""
+    """Return the fields to forward.
+
+    If the provider or the proxy has a key, the client's keys are removed. The provider's key is added if there is one.
+    """
     fields = [pair for pair in end_to_end_fields(scope["headers"]) if pair[0].lower() not in LIBRARY_FIELDS]
     if served.authorization is None and not served.access.requires_key:
         return fields

@@ -111,7 +111,7 @@ class DirectResponse:
     def stream(self) -> Any:
         """The body: this response itself, unless another stream was set.
 
-        The response does not store a reference to itself: then only the garbage collector could free it.
+        The response stores no reference to itself, since then only the garbage collector could free it.
         """
         return self if self._stream is None else self._stream
 
@@ -447,7 +447,7 @@ class Http1Connection(asyncio.Protocol):
             raise errors.WriteTimeout("the server accepted no data for too long") from None
 
     def is_usable(self) -> bool:
-        """Whether another request may be sent: the server has sent nothing since the last response, nor closed.
+        """Whether another request may be sent: the server has neither sent anything nor closed the connection.
 
         A busy event loop may notice data or the end too late, and then the next request would be lost. So the socket
         itself is checked.
@@ -489,7 +489,7 @@ class Http1Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the current response. Between two requests there must be none, so the connection is closed."""
+        """Pass data to the current response; keep data before the first request, and close on data between requests."""
         response = self._response
         if response is not None:
             response.feed(data)

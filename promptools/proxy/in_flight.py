@@ -37,7 +37,7 @@ FIELD = b"x-request-id"
 MESSAGES_FIELD = b"request-id"
 """The field in which Anthropic's SDKs look for the id."""
 UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
-"""The field with the id that the server gave the request, if that is another one."""
+"""The field with the server's own id for the request, if that differs from the proxy's."""
 _VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _RANDOM_BYTES = 12
 
@@ -68,7 +68,7 @@ CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in 
 CUT_CODE = "shutting_down"
 RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
-"""Seconds in which a client that reads slowly may accept the error."""
+"""Seconds that a slow client has to accept the error."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 """The bytes with which an event or a line ends, by media type."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
 WATCH_SECONDS = 0.02
-"""Seconds after a complete body until the client's disconnect is watched for.
+"""Seconds between a complete body and the start of the watch for the client's disconnect.
 
 A response that is faster needs neither the watch nor a task for it.
 """

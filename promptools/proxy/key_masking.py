@@ -45,7 +45,7 @@ _ONLY_OBJECTS = frozenset({"message"})
 _ERRORS = frozenset(
     {"error", "errors", "error_message", "detail", "details", "warning", "warnings", "finish_reason", "stop_reason"}
 )
-"""Fields inside an answer that the server writes, not the model."""
+"""Fields that the server writes, even inside an answer of the model."""
 _OPAQUE = frozenset({"arguments", "input", "content", "tool_calls", "function_call", "text", "parsed", "output"})
 """Fields whose objects a model may have written: an `error` inside such an object is the model's."""
 _IN_OBJECT = re.compile(r'["{}\[\]:,]')
@@ -140,7 +140,7 @@ _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
 _LINES = ("text/event-stream", "ndjson", "jsonl", "json-seq")
 _EVENT = re.compile(r"data: ?|(?:event|id|retry|error)?:")
 _MAX_UNREAD = 1 << 18
-"""Maximum number of characters that wait to be parsed, until somebody asks for the place in the JSON."""
+"""Maximum number of characters that are kept unparsed while nobody asks for the place in the JSON."""
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
@@ -173,7 +173,7 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
 class AnswerFinder:
     """Tells whether the current place in a body is inside a model's answer.
 
-    The text before it is kept, and parsed only when that is asked, or when too much is kept.
+    Text is kept unparsed until somebody asks, or too much is kept.
     """
 
     def __init__(self, *, by_lines: bool) -> None:
@@ -232,7 +232,7 @@ class KeyMask:
         return self._held.encode("latin-1")
 
     def feed(self, piece: bytes) -> bytes:
-        """Add a piece; return the bytes, with keys masked, that cannot belong to a key that is still incomplete."""
+        """Add a piece; return all bytes except those that are held back, with keys masked."""
         text = self._held + piece.decode("latin-1")
         masked, at = list[str](), 0
         for found in () if self._pattern is None else self._pattern.finditer(text):

@@ -267,7 +267,7 @@ class RequestRouter:
         self.failover = Failover(deadline=session.context.deadline)
 
     async def run(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> None:
-        """Call `attempt` for one server after another, until it returns True, since the client got a response.
+        """Call `attempt` for one server after another, until it returns True: then the client got a response.
 
         `library` is the HTTP library's module. Raises its error if no other server may be tried.
         """
@@ -289,7 +289,7 @@ class RequestRouter:
     # -- exchanges
 
     def exchange_route(self, request: Request, endpoint: Endpoint, model: str | None, provider: str | None) -> Route:
-        """Return the route of an exchange, which calls this method as the router of its context."""
+        """Return the route of an exchange. The exchange calls this method, which is the router in its context."""
         session, config = self._session, self._session.config
         session.check_provider(provider)
         if provider is not None and provider in config.providers and provider != session.provider:

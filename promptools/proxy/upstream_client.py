@@ -70,11 +70,11 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
 
 
 KEEP_ALIVE_SECONDS = 4.0
-"""Seconds for which an idle connection is kept; uvicorn, llama.cpp and Node close one after five."""
+"""Seconds for which an idle connection is kept; uvicorn, llama.cpp and Node close theirs after five."""
 MAX_IDLE = 100
 """Maximum number of idle connections to one server."""
 MAX_CACHED_URLS = 256
-"""Maximum number of URLs whose parts are cached; parsing one takes longer than sending the request."""
+"""Maximum number of URLs whose parts are cached; parsing a URL takes longer than sending the request."""
 MAX_CACHED_URL_LENGTH = 1024
 LARGE_BODY = 1 << 16
 """Size in bytes above which a body is sent apart from its head, since joining the two would copy the body."""
@@ -340,7 +340,7 @@ def can_send_directly() -> bool:
 
 
 READ_TIMEOUT = 600.0
-"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: a long prompt takes long."""
+"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: long prompts take time."""
 CONNECT_TIMEOUT = 10.0
 
 

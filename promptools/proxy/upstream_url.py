@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VERSION_PREFIX = "/v1"
 CHAT_PATH = CHAT_ENDPOINT.path
 CHAT_PATHS = frozenset({CHAT_PATH, VERSION_PREFIX + CHAT_PATH})
-"""The paths of chat completions, with which clients may omit /v1. Any other path is kept as it is."""
+"""The paths of chat completions, in which clients may omit /v1. A request to any other path keeps its path."""
 MISTAKEN_SUFFIXES = (CHAT_PATH, "/completions", "/responses")
 """API routes that users put into a base URL by mistake."""
 REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
@@ -58,7 +58,7 @@ class UpstreamAddress:
         return self.origin + self.path
 
     def url(self, path: str, query: str) -> str:
-        """Return the upstream URL for a path: under `base_url` if the path is under /v1, else under its root."""
+        """Return the upstream URL for a path: under `base_url` if the path is under /v1, else under the root."""
         if path.rstrip("/") in CHAT_PATHS:
             full_path = self.path + CHAT_PATH
         elif path == VERSION_PREFIX or path.startswith(f"{VERSION_PREFIX}/"):

@@ -227,7 +227,7 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
 
 MAX_PREVIEW = 120
 MODE_REASONS = ("modes", "raw mode", "harmony_last", "dialect =", "template_dialect =")
-"""Beginnings of those of a target's reasons that decide about the mode."""
+"""A target's reasons that begin with one of these decide the mode."""
 
 
 def view_summary(kept: KeptExchange) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class RawReply:
     choices: dict[int, CollectedChoice]
     usage: dict[str, Any] | None
     problem: str
-    """The error that the body reports, or why it is not a reply."""
+    """The error that the body reports, or why the body is not a reply; empty if there is no problem."""
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
