@@ -14,9 +14,9 @@ from typing import Any
 from promptools.json_values import count_values, is_array, is_object
 
 STEPS = 50_000
-"""The fixed part of the budget: each keyword that is applied takes a step."""
+"""Steps in the fixed part of the budget; each keyword that is applied takes at least one."""
 STEPS_PER_VALUE = 64
-"""Further steps for each value inside the value that is validated."""
+"""Further steps in the budget for each value inside the validated value."""
 STEPS_PER_REFERENCE = 3
 """Steps that following a reference costs."""
 MAX_SLOW_SEARCHES = 20

@@ -81,7 +81,7 @@ class SchemaGraph:
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node, and the nodes for the same value that references and the given keywords lead to."""
+        """Yield a node, and all nodes for the same value that are reached through references or the given keywords."""
         seen: set[int] = set()
         stack = [node]
         while stack:

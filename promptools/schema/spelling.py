@@ -33,7 +33,7 @@ NAMESPACES: Final = (
     *(f"{word}." for word in ("functions", "function", "tools", "tool", "multi_tool_use", "default_api")),
     "default_api:",
 )
-"""Namespaces that models put before a tool's name: OpenAI's and Gemini's prompts declare tools in one."""
+"""Namespaces that models put before a tool's name: OpenAI's and Gemini's prompts declare tools in a namespace."""
 _NAMESPACE = lazy_pattern("|".join(map(re.escape, NAMESPACES)))
 # `.call` follows the names of Llama 3.1's built-in tools; a number follows the names in Kimi K2's ids:
 # `functions.get_weather:0`.
@@ -105,7 +105,7 @@ def _strip_layer(name: str) -> str:
 
 
 def unescape_name(name: str) -> str:
-    """Return the name without backslashes that escape Markdown's special characters; tool names contain none."""
+    """Return the name without backslashes that escape Markdown's special characters; tools' names have no backslash."""
     return _ESCAPED.sub(r"\1", name) if "\\" in name else name
 
 

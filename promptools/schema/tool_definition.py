@@ -89,7 +89,8 @@ class ToolDefinition:
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
     """Read one tool; `position` counts from 0 and appears in errors. A dict that is `copied` may be changed. O(n).
 
-    Raises UsageError for anything that is not a tool or has no name. If `strict`, it raises one instead of any note.
+    Raises UsageError for anything that is not a tool or has no name. If `strict`, it also raises UsageError instead
+    of adding a note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)

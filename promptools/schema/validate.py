@@ -94,7 +94,10 @@ def _translate_escape(match: re.Match[str]) -> str:
 PATTERN_SECONDS = 0.1
 """Time limit for the search of one pattern in one string."""
 FIRST_SEARCH_SECONDS = 0.001
-"""Time limit of a first search. In each run, `MAX_SLOW_SEARCHES` slower ones are repeated with the limit above."""
+"""First time limit of a search.
+
+A slower search is repeated with the limit above, at most `MAX_SLOW_SEARCHES` times in a run.
+"""
 LARGEST_PATTERN = 50_000
 """Maximum number of atoms of a pattern with its repetitions written out.
 
