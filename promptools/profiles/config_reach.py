@@ -64,7 +64,7 @@ class ConfigReach:
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """The things that a config which was only found may reach only with the user's trust."""
+        """What a config that was merely found may reach only with the user's trust."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
@@ -165,7 +165,7 @@ def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
 
 
 def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Yield what each address of a provider is, and the address; without one, the default of its kind of server."""
+    """Yield `(what it is, address)` for each address of a provider; a kind of server has a default address."""
     kind = provider.kind or kind_of(provider.name)
     first = provider.base_url or (load_builtin(kind).base_url if kind else None)
     if first:
@@ -184,7 +184,7 @@ def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reac
 
 
 def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of keys to each URL in the body of a request, and the URL, such as that of an MCP server."""
+    """Yield `(path of keys, URL)` for each URL in the body of a request, such as that of an MCP server."""
     if is_table(value):
         table: Mapping[str, Any] = value
         for key, member in table.items():

@@ -78,7 +78,7 @@ class TemplateSignature(Table):
 
 
 class Weights(Table):
-    """The values that a property of any model of a family may have; empty if they are unknown, or differ too much."""
+    """Properties of the models of a family. Each lists all values that occur; it is empty if these are not known."""
 
     architectures: Strings = ()
     """The architectures of the models, as GGUF files name them."""
@@ -303,7 +303,10 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model whose template fits the families `by_template` may be of a family: not if that has others."""
+    """Whether a model whose template fits the families `by_template` may be of this family.
+
+    It may not if the family's templates are known, and the model's template fits only other families.
+    """
     return not by_template or family in by_template or not load_builtin(family).templates
 
 

@@ -35,7 +35,7 @@ PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
 SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Paths for a server that is known to be SGLang: a response costs its scheduler a round, and holds its arguments."""
+"""Paths for a server known to be SGLang: a response holds the server's arguments, and costs a scheduler round."""
 
 
 class ModelDescription(NamedTuple):
@@ -288,7 +288,10 @@ class _FamilySearch:
         return family not in self._excluded and template_allows(family, self._fitting)
 
     def _fits(self, family: str) -> bool:
-        """Whether the template is one of a family's, as it must be for a base model: fine-tunes often change it."""
+        """Whether the template is one of a family's.
+
+        The name of a base model counts only then, since a fine-tune often has another template than its base model.
+        """
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:

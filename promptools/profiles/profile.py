@@ -118,7 +118,7 @@ class Profile:
     agent_room: int | None = None
     """Minimum tokens for a reply to an agent, where a raw endpoint needs a limit; None means as for any reply."""
     trained_tools: tuple[str, ...] = ()
-    """Tools on which the model was trained. The value `auto` puts the namespaces of these into the system message."""
+    """Tools on which the model was trained. `tools_in="auto"` declares their namespaces in the system message."""
 
     # How to write the conversation
     tool_ids: ToolIds = "any"
