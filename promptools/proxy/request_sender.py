@@ -244,7 +244,7 @@ class RequestSender:
                 begun, ended = writer.has_begun, writer.has_ended
 
         await (attempt() if router is None else router.run(attempt, self._client.library.module))
-        if not begun:  # it was declined
+        if not begun:  # the request was declined
             await self._forward(incoming, send)
         elif not ended:
             await send({"type": "http.response.body", "body": b""})

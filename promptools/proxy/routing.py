@@ -164,7 +164,7 @@ class Failover:
 # In this order:
 #
 # 1. a name of the config's `[proxy.models]`;
-# 2. a name or alias that the config lists under a provider: first the default one, then the others in their order;
+# 2. a name or alias that the config lists under a provider: first the default one, then in the config's order;
 # 3. a name that a server of a provider has listed, with the providers in the same order;
 # 4. `PROVIDER/MODEL`;
 # 5. any other name goes to the default provider.

@@ -276,7 +276,7 @@ class SharedLimits:
                     return lease
                 await anyio.sleep(POLL_SECONDS)
         except BaseException:
-            self.release(name, lease)  # Redis may have taken it before the wait was cancelled
+            self.release(name, lease)  # Redis may have taken the slot before the wait was cancelled
             raise
 
     def release(self, name: str, lease: str) -> None:
