@@ -256,8 +256,8 @@ def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, At
 class HealingCost:
     """What was spent on attempts that failed and were followed by another: the extra cost of using promptools.
 
-    The last attempt is never part of it: without promptools that request would have been sent too. Of a request for
-    several choices an attempt counts whole, though some of its choices were used.
+    The last attempt never counts, since that request would have been sent without promptools too. In a request for
+    several choices, a failed attempt counts as a whole, even if some of its choices were used.
     """
 
     requests: int = 0
