@@ -1,1 +1,1 @@
-"""JSON text, strict or broken, to a value and the fixes that it took. Nothing here knows of tools or dialects."""
+"""Read JSON text, strict or broken: the value, and the fixes that were needed. Nothing here knows tools or dialects."""

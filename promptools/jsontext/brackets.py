@@ -1,13 +1,14 @@
 """Find the end of a bracketed value while its text arrives in chunks.
 
-Before a candidate is parsed it is only known where it starts. This scan finds the bracket that closes it, in one pass
-and without copying the text, so that the JSON reader runs once, on a complete value. It knows only strings and
-comments: a well-formed value ends exactly where a JSON reader says, any other value where its brackets balance.
+Before a value is parsed, only its start is known. This scan finds the bracket that closes the value, in one pass and
+without copying the text, so that the JSON reader runs once, on a complete value. The scan knows only brackets, strings
+and comments. A well-formed value ends exactly where a JSON reader says; any other value ends where its brackets
+balance.
 
 Between two chunks the scan is in one of four states: outside strings (`depth` brackets are open), in a string (`_quote`
-tells which quote closes it, or which three), in a comment (`_comment` is what ends it), or just after a slash that may
-open a comment (`_slash_pending`). `_last_character`, the last character that is not white space, tells a quote that
-opens a single-quoted string from an apostrophe. No character is looked at twice.
+is the quote, or the three quotes, that close it), in a comment (`_comment` is the text that ends it), or just after a
+slash that may open a comment (`_slash_pending`). `_last_character` is the last character that is not white space. It
+distinguishes a quote that opens a single-quoted string from an apostrophe. No character is looked at twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 from promptools.patterns import lazy_pattern
 
 MAX_DEPTH: Final = 200
-"""Levels of nesting that a value may have."""
+"""Maximum nesting of a value, in levels of brackets."""
 
 _SHORT_STRING = r"{0}(?!{0})[^{0}\\]{{0,80}}+(?:\\.[^{0}\\]{{0,80}}+){{0,8}}+{0}|{0}{0}(?!{0}|\Z)"  # not triple quotes
 _DOUBLE, _SINGLE = (_SHORT_STRING.format(quote) for quote in "\"'")
@@ -33,7 +34,7 @@ _SMART = {"“": lazy_pattern("[“”]"), "‘": lazy_pattern("[‘’]")}
 _OPENERS = {"'": "'", "‘": "‘", "’": "‘", "“": "“", "”": "“"}
 _IN_TRIPLE = {quote: lazy_pattern(rf"[^\\{quote}]*+(?:\\.[^\\{quote}]*+)*+", re.DOTALL) for quote in "\"'"}
 _BEFORE_VALUE = "{[,:"
-"""A key or a value may start after one of these; anywhere else a single quote is an apostrophe."""
+"""The characters after which a key or a value may start; anywhere else a single quote is an apostrophe."""
 
 
 @cache
@@ -49,18 +50,18 @@ class BracketScanner:
 
     def __init__(self) -> None:
         self.depth = 0
-        """Brackets that are open."""
+        """The number of open brackets."""
         self._closed = False
-        """Whether the last of them has been closed."""
+        """Whether the last open bracket has been closed."""
         self.too_deep = False
-        """Whether the value is nested deeper than `MAX_DEPTH`: the scan stops, since the JSON reader rejects it."""
+        """Whether the value is nested deeper than `MAX_DEPTH`. If so, the scan stops: no reader accepts the value."""
         self._quote = ""
         self._string_opened = False
         """Whether a string that is a value has just been opened."""
         self._empty_quote = ""
-        """The quote of an empty string that has just ended: one more opens a triple-quoted string."""
+        """The quote of an empty string that has just ended; one more such quote opens a triple-quoted string."""
         self._quote_run = 0
-        """Quotes at the end of what was read of a triple-quoted string."""
+        """Number of consecutive quotes just read in a triple-quoted string."""
         self._escaped = False
         self._comment = ""
         self._slash_pending = False
@@ -73,7 +74,7 @@ class BracketScanner:
 
     @property
     def quote(self) -> str:
-        """The quotes that close the string that is open; empty outside strings."""
+        """The quote, or three quotes, that will close the open string; empty outside strings."""
         return self._quote
 
     def feed(self, piece: str, start: int = 0) -> int | None:
@@ -93,7 +94,7 @@ class BracketScanner:
         return None
 
     def _scan_string(self, piece: str, at: int) -> int:
-        """Return the index past the closing quote, or the end of the piece."""
+        """Return the index past the closing quote; the end of the piece if the string is still open."""
         if self._escaped:
             self._escaped = False
             at += 1
@@ -125,7 +126,10 @@ class BracketScanner:
                 return at
 
     def _scan_triple_quoted(self, piece: str, at: int) -> int:
-        """Return the index past a triple-quoted string: three or more quotes close it, since it may end in a quote."""
+        """Return the index past the quotes that close a triple-quoted string, or the end of the piece.
+
+        More than three quotes may close the string, since its text may end with a quote.
+        """
         quote = self._quote[0]
         while at < len(piece):
             if piece[at] == quote:
@@ -139,7 +143,7 @@ class BracketScanner:
                 match = _IN_TRIPLE[quote].match(piece, at)
                 assert match is not None
                 at = match.end()
-                if at < len(piece) and piece[at] == "\\":  # it escapes the first character of the next piece
+                if at < len(piece) and piece[at] == "\\":  # this escapes the first character of the next piece
                     self._escaped = True
                     return len(piece)
         return at
@@ -185,7 +189,7 @@ class BracketScanner:
         return begin + closed
 
     def _open_comment(self, piece: str, at: int) -> int:
-        """Return the index past the comments at `piece[at]`, or past the opener of one that is still open."""
+        """Return the index past the comments at `piece[at]`, or past the opener of a comment that is still open."""
         comments = _COMMENTS.match(piece, at)
         if comments:
             return comments.end()
@@ -196,7 +200,7 @@ class BracketScanner:
         return self._scan_after_slash(piece, at + 1) if at + 1 < len(piece) else at + 1
 
     def _scan_after_slash(self, piece: str, at: int) -> int:
-        """Open a comment if the character after the slash says so; return the index to go on from."""
+        """Open a comment if a slash or a star follows the slash; return the index from which to go on."""
         self._slash_pending = False
         char = piece[at]
         if char in "/*":

@@ -2,14 +2,14 @@
 
 The problem: in `{"code": "print("a", "b")", "path": "x"}` only one of the quotes after `print` closes the string.
 
-A quote is a candidate if what must follow a value follows it: in an object a comma and a key, in an array a comma and
-an item, or the brackets that close what is open, and then the end of the value. Text inside the string may look just
-the same, code above all. Parity tells them apart: before a quote inside quoted code there is an odd number of inner
-quotes, before the closing one an even number. Two facts override parity: a key that the tool declares and the object
-lacks (an anchor) marks the end of the string, and so does the certain end of the value.
+A quote is a candidate if it is followed by what must follow a value: a comma and a key in an object, a comma and an
+item in an array, or the brackets that close all open containers and then the end of the value. Text inside the string,
+above all code, may look the same. Parity distinguishes them: a quote inside quoted code has an odd number of inner
+quotes before it, the closing quote an even number. Two facts override parity. A key that the tool declares and that the
+object does not have yet (an anchor) marks the end of the string, and so does the certain end of the value.
 
-Where an earlier and a later quote are equally good, the string is rejected: a wrong value is worse than none. So is one
-that would contain the beginning of another call (`_find_call_end`) or of the next declared argument
+If two quotes are equally good, the string is rejected, since a wrong value is worse than no value. A string is also
+rejected if it would contain the beginning of another call (`_find_call_end`) or of the next declared argument
 (`_find_next_argument`).
 """
 
@@ -24,12 +24,12 @@ from promptools.jsontext.text import CLOSING_QUOTES, STRING_BODIES, Unreadable
 from promptools.patterns import lazy_pattern
 
 OpenContainer: TypeAlias = tuple[set[str], str]
-"""An open container: the keys that it has so far, and its closing delimiter: `]`, `}` or `}}`."""
+"""An open container: the keys read so far, and the closing delimiter: `]`, `}` or `}}`."""
 
 UNESCAPED_QUOTES: Final = "unescaped quotes in a string"
-"""The detail of the fix that is recorded."""
+"""The detail of the fix that is recorded for such a string."""
 CALL_KEYS: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
-"""First keys of a call: an object that begins with one is the next call."""
+"""Keys with which a call may begin: an object whose first key is one of these is taken for the next call."""
 
 _CANDIDATES = {quote: lazy_pattern(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSING_QUOTES.items()}
 _ANY_QUOTE = {quote: lazy_pattern(f"[{close}]") for quote, close in CLOSING_QUOTES.items()}
@@ -48,15 +48,15 @@ _MEMBER = lazy_pattern(
     r"""[\]}]|[\[{]|(?:[,"'“”]\s*+\\?\s*+["'“]([\w.$-]{1,80}+)\\?["'”]?|,\s*+\\?\s*+([\w.$-]{1,80}+)\\?["'”])"""
     r"""\s*+\\?\s*+[:"'“]"""
 )
-"""A bracket, or a key after a comma or a value: a quote or the colon may be missing."""
+"""A bracket, or a key after a comma or a value; a quote of the key, or the colon after it, may be missing."""
 _NEXT_CALL = lazy_pattern(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
 class _Following(Enum):
     """What follows a quote.
 
-    That is: nothing that may follow a value, another member or item, a declared key that is still missing, the certain
-    end of the value, or its possible end.
+    `INVALID`: nothing that may follow a value. `NEXT_ITEM`: another member or item. `MISSING_KEY`: a declared key that
+    the object does not have yet. `END`, `MAYBE_END`: the certain, or the possible, end of the whole value.
     """
 
     INVALID = 0
@@ -67,26 +67,26 @@ class _Following(Enum):
 
 
 class QuoteResolver:
-    """An interpretation of unescaped quotes; with `trust_keys`, a declared key is the next one even at odd parity."""
+    """An interpretation of unescaped quotes; with `trust_keys`, a declared key ends a string even at odd parity."""
 
     def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
         self.declared_keys = declared_keys
         self.failed_at = failed_at
-        """Where the plain reading failed: this one fails too if it gets past that without a guess."""
+        """Where reading without a guess failed. This reading fails too if it gets past that without having guessed."""
         self.trust_keys = trust_keys
         self.guessed_quote = ""
-        """The opening quote of a string that contained unescaped ones; empty if there was none."""
+        """The opening quote of the last string that contained unescaped quotes; empty if there was none."""
         self.has_inner_quotes = False
         """Whether the last string contained unescaped quotes."""
         self.end_is_certain = False
-        """Whether the text was searched to its end, so that nothing after the value can belong to it."""
+        """Whether the text was searched to its end, so that nothing after the value can belong to the value."""
         self.met_odd_key = False
-        """Whether a declared key was found at odd parity: then the other value of `trust_keys` is worth a try."""
+        """Whether a declared key was found at odd parity, so that the other value of `trust_keys` is worth a try."""
 
     def find_end(self, text: str, start: int, quote: str, stack: Sequence[OpenContainer]) -> int:
         """Return the index of the quote that closes the string whose body begins at `start`. O(n) in characters.
 
-        Raise `Unreadable` if none does, or if more than one may.
+        Raises `Unreadable` if no quote closes the string, or if more than one may.
         """
         first = STRING_BODIES[quote].match(text, start)
         if first is None:
@@ -125,7 +125,7 @@ class QuoteResolver:
         return end
 
     def _find_next_argument(self, text: str, start: int, end: int, keys: set[str]) -> int:
-        """Return the index in `text[start:end]`, outside brackets, of a declared key that is missing yet; else -1."""
+        """Return the index of a declared key, outside brackets in `text[start:end]`, that is not in `keys`; else -1."""
         depth = 0
         for match in _MEMBER.finditer(text, start, end):
             key = match[1] or match[2]
@@ -136,11 +136,11 @@ class QuoteResolver:
         return -1
 
     def _find_call_end(self, text: str, start: int, end: int) -> int:
-        """Return the index at which `text[start:end]` leaves its call, -1 if it does not.
+        """Return the index at which `text[start:end]` leaves the call that it is part of; -1 if it does not.
 
-        It does at a special token, and at a bracket that closes more than was opened if an object with a key of a call
-        follows. JSON and code inside a string close what they open: an object that is open at the end has begun another
-        call, or the end is inside it.
+        A special token ends the call. So does a bracket that closes more than was opened, if an object with a key of a
+        call follows. JSON and code inside a string close every bracket that they open. So an object that is still open
+        at `end` is another call, or contains `end`: then its index is returned.
         """
         opened: list[tuple[int, str | None]] = []
         left = -1
@@ -159,7 +159,7 @@ class QuoteResolver:
         return next((at for at, key in opened if key is not None), -1)
 
     def may_end_at(self, text: str, end: int) -> bool:
-        """Whether the value may end at `end`: after a guessed string, only if nothing after it can belong to it."""
+        """Whether the value may end at `end`; after a guess, only if nothing after `end` can belong to the value."""
         return (
             not self.guessed_quote
             or self.end_is_certain
@@ -169,7 +169,7 @@ class QuoteResolver:
     def _candidates(
         self, text: str, first: int, quote: str, stack: Sequence[OpenContainer]
     ) -> Iterator[tuple[int, bool, _Following]]:
-        """Yield each later quote that may end the string: its index, whether parity is even, and what follows."""
+        """Yield each quote after `first` that may end the string: its index, whether parity is even, what follows."""
         before = 0
         at = first
         for match in _CANDIDATES[quote].finditer(text, first + 1):
@@ -211,7 +211,10 @@ class QuoteResolver:
         return self._classify_value_end(text, at, quote)
 
     def _classify_value_end(self, text: str, at: int, quote: str) -> _Following:
-        """Return `END` if nothing, a closing tag or the next call follows a value ending at `at`; else `MAYBE_END`."""
+        """Return whether a value that ends at `at` ends there for certain (`END`) or only perhaps (`MAYBE_END`).
+
+        The end is certain if no further quote, a closing tag, or the next call follows.
+        """
         if _AFTER_VALUE.match(text, at) or not _ANY_QUOTE[quote].search(text, at):
             return _Following.END
         following = _NEXT_CALL.match(text, at)

@@ -1,7 +1,8 @@
 """Read the JSON value at an index of a text, strict or repaired, and report the repairs as fixes.
 
-Readers are tried from the fastest to the most tolerant, each only if the one before gives up: `json` in C, the repair
-with strings that end at their first quote, and finally the same with a guess at which inner quotes were not escaped.
+Three readers are tried, from the fastest to the most tolerant, each only if the one before gives up. The first is
+Python's `json`. The second repairs, and takes the first quote in a string for its end. The third repairs, and guesses
+which quotes inside a string were not escaped.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def read_value(
     supply_closers: bool = False,
     strict: bool = True,
 ) -> ParsedValue:
-    """Read the JSON value that starts at `text[start]` after white space; what follows it is ignored.
+    """Read the JSON value at `text[start]`, after white space; text after the value is ignored.
 
-    `declared_keys` are keys that tools declare: they show where a string ends whose inner quotes are not escaped. With
-    `supply_closers` the text is complete, so closing brackets missing at its end are supplied, but never the end of a
-    string, a key, a number or a literal. `strict=False` skips the strict reader, for text known not to be strict JSON.
-    A lone surrogate is kept. Strict JSON is read at the speed of `json`, anything else in O(n) characters.
+    `declared_keys` are keys that tools declare: they show where a string ends whose inner quotes are not escaped.
+    `supply_closers`: the text is complete. Closing brackets that are missing at its end are supplied, but never the end
+    of a string, a key, a number or a literal. `strict=False` skips the strict reader, for text that is known not to be
+    strict JSON. A lone surrogate is kept. Strict JSON is read at the speed of `json`, other text in O(n) characters.
 
-    Raise `Unreadable`, and nothing else, if it finds none.
+    Raises `Unreadable`, and no other error, if there is no readable value.
     """
     start = _skip_space(_SPACE, text, start)
     if not strict:
@@ -62,7 +63,7 @@ def read_value(
 
 
 def read_whole_value(text: str) -> ParsedValue:
-    """Read a text that is one JSON value, strict or repaired. Raise `Unreadable` if it is not, or if text follows."""
+    """Read a text that is a single JSON value, strict or repaired. Raises `Unreadable` for any other text."""
     parsed = read_value(text)
     if text[parsed.end :].strip():
         raise Unreadable(parsed.end, "text follows the value", "invalid_json")
@@ -70,10 +71,10 @@ def read_whole_value(text: str) -> ParsedValue:
 
 
 def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
-    """Read the strict JSON object that starts at `text[start]` if it is complete.
+    """Read the strict JSON object that starts at `text[start]`, if it is complete.
 
-    Return None if there may be more of it, or if it needs a repair. Its last bracket alone may be missing: then it is
-    `supplied_closers`, and ends where the text does. O(n) in characters.
+    Return None if the object may continue after the text, or if it needs a repair. One repair is made: if only the last
+    bracket is missing at the end of the text, it is supplied and counted in `supplied_closers`. O(n) in characters.
     """
     value, member_spans, end = read_members(text, start)
     if end is not None:
@@ -82,7 +83,7 @@ def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
 
 
 def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSpans) -> ParsedValue | None:
-    """Return an object that ends with the text and lacks only its last bracket; None if it lacks more."""
+    """Return an object that lacks only its last bracket at the end of the text; None if it lacks more."""
     if not member_spans:
         return None
     *_, (begin, end) = member_spans.values()
@@ -93,7 +94,7 @@ def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSp
 
 
 def _read_with_repairs(text: str, start: int, declared_keys: frozenset[str], supply_closers: bool) -> ParsedValue:
-    """Read with repairs: strings end at their first quote, and if that fails where a guess puts their end."""
+    """Read with repairs. Strings end at their first quote; if that fails, their ends are guessed."""
     from promptools.jsontext.quotes import QuoteResolver
     from promptools.jsontext.repair import RepairingReader
 

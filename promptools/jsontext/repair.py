@@ -1,17 +1,17 @@
 """Repair JSON as models write it: rewrite what is not strict, and let `json` decode the result.
 
-The reader walks over the text once and copies it, replacing what is not strict JSON. A run of text that is strict, or
-has only common mistakes, is matched and repaired at once (`RUN`, `repair_run`); a step in Python is taken only at a
-deeper bracket or at another mistake. A stack of the open containers tells which closing bracket is due. `json` then
+The reader goes over the text once and copies it, replacing what is not strict JSON. A run of text that is strict, or
+has only common mistakes, is matched and repaired as a whole (`RUN`, `repair_run`). Python code takes a step only at a
+deeper bracket or at another mistake. A stack of the open containers shows which closing bracket is due. `json` then
 decodes the repaired text, so that only the repairs below, each recorded as a fix, can turn invalid text into a value.
 
-Repaired are: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that JSON
-does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space; duplicate
-keys; and, with `supply_closers`, closing brackets missing at the end. Anything else raises `Unreadable`, whose kind
-tells text that ends too early from text that is wrong.
+These are repaired: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that
+JSON does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space;
+duplicate keys; and, with `supply_closers`, missing closing brackets at the end. Any other mistake raises `Unreadable`.
+The error's kind distinguishes text that ends too early from text that is wrong.
 
-The copy is a list of pieces beside the pieces that they come from, so that an error of `json` is reported where it is
-in the model's text.
+The repaired copy is a list of pieces, kept with the list of the pieces that they replace. So an error of `json` is
+reported at its place in the model's text.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from promptools.patterns import lazy_pattern
 
 # Runs: the four mistakes that models make throughout a value, repaired in one run of text at a time.
 #
-# They are single quotes as Python prints them, Python's literals, trailing commas and unquoted keys. A *run* is text
-# of strict JSON and of these mistakes, brackets included, two levels deep. One match finds a run, and one call of the
-# regex engine lists the mistakes in it, so that a row of a table that is wrong in five places takes no step of the
-# reader. A run says nothing about grammar: whether a comma or a colon is due is left to `json`.
+# The mistakes are single quotes as Python prints them, Python's literals, trailing commas and unquoted keys. A *run* is
+# text of strict JSON and of these mistakes, with brackets up to two levels deep. One match finds a run, and one call of
+# the regex engine lists the mistakes in it. So a row of a table that is wrong in five places takes no step of the
+# reader. The pattern does not check grammar: `json` finds out whether a comma or a colon is missing.
 
 
 # Templates that print arguments through Jinja's string filter teach Python's spelling: Qwen3-Coder, Seed-OSS.
@@ -65,7 +65,7 @@ _BETWEEN_ITEMS = rf"[ \t\n\r:]++|,{_NEXT_ITEM}"
 
 
 def _compile_run() -> re.Pattern[str]:
-    """Compile the pattern of a run. A comma at its end is never a trailing one: the reader repairs those."""
+    """Compile the pattern of a run. A run never ends with a trailing comma, which the reader repairs."""
     scalar = rf"{_NOT_TRIPLE_QUOTES}(?:{STRICT_STRING}|{_SINGLE_QUOTED})|{_NUMBER_IN_RUN}|{_LITERAL}|{_PYTHON_LITERAL}"
     item = run = scalar = rf"{scalar}|{_UNQUOTED_KEY}"
     for may_follow_comma in (_NEXT_ITEM_OR_CLOSER, _NEXT_ITEM_OR_CLOSER, _NEXT_ITEM):
@@ -76,24 +76,24 @@ def _compile_run() -> re.Pattern[str]:
 
 
 RUN: Final = _compile_run()
-"""Strict JSON and common mistakes, with two levels of brackets."""
+"""A run of strict JSON and common mistakes, with up to two levels of brackets."""
 STRICT_RUN: Final = lazy_pattern(rf"(?:{_NUMBER_IN_RUN}|{_LITERAL}|{_BETWEEN_ITEMS})*+")
-"""Strict JSON up to a string or a bracket."""
+"""A run of strict JSON without strings and brackets."""
 
 _NEXT_MISTAKE = lazy_pattern(
     rf"((?:{STRICT_STRING}|[ \t\n\r:{{}}\[\]0-9.+-]++|(?<=[0-9.+-])[eE]++|{_LITERAL}|,(?!{_BLANKS}[}}\]]))*+)"
     rf"(?:({_PYTHON_LITERAL}|,)|({_SINGLE_QUOTED}|[^\W\d][\w$-]*+)|)"
 )
-"""What is strict in a run, and then a literal or a trailing comma, a string or a key, or nothing at its end."""
+"""Strict JSON in a run, then the next mistake, if there is any: a literal or comma, or a string or key."""
 _REPAIRS: Final = {
     ",": ("trailing comma", " "),
     **{python: ("Python literal", literal) for python, literal in PYTHON_LITERALS.items()},
 }
-"""By literal or comma, the fix and what replaces it."""
+"""For each literal and for the comma, the detail of the fix and the replacement."""
 
 
 def repair_run(text: str, start: int, end: int, fix_log: FixLog) -> tuple[list[str], list[str]]:
-    """Repair the run `text[start:end]`; return its pieces, and what each of them becomes. O(n) in characters."""
+    """Repair the run `text[start:end]`; return its pieces, and the replacement of each piece. O(n) in characters."""
     source: list[str] = []
     repaired: list[str] = []
     counts: dict[str, int] = {}
@@ -129,9 +129,9 @@ _TRIPLE = {
     )
     for quote in "\"'"
 }
-"""From just after opening triple quotes up to those after which the value may end."""
+"""The text from just after opening triple quotes up to the closing triple quotes, after which the value may end."""
 MAX_WORD = 4096
-"""Maximum number of characters of a word without quotes: 64 MB of text that is not JSON may be a single one."""
+"""Maximum number of characters of a word without quotes, since 64 MB of text that is not JSON may be a single word."""
 _WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
 _COLON = lazy_pattern(r"\s*+:")
 _TOKEN = lazy_pattern(r"-?[\w.+-]++|.?", re.DOTALL)
@@ -149,31 +149,34 @@ _ONLY_CLOSERS = lazy_pattern(r"[\s}\]]*+\Z")
 
 
 class RepairingReader:
-    """An attempt at the value at `text[start]`. `quotes` finds the end of a string; if None, it is the first quote."""
+    """An attempt to read the value at `text[start]` with repairs.
+
+    `quotes` finds the quote that ends a string; if it is None, the first quote ends the string.
+    """
 
     def __init__(self, text: str, start: int, *, supply_closers: bool, quotes: QuoteResolver | None = None) -> None:
         self.text = text
         self.at = start
-        """How far the text has been repaired; the value's end once it is read."""
+        """The index up to which the text has been repaired; at the end, the end of the value."""
         self.supply_closers = supply_closers
         self.quotes = quotes
         self.fix_log = FixLog()
         self.supplied_closers = 0
-        """Closing brackets that were supplied."""
+        """Number of closing brackets that were supplied."""
         self.has_strings = False
-        """Whether strings may have been read: then another interpretation of their quotes may help."""
+        """Whether strings may have been read, so that another interpretation of their quotes may help."""
         self.entered_depth = 0
-        """Levels that were entered one by one: the value has at most two more, which the pattern skips."""
+        """Number of nesting levels that were entered one by one; a run may contain two more, which are not counted."""
         self._stack: list[OpenContainer] = []
         self._start = start
         self._copied_to = start
         self._source: list[str] = []
         """The pieces of the text up to `_copied_to`."""
         self._repaired: list[str] = []
-        """What each of them becomes."""
+        """The replacement of each piece in `_source`."""
 
     def read(self) -> ParsedValue:
-        """Return the value; raise `Unreadable` if there is none. O(n) in characters."""
+        """Read the value. Raises `Unreadable` if there is none. O(n) in characters."""
         char = self.text[self.at : self.at + 1]
         if not char:
             raise self._truncated()
@@ -194,7 +197,7 @@ class RepairingReader:
         return self._decode_open(repaired) if self._stack else self._decode(repaired, len(repaired) + 1)
 
     def _skip_run(self) -> None:
-        """Move past text that is strict JSON or has common mistakes, and repair these."""
+        """Move past a run of strict JSON and common mistakes; repair the mistakes."""
         match = (RUN if self.quotes is None else STRICT_RUN).match(self.text, self.at)
         assert match is not None
         if match.end() == self.at:
@@ -209,9 +212,10 @@ class RepairingReader:
         self.at = match.end()
 
     def _decode_open(self, repaired: str) -> ParsedValue:
-        """Decode text that ends inside containers, with their closing brackets if these may be supplied."""
+        """Decode text that ends inside containers; supply the missing closing brackets if that is allowed."""
         stripped = repaired.rstrip()
-        # lobe-chat#13817: cut arguments that were completed ran in a loop. No string or number is completed here.
+        # lobe-chat#13817: arguments that were cut off, and then completed, ran in a loop. No string or number is
+        # completed here.
         number = _CUT_NUMBER.search(repaired, max(0, len(repaired) - 2))
         cut = len(repaired.rstrip("0123456789.eE+-") if number else stripped.rstrip(","))
         if (
@@ -262,7 +266,7 @@ class RepairingReader:
         if len(self._stack) >= MAX_DEPTH:
             raise Unreadable(self.at, f"more than {MAX_DEPTH} levels of brackets", "limit")
         self.entered_depth = max(self.entered_depth, len(self._stack) + 1)
-        # Prompts that double their braces for a template engine teach it.
+        # Models learn doubled braces from prompts that double them for a template engine.
         if char == "{" and self.text.startswith("{{", self.at):
             self.fix_log.add("doubled braces")
             self._replace(self.at, "", self.at + 1)
@@ -287,14 +291,14 @@ class RepairingReader:
             and not (self.quotes and self.quotes.guessed_quote)
             and _ONLY_CLOSERS.match(self.text, self.at)
         ):
-            # A model left out one brace, and LM Studio then the whole call (lmstudio-bug-tracker#942).
+            # A model left out one brace, and LM Studio then dropped the whole call (lmstudio-bug-tracker#942).
             self._replace(self.at, self._supply_closer(), self.at)
             self.at += char == closer[0]
         else:
             raise Unreadable(self.at, f"{closer!r} was expected, not {char!r}", "invalid_json")
 
     def _supply_closer(self) -> str:
-        """Pop the innermost container, which the text left open; return its missing bracket."""
+        """Close the innermost container, which the text left open; return the missing bracket."""
         closer = self._stack.pop()[1]
         self.fix_log.add(f"missing {closer[0]} supplied", "closer")
         self.supplied_closers += 1
@@ -324,7 +328,7 @@ class RepairingReader:
             self._stack[-1][0].add(value)
 
     def _repair_triple_quoted(self, quote: str) -> bool:
-        """Repair a value in Python's triple quotes; return whether there was one."""
+        """Repair a value in Python's triple quotes; return whether there was such a value."""
         if quote not in _TRIPLE or not self.text.startswith(quote * 3, self.at) or self._last_character() not in ":[,":
             return False
         match = _TRIPLE[quote].match(self.text, self.at + 3)
@@ -357,16 +361,19 @@ class RepairingReader:
                 raise self._out_of_range()
             if unknown.lstrip("-") in _NOT_NUMBERS:
                 raise Unreadable(self.at, f"{unknown} is not a JSON number", "invalid_json")
-            # `{"action": listt_windows"}` was shown to a user as cut off, which it is not (hermes-agent#83229).
+            # `{"action": listt_windows"}` was shown to a user as cut off, but is only wrong (hermes-agent#83229).
             raise Unreadable(self.at, f"{clip(unknown, 40)!r} is not JSON", "invalid_json")
         self.at = end
 
     def _end_of_minus(self) -> int:
-        """Return the index past a minus sign here, -1 if there is none."""
+        """Return the index past a minus sign at the current index; -1 if there is none."""
         return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _repair_gap(self, char: str) -> bool:
-        """Replace comments, escapes outside strings and white space unknown to JSON; return whether there were any."""
+        """Replace comments, escapes outside strings, and white space that JSON does not know, by a space.
+
+        Return whether there were any.
+        """
         before = self.text[self.at - 1]
         if char in "/#" and not (before.isspace() or before in "{[}]:,"):
             return False
@@ -386,7 +393,7 @@ class RepairingReader:
         return match is not None
 
     def _replace(self, start: int, replacement: str, end: int) -> None:
-        """Copy the text up to `start`, then write `replacement` of the text from there to `end`."""
+        """Copy the text up to `start`, then write `replacement` instead of `text[start:end]`."""
         unchanged = self.text[self._copied_to : start]
         self._source += (unchanged, self.text[start:end])
         self._repaired += (unchanged, replacement)
@@ -402,7 +409,7 @@ class RepairingReader:
         return next((piece.rstrip()[-1] for piece in reversed(self._repaired) if piece.strip()), "")
 
     def _source_index(self, repaired_index: int) -> int:
-        """Return the index in the text that an index in the repaired text comes from."""
+        """Return the index in the model's text for an index in the repaired text."""
         at = start = self._start
         for source, repaired in zip(self._source, self._repaired, strict=True):
             if repaired_index >= 0:

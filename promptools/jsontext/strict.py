@@ -1,10 +1,10 @@
 """Read strict JSON objects at the speed of `json`: the value, and the span of each member's value.
 
-The members of the outermost object are read one by one, each value by `json`'s scanner in C, so that the span of each
-is known. `json` accepts more than is wanted: duplicate keys and numbers out of range, which hooks reject, and any depth
-that it can read, which is checked afterwards. Hooks cost a call of Python per object and per float. So a long value
-with many keys is read without them and its text is surveyed; it is read again with hooks only if the survey finds
-something suspicious.
+The members of the outermost object are read one by one, each value by the scanner of `json`, which is written in C. So
+the span of each value is known. `json` accepts more than is wanted. Hooks reject duplicate keys and numbers that are
+out of range. The depth is checked afterwards. Hooks cost a call of a Python function per object and per float. So a
+long value with many keys is read without hooks and its text is surveyed. It is read again with hooks only if the survey
+finds something suspicious.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from promptools.patterns import lazy_pattern
 _SPACE = r"[ \t\n\r]*+"
 _KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
 _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
-"""The end of the object; or the comma, if there is one, and the next key, its escapes not decoded."""
+"""The end of the object; or the next key, whose escapes are not decoded, after a comma if there is one."""
 
 MAX_HOOKED_LENGTH = 2048
-"""Characters up to which hooks cost less than the survey that replaces them."""
+"""Number of characters up to which reading with hooks costs less than the survey."""
 FEW_KEYS = 16
-"""Keys in the first `MAX_HOOKED_LENGTH` characters below which a longer text is assumed to be long strings, not many
-objects."""
+"""A longer text with fewer keys in its first `MAX_HOOKED_LENGTH` characters is taken for long strings, so hooks are
+used."""
 _TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
 
 _CONTAINERS = frozenset({dict, list})
@@ -35,10 +35,10 @@ _Items: TypeAlias = "dict[str, _Items] | list[_Items]"
 
 
 def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans, int | None]:
-    """Read the object at `text[start]` as far as it is strict JSON: its value, the spans of its members, its end.
+    """Read the object at `text[start]` as far as it is strict JSON; return its value, its members' spans, and its end.
 
-    The end is None if it is not strict JSON: a duplicate key, NaN and more than `MAX_DEPTH` levels are not. O(n) in
-    characters.
+    The end is None if the object is not strict JSON. Duplicate keys, NaN and more than `MAX_DEPTH` levels are not
+    strict. O(n) in characters.
     """
     value: dict[str, Any] = {}
     member_spans: MemberSpans = {}
@@ -67,10 +67,10 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
 
 
 def read_strict_value(text: str, at: int) -> tuple[Any, int, int]:
-    """Read the strict JSON value at `text[at]`, in C; return it, the index past its end, and a bound of its levels.
+    """Read the strict JSON value at `text[at]`; return the value, the index past its end, and its nesting at most.
 
-    Raise ValueError or StopIteration if it is not strict JSON, RecursionError for thousands of levels. O(n) in
-    characters.
+    The value is read by C code. Raises ValueError or StopIteration if the text is not strict JSON, and RecursionError
+    for thousands of levels. O(n) in characters.
     """
     if len(text) - at <= MAX_HOOKED_LENGTH or text.count('":', at, at + MAX_HOOKED_LENGTH) < FEW_KEYS:
         return _read_hooked_with_depth(text, at)
@@ -99,7 +99,7 @@ def _verified_depth(value: Any, text: str) -> int | None:
 def exceeds_max_depth(value: Any, text: str, start: int, end: int) -> bool:
     """Whether the value read from `text[start:end]` has more than `MAX_DEPTH` levels."""
     flat = not _inner_containers(_inner_containers(_inner_containers([[value]])))
-    if flat:  # the text, which may hold a long string, need not be searched
+    if flat:  # then the text, which may contain a long string, need not be searched
         return False
     brackets = text.count("{", start, end) + text.count("[", start, end)
     return brackets > MAX_DEPTH and _count_levels_and_keys(value, brackets)[0] > MAX_DEPTH
@@ -141,4 +141,7 @@ _scan_hooked: _Scan = vars(
     JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=reject_constant)
 )["scan_once"]
 _scan_bare: _Scan = vars(JSONDecoder(parse_constant=reject_constant))["scan_once"]
-"""Read the value at an index, in C; return it and the index past its end. Raise StopIteration if there is none."""
+"""Functions, written in C, that read the value at an index and return it with the index past its end.
+
+They raise StopIteration if there is no value. `_scan_hooked` uses the hooks, `_scan_bare` does not.
+"""

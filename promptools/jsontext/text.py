@@ -1,9 +1,9 @@
-r"""The text of JSON and of almost-JSON: its strings, the result of reading it, and writing a value.
+r"""The strings of JSON and of text that is almost JSON; the result of reading a value; and writing a value.
 
-Which quotes open and close a string, and what its escapes mean, is decided here for all readers. A value is never
-changed to make it parse: a valid escape keeps its meaning, a needless escape of punctuation (`\'`, `\$`) decodes to
-that character, and any other backslash is kept. `ParsedValue` is what reading yields, strict or repaired; `dump` writes
-a value.
+This module decides for all readers which quotes open and close a string, and what the escapes in a string mean. A
+string is never changed to make it parse: a valid escape keeps its meaning, a needless escape of punctuation (`\'`,
+`\$`) decodes to the punctuation, and any other backslash is kept. `ParsedValue` is the result of reading, strict or
+with repairs. `dump` writes a value.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STRING_BODIES: Final = {
 """The body of a string: from just after the opening quote up to the first closing quote that is not escaped."""
 
 scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
-"""Decode a string from just after its opening quote, in C; return it and the index past its end (typeshed lacks it)."""
+"""A C function of `json`, missing in typeshed: decode a string from after its opening quote; return it and its end."""
 
 STRICT_STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
 """The pattern of a strict JSON string."""
 
 encode_string: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
-"""Encode a string as strict JSON, in C (typeshed lacks it)."""
+"""A C function of `json`, missing in typeshed: encode a string as strict JSON."""
 
 # Command R+ writes `\$`, and Go's parser in Ollama fails on it (ollama#12064).
 _NEEDLESS = frozenset("'$`_")
@@ -49,7 +49,7 @@ _PATH = lazy_pattern(
 
 
 class Unreadable(ValueError):
-    """No repair makes a value readable; `at` is the index in the text at which this became certain."""
+    """Raised if no repair makes a value readable; `at` is the index in the text at which this became certain."""
 
     def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
         super().__init__(f"{reason} (at character {at})")
@@ -59,7 +59,7 @@ class Unreadable(ValueError):
 
 
 class FixLog:
-    """The repairs made so far: all of one kind are one `Fix`, with their count."""
+    """The repairs made so far; repairs of the same kind and detail become one `Fix`, with their number."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[FixKind, str], int] = {}
@@ -70,7 +70,7 @@ class FixLog:
         self._counts[key] = self._counts.get(key, 0) + count
 
     def fixes(self) -> tuple[Fix, ...]:
-        """Return the fixes in the order in which they were first made."""
+        """Return one fix for each kind and detail, in the order of the first repairs."""
         return tuple(
             Fix(kind, detail if count == 1 else f"{detail} ({count} times)")
             for (kind, detail), count in self._counts.items()
@@ -102,30 +102,30 @@ def decode_string(body: str, fix_log: FixLog) -> str:
     return _ESCAPE.sub(repair, body)
 
 
-# What reading yields, strict or repaired, and how a value is written.
+# The result of reading a value, strict or with repairs; and writing a value.
 
 
 MemberSpans: TypeAlias = dict[str, tuple[int, int]]
-"""The start and the end of each member's value."""
+"""The start and the end of the value of each member, by key."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-"""Made once: `json.dumps` would make one per call."""
+"""An encoder that is made once, since `json.dumps` would make an encoder for each call."""
 
 
 class ParsedValue(NamedTuple):
-    """A JSON value that ends at `end`, and how it was read."""
+    """A JSON value, the index `end` at which it ends in the text, and how it was read."""
 
     value: Any
     end: int
     fixes: tuple[Fix, ...] = ()
     supplied_closers: int = 0
-    """Closing brackets missing at the end of the text that were supplied, innermost first."""
+    """Number of closing brackets that were missing at the end of the text and were supplied."""
     member_spans: MemberSpans | None = None
-    """The spans of an object's member values in its text as strict JSON, if they are known."""
+    """For an object, the spans of its members' values in its strict JSON text; None if they are not known."""
     repaired_text: str | None = None
-    """That text, if it was repaired; None if it is the model's own, or not at hand."""
+    """The strict JSON text of an object that was repaired; None if the model's own text is strict, or if not known."""
 
 
 def dump(value: Any) -> str:
-    """Encode JSON as a model would: on one line, without ASCII escapes."""
+    """Encode a value as JSON in the way that models write it: on one line, without ASCII escapes."""
     return _ENCODER.encode(value)
