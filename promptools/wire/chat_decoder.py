@@ -1,7 +1,7 @@
 """Decode Chat Completions as servers really send them: complete replies, chunks and error bodies become `Delta`s.
 
-A complete reply becomes the same deltas as a stream, so everything above reads one type. Nothing is judged here: what
-is missing is empty, what is irregular is normalized, and no body raises.
+A complete reply becomes the same deltas as a stream, so higher layers read a single type. Nothing is judged here:
+missing fields are empty, irregular fields are normalized, and no body raises an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""The fields of reasoning: llama.cpp, SGLang and old vLLM use the first, vLLM >= 0.16 the second, Ollama the third."""
+"""The fields for reasoning: llama.cpp, SGLang and old vLLM use the first, vLLM >= 0.16 the second, Ollama the third."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """An error body of any shape. `message` may contain the model's text, so it is complete, or `is_clipped`."""
+    """An error body of any form. `message` may contain text of the model, so it is complete unless `is_clipped`."""
 
     message: str
     type: str | None = None
@@ -30,22 +30,25 @@ class ErrorBody:
     code: str | int | None = None
     body: Any = None
     prompt_tokens: int | None = None
-    """The size of a prompt that exceeds the context; older llama.cpp has these numbers only in separate fields."""
+    """The size of a prompt that exceeds the context.
+
+    Older llama.cpp has this and `context_tokens` only in separate fields, not in the message.
+    """
     context_tokens: int | None = None
     is_clipped: bool = False
-    """Whether `message` is only the start of the server's."""
+    """Whether `message` is only the beginning of the server's message."""
     whole_message: str = field(default="", repr=False)
-    """The server's message where that one is clipped and all of it may be needed."""
+    """The server's whole message, if `message` is clipped and the rest may be needed."""
 
     @property
     def status(self) -> int | None:
-        """The HTTP status that the body states; a server may send the error under HTTP 200."""
+        """The HTTP status that the body states, if any; a server may send an error with HTTP status 200."""
         return self.code if isinstance(self.code, int) and 400 <= self.code <= 599 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
-    """A fragment of one structured call; servers may omit any of index, id and name."""
+    """A fragment of one structured call; servers may omit the index, the id and the name."""
 
     index: int | None = None
     id: str | None = None
@@ -55,16 +58,16 @@ class ToolDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a message or chunk adds to one choice; `index` is None for usage, and for errors of no single choice.
+    """What a message or chunk adds to one choice; `index` is None for usage, and for an error of the whole reply.
 
-    Within a delta, reasoning comes before content, and content before calls. A `usage` replaces an earlier one of the
-    same reply (vLLM's `continuous_usage_stats` sends running totals).
+    Within a delta, reasoning comes before content, and content before calls. A `usage` replaces an earlier `usage` of
+    the same reply, since vLLM's `continuous_usage_stats` sends running totals.
     """
 
     index: int | None = 0
     content: str = ""
     ids: tuple[int, ...] | None = None
-    """The token ids of `content`, where the server sends them; they may arrive before their text."""
+    """The token ids of `content`, if the server sends them; ids may arrive before their text."""
     reasoning: str = ""
     tool_calls: tuple[ToolDelta, ...] = ()
     refusal: str = ""
@@ -91,13 +94,13 @@ class Envelope:
     stop_reason: str | int | None = None
     """The server's stop reason for the choice that has ended: a stop sequence, or the id of a token."""
     choice_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Other fields of that choice, passed on to clients of the same API."""
+    """Other fields of the choice that has ended, passed on to clients of the same API."""
     message_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Other fields of its message."""
+    """Other fields of the message of that choice."""
 
 
 def decode_envelope(body: Any) -> Envelope:
-    """Decode the envelope of a complete reply or of a stream's first chunk."""
+    """Decode the fields around the choices of a complete reply or of a stream's first chunk."""
     data = as_object(body)
     return Envelope(
         id=as_text(data.get("id")),
@@ -113,12 +116,18 @@ _MESSAGE_KEYS = frozenset({"role", "content", "refusal", "tool_calls", "function
 
 
 def decode_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply: a delta for each choice, then one for the usage; an error is one with `error`."""
+    """Decode a complete reply to a delta for each choice, then a delta for the usage.
+
+    An error body becomes a single delta with `error`.
+    """
     return _decode(body, "message")
 
 
 def decode_chunk(body: Any) -> list[Delta]:
-    """Decode a chunk of a stream: a delta for each choice, then one for the usage; errors as in a complete reply."""
+    """Decode a chunk of a stream to a delta for each choice, then a delta for the usage.
+
+    An error body becomes a single delta with `error`.
+    """
     return _decode(body, "delta")
 
 
@@ -140,7 +149,7 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
     index = position if index is None else index
     if is_error(choice.get("error")):  # OpenRouter: an error inside a choice, with finish_reason "error"
         return Delta(index=index, error=error_of({"error": choice["error"]}))
-    # a chunk may hold a complete message, and a complete reply a delta: seen with proxies that convert between the two
+    # a chunk may contain a complete message, and a complete reply a delta: proxies that convert between the two do so
     message = as_object(choice.get(key) or choice.get("message") or choice.get("delta"))
     content, reasoning = _content(message.get("content"))
     stop = choice.get("stop_reason")
@@ -160,27 +169,27 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
 
 
 def _other_fields(data: Mapping[str, Any], decoded: frozenset[str]) -> dict[str, Any]:
-    """Return the non-empty fields that are not decoded here."""
+    """Return the fields that are not decoded here, except those that are null or nested too deeply."""
     if data.keys() <= decoded:
         return {}
     return {key: value for key, value in data.items() if key not in decoded and value is not None and is_shallow(value)}
 
 
 def add_fields(first: dict[str, Any], second: Mapping[str, Any]) -> None:
-    """Add the fields of a later chunk: lists are extended, other values replaced."""
+    """Add the fields of a later chunk to `first`: lists are extended, other values replaced."""
     for key, value in second.items():
         before = first.get(key)
         first[key] = [*before, *value] if is_array(before) and is_array(value) else value
 
 
 def _token_ids(raw_ids: Any) -> tuple[int, ...] | None:
-    """Return the ids of vLLM's `return_token_ids`; None if there are none or one is invalid."""
+    """Return the token ids that vLLM sends for `return_token_ids`; None if there are none or if any is invalid."""
     ids = [as_int(token_id) for token_id in raw_ids] if is_array(raw_ids) else [None]
     return tuple(token_id for token_id in ids if token_id is not None) if None not in ids else None
 
 
 def _content(content: Any) -> tuple[str, str]:
-    """Return the text and the reasoning of `content`, a string or parts (Mistral's reasoning is among them)."""
+    """Return the text and the reasoning of `content`, a string or a list of parts; Mistral's reasoning is a part."""
     if isinstance(content, str):
         return content, ""
     texts: list[str] = []
@@ -196,14 +205,14 @@ def _content(content: Any) -> tuple[str, str]:
 
 
 def reasoning_of(message: Mapping[str, Any]) -> str:
-    """Return the reasoning of a message; servers that send two such fields send the same text twice."""
+    """Return the reasoning of a message. Servers that send two fields for reasoning send the same text in both."""
     return next(
         (message[name] for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name]), ""
     )
 
 
 def calls_of(message: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
-    """Return the structured calls in a message, complete or as fragments."""
+    """Return the structured calls in a message, which are complete, or fragments in a stream."""
     calls = tuple(_decode_call(as_object(call)) for call in as_list(message.get("tool_calls")) if is_object(call))
     legacy = message.get("function_call")
     if calls or not is_object(legacy):  # llama-cpp-python sends both; the newer field wins
@@ -212,7 +221,7 @@ def calls_of(message: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
 
 
 def _decode_call(call: Mapping[str, Any]) -> ToolDelta:
-    # some servers put name and arguments beside the id instead of under "function"
+    # some servers put the name and the arguments beside the id instead of under "function"
     function = as_object(call.get("function")) or call
     index = call.get("index", function.get("index"))  # Ollama's /api/chat: the index is inside the function
     return ToolDelta(
@@ -231,7 +240,7 @@ def _call_index(index: Any) -> int | None:
 
 
 _MAX_INDEX_DIGITS = 10
-"""A longer string of digits is not an index."""
+"""A string with as many digits is not an index."""
 
 
 def _arguments(arguments: Any) -> str:
@@ -242,12 +251,12 @@ def _arguments(arguments: Any) -> str:
 
 
 def _encode(value: Any) -> str:
-    """Encode JSON; empty for a value that is nested too deeply."""
+    """Encode a value as JSON; empty if it is nested too deeply."""
     return json.dumps(value, ensure_ascii=False) if is_shallow(value) else ""
 
 
 def error_of(body: Any) -> ErrorBody | None:
-    """Return the error in a body, whatever the HTTP status; None if it is a reply or contains no error.
+    """Return the error in a body, whatever the HTTP status; None if the body is a reply or contains no error.
 
     `body` is decoded JSON, or text that is not JSON (a proxy's HTML, `Internal Server Error`).
     """
@@ -271,7 +280,7 @@ def error_of(body: Any) -> ErrorBody | None:
 
 
 def is_error(value: Any) -> bool:
-    """Whether the value of an `error` key is an error: some servers send an empty one."""
+    """Whether the value of an `error` key is an error; some servers send an empty value."""
     return any(value.values()) if is_object(value) else bool(value)
 
 
@@ -291,7 +300,7 @@ def _error_value(error: Any, body: Any) -> ErrorBody:
 
 
 def _error_text(text: str, body: Any) -> ErrorBody:
-    """Decode an error given as text; Ollama forwards its runner's JSON error inside a string."""
+    """Decode an error that is text; the text may be JSON, since Ollama forwards the JSON error of its runner so."""
     if text.lstrip().startswith("{"):
         inner = try_json(text)
         problem = error_of(inner) if is_object(inner) else None

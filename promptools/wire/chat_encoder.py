@@ -1,7 +1,7 @@
 """Encode Chat Completions for a client: a complete reply, the chunks of a stream, errors, and summed usages.
 
-The envelope (id, model, created, fingerprint) is the server's. Reasoning is written as `reasoning` and as
-`reasoning_content`, since clients read one or the other.
+The envelope (id, model, created, fingerprint) comes from the server. Reasoning is written both as `reasoning` and as
+`reasoning_content`, since a client reads either of the two.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from promptools.wire.chat_decoder import Envelope
 
 CUT_OFF_REASONS = frozenset({"length", "content_filter"})
-"""Finish reasons of a reply that was cut off."""
+"""The finish reasons of replies that were cut off."""
 _CHUNK_FIELDS = ("system_fingerprint", "service_tier")
 
 
 def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
     """Return the finish reason for a client: `tool_calls` only with calls; `length` and `content_filter` unchanged.
 
-    Complete calls can be run even if the text after them was cut off, so they replace `length`; a call that was itself
-    cut off keeps it.
+    There is one exception: with calls, `length` becomes `tool_calls`, since complete calls can be run even if the text
+    after them was cut off. If a call itself was cut off, `length` is kept.
     """
     reason = reply.finish_reason
     complete = reply.calls and not any(failed.reason == "truncated" for failed in reply.malformed)
@@ -39,7 +39,7 @@ def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
 
 
 def encode_call(call: Call) -> dict[str, Any]:
-    """Encode one call."""
+    """Encode a call."""
     return {"id": call.id, "type": "function", "function": _encode_function(call)}
 
 
@@ -48,7 +48,7 @@ def _encode_function(call: Call) -> dict[str, Any]:
 
 
 def encode_message(reply: Reply, *, legacy: bool = False) -> dict[str, Any]:
-    """Encode the assistant message of `reply`; content is null if there are only calls."""
+    """Encode the assistant's message of `reply`; `content` is null if there are only calls."""
     encoded: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
     if reply.reasoning:
         encoded |= _reasoning_fields(reply.reasoning)
@@ -102,7 +102,7 @@ def encode_chunk(
 
 
 def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
-    """Return a choice's last chunk, if it has one, with the server's other fields of the choice and its message."""
+    """Return a choice's last chunk with the server's other fields for the choice and the message added."""
     if not chunk.get("choices") or not (envelope.choice_extra or envelope.message_extra):
         return chunk
     choice = chunk["choices"][0]
@@ -129,8 +129,8 @@ def _encode_choices(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[s
 class ChunkWriter:
     """Encode the events of one choice as chunks.
 
-    Calls are sent complete at their `CallEnd`; with `live` they are streamed, and a call that fails then remains open
-    (`unfinished`), and is followed by an error. Text that `WasReasoning` reclassifies has already been sent.
+    A call is sent complete at its `CallEnd`. With `live`, calls are streamed. A streamed call that fails remains open
+    (`unfinished`), and an error follows. Text that `WasReasoning` turns into reasoning has been sent as text already.
     """
 
     def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
@@ -143,18 +143,18 @@ class ChunkWriter:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a streamed call has begun and not ended."""
+        """Whether a streamed call has begun but not ended."""
         return bool(self._open)
 
     def role(self, content: str | None = "") -> dict[str, Any]:
-        """Encode the first chunk of a stream; content is null, as in OpenAI's API if no text follows immediately.
+        """Encode the first chunk of a stream. If no text follows at once, pass None as content, like OpenAI's API.
 
-        Clients that begin a text part at "" would otherwise show an empty one before the calls (Vercel's AI SDK 6).
+        Clients that begin a text part at "" would else show an empty part before the calls (Vercel's AI SDK 6).
         """
         return self.chunk({"role": "assistant", "content": content})
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode `event`, text with its log probabilities; return nothing for events that clients do not receive."""
+        """Encode `event`; `logprobs` belong to text. Return no chunks for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return [self.chunk({"content": text}, logprobs=logprobs)]
@@ -177,7 +177,7 @@ class ChunkWriter:
                 return []
 
     def discard_attempt(self) -> None:
-        """Do nothing: the reasoning of the next attempt follows in the same field."""
+        """Do nothing, because the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the chunk that ends the choice."""
@@ -188,7 +188,7 @@ class ChunkWriter:
         return encode_chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
 
     def _client_index(self, index: int) -> int:
-        """Return the call's index for the client, counted without gaps for calls that failed."""
+        """Return the index of a call for the client, in which calls that failed leave no gaps."""
         return self._client_indexes.setdefault(index, len(self._client_indexes))
 
     def _call_chunk(self, index: int, call: dict[str, Any]) -> dict[str, Any]:
@@ -203,14 +203,14 @@ def error_body(
     attempts: Iterable[Attempt] = (),
     request_id: str = "",
 ) -> dict[str, Any]:
-    """Encode an error as OpenAI's API does, with the attempts and the id of the request, if it has one."""
+    """Encode an error in the form of OpenAI's API, with the attempts and the request's id, if it has one, added."""
     tried = [attempt.to_dict() for attempt in attempts]
     named = {"request_id": request_id} if request_id else {}
     return {"error": {"message": message, "type": kind, "param": None, "code": code, "attempts": tried, **named}}
 
 
 def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Add two usages, including nested counts; values that are not numbers are taken from the later one."""
+    """Add two usages, including nested counts. Values that are not numbers are taken from `second`."""
     if first is None or second is None:
         given = second if first is None else first
         return None if given is None else dict(given)

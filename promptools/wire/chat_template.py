@@ -1,10 +1,10 @@
-"""Endpoints that make a server render its own chat template, including tools, without generating anything.
+"""Endpoints that make a server render its own chat template, with tools, without generating anything.
 
-    llamacpp    POST /apply-template, in text (b11549)
-    tokenize    POST /tokenize, in token ids (vLLM 0.28 to 0.32; SGLang 0.5.12 to 0.5.23, from its source)
-    ollama      POST /api/chat with `_debug_render_only`, in text (0.11.11 to 0.32.15)
+    llamacpp    POST /apply-template, which returns text (b11549)
+    tokenize    POST /tokenize, which returns token ids (vLLM 0.28 to 0.32; SGLang 0.5.12 to 0.5.23, from its source)
+    ollama      POST /api/chat with `_debug_render_only`, which returns text (0.11.11 to 0.32.15)
 
-They accept the same conversation as the chat endpoints, so nothing in it is rewritten for raw mode.
+These endpoints accept the same conversation as the chat endpoints, so raw mode rewrites nothing in a conversation.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ TEMPLATE_KEYS = (
     "think",
     "reasoning",
 )
-"""The parameters of a Chat Completions body that concern its template."""
+"""The parameters of a Chat Completions body that matter to the chat template."""
 _IN_KWARGS = ("documents", "reasoning_effort")
-"""Those that vLLM's /tokenize takes in `chat_template_kwargs` alone."""
+"""Parameters that vLLM's /tokenize takes only in `chat_template_kwargs`."""
 _MANY_TOKENS = 1 << 30
-"""More tokens than any context holds: tokenizers without a limit state such numbers."""
+"""More tokens than fit any context. Tokenizers without a limit state such numbers."""
 _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
-"""Parameters by which Ollama loads the model, even to render: with others it would load it again for the reply."""
+"""Parameters with which Ollama loads the model.
+
+Ollama loads the model even to render. With other values than for the reply, it would have to load the model twice.
+"""
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _BYTE = lazy_pattern(r"<0x([0-9A-F]{2})>")
-"""How vocabularies of SentencePiece write a byte that is only a part of a character."""
+"""A byte that is only a part of a character, as vocabularies of SentencePiece write it."""
 
 
 def _byte_letters() -> list[str]:
@@ -63,18 +66,18 @@ _BYTES_BY_LETTER = {letter: bytes([byte]) for byte, letter in enumerate(BYTE_LET
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """A conversation as the model's template renders it, up to where the reply begins."""
+    """A conversation as the model's template renders it, up to the beginning of the reply."""
 
     content: str | tuple[int, ...]
-    """Text, or token ids."""
+    """The prompt, as text or as token ids."""
     text: str | None
-    """The text; of token ids that of their strings in the vocabulary. None: the server returns the ids alone."""
+    """The prompt as text; for token ids, made of their strings in the vocabulary. None: the server returns only ids."""
     prefill: str = ""
-    """The beginning of the reply, with which the content ends."""
+    """The beginning of the reply, if the content already ends with it."""
     context: int | None = None
-    """The tokens that a prompt and its reply may have together, where the server states it."""
+    """Maximum number of tokens of a prompt and its reply together; None if the server does not state it."""
     notes: tuple[str, ...] = ()
-    """What had no place in the request to render it, as sentences for the trace."""
+    """What the request to render could not express, as sentences for the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class TemplateRequest:
 def encode_template_request(
     body: Mapping[str, Any], endpoint: TemplateEndpoint, *, num_ctx: int | None = None
 ) -> TemplateRequest | None:
-    """Encode the conversation of a Chat Completions body; None if Ollama's API cannot express part of it."""
+    """Encode the conversation of a Chat Completions body; return None if Ollama's API cannot express a part of it."""
     given = {key: body[key] for key in TEMPLATE_KEYS if body.get(key) is not None}
     match endpoint:
         case "llamacpp":
@@ -109,7 +112,7 @@ def encode_template_request(
 
 
 def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
-    """Return the request for the token ids of the text at the end of a prompt."""
+    """Return the request for the token ids of a text that is appended to a prompt."""
     return TemplateRequest("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
 
 
@@ -119,12 +122,12 @@ def _tokenize_body(given: Mapping[str, Any]) -> dict[str, Any]:
     if kwargs:
         body["chat_template_kwargs"] = kwargs
     if body.get("continue_final_message") is True:
-        body["add_generation_prompt"] = False  # in vLLM one excludes the other; true is the default
+        body["add_generation_prompt"] = False  # the default is true, and vLLM refuses both together
     return {**body, "return_token_strs": True}
 
 
 def decode_rendered_prompt(reply: Any, endpoint: TemplateEndpoint) -> RenderedPrompt | None:
-    """Decode the reply; None if it contains no prompt, because the server ignored the request to render one."""
+    """Decode the reply; return None if it contains no prompt, because the server ignored the request to render."""
     data = as_object(reply)
     match endpoint:
         case "llamacpp":
@@ -140,13 +143,13 @@ def _text_prompt(text: Any) -> RenderedPrompt | None:
 
 
 def _tokens_text(strings: Sequence[str]) -> str:
-    """Return the text of tokens given by their strings in the vocabulary; control tokens are returned unchanged."""
+    """Return the text of tokens, given as their strings in the vocabulary; control tokens are kept unchanged."""
     of_bytes = any("Ġ" in string or "Ċ" in string for string in strings)
     return b"".join(_token_bytes(string, of_bytes=of_bytes) for string in strings).decode("utf-8", "replace")
 
 
 def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
-    """Return the bytes of a token; `of_bytes`: each letter in the vocabulary stands for a byte."""
+    """Return the bytes of a token; `of_bytes`: in this vocabulary, each letter stands for a byte."""
     if string.startswith("<") and string.endswith(">"):
         byte = _BYTE.fullmatch(string)
         return string.encode() if byte is None else bytes([int(byte[1], 16)])

@@ -1,6 +1,6 @@
-"""JSON from the network: decoded, and narrowed to the expected types, since a body may contain anything.
+"""Decode JSON from the network, and narrow values to the expected types, since a body may contain anything.
 
-It is decoded strictly if possible, otherwise with unambiguous repairs.
+JSON is decoded strictly if possible, otherwise with unambiguous repairs.
 """
 
 from __future__ import annotations
@@ -15,50 +15,53 @@ from pydantic_core import from_json
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.read import Unreadable, read_value
 
-# Values narrowed to the wanted type, or to an empty one.
+# Narrowing: a value of another type than the expected becomes an empty value, or None.
 
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""
 MAX_TIMESTAMP = 253_402_300_799
-"""The last second of the year 9999, since 1970."""
+"""The last second of the year 9999, in seconds since 1970."""
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return `value` if it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty object."""
     return value if is_object(value) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return `value` if it is an array, else an empty one."""
+    """Return `value` if it is an array, else an empty array."""
     return value if is_array(value) else []
 
 
 def as_text(value: Any) -> str:
-    """Return `value` if it is a string, else an empty one."""
+    """Return `value` if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 
 def as_int(value: Any) -> int | None:
-    """Return `value` if it is an integer; True and False are not."""
+    """Return `value` if it is an integer, else None; True and False are not integers here."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def as_number(value: Any) -> int | float | None:
-    """Return `value` if it is a finite number within `MAX_SAFE_INTEGER`."""
+    """Return `value` if it is a number of at most `MAX_SAFE_INTEGER` in either direction, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER and not math.isnan(value) else None
 
 
 def as_count(value: Any) -> int | None:
-    """Return a count of tokens or nanoseconds, a non-negative integer; some servers write 9.0 for 9."""
+    """Return `value` as a non-negative integer, for counts of tokens or nanoseconds; None if it is anything else.
+
+    Some servers write 9.0 for 9.
+    """
     number = as_number(value)
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 
 
 def as_timestamp(value: Any) -> int:
-    """Return seconds since 1970; 0 for anything that is not a time before the year 10000."""
+    """Return `value` as whole seconds since 1970; 0 if it is not a time between 1970 and the year 9999."""
     number = as_number(value)
     return int(number) if number is not None and 0 <= number <= MAX_TIMESTAMP else 0
 
@@ -67,20 +70,20 @@ def as_timestamp(value: Any) -> int:
 
 
 MAX_DIGITS = 4_000
-"""Integers with more digits become null; Python refuses more than 4,300."""
+"""Maximum number of digits of an integer; a longer integer becomes null. Python itself refuses more than 4,300."""
 MAX_DEPTH = 100
-"""Nesting above which a value that is only passed on is dropped."""
+"""Maximum nesting of a value that is only passed on; a deeper value is dropped."""
 MAX_LEVELS = 500
-"""Nesting above which a text is not read: half of what Python's own recursion allows."""
+"""Maximum nesting of a text that is read: half of what Python's recursion limit allows."""
 NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""The prefix of the fix that guesses where a string ends: nothing is guessed of a server's own JSON."""
+"""The prefix of the fix for which the end of a string was guessed. In a server's own JSON nothing may be guessed."""
 
 
 class Decoded(NamedTuple):
-    """The JSON values of a text: one, except for servers that omit the separator between two."""
+    """The JSON values of a text: a single value, except for servers that omit the separator between two values."""
 
     values: list[Any]
     fixes: tuple[str, ...] = ()
@@ -97,9 +100,9 @@ _LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
 def parse_json(data: str | bytes) -> Any:
     """Parse strict JSON like `json.loads`, but faster. Raises the same ValueError and RecursionError.
 
-    What pydantic's parser accepts, Python's reads in the same way; but pydantic's rejects lone surrogates, UTF-16 and
-    more than 200 levels. More than `MAX_LEVELS` levels are a RecursionError in every version of Python and at every
-    depth of the stack, because such values could be read but not written again.
+    pydantic's parser is tried first. It reads everything that it accepts in the same way as Python's, but rejects lone
+    surrogates, UTF-16 and more than 200 levels. Raises RecursionError for more than `MAX_LEVELS` levels, in every
+    version of Python and at every depth of the stack, because such values could be read but not written again.
     """
     try:
         return from_json(data)
@@ -111,7 +114,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def parse_object(data: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object; return an empty one for anything else."""
+    """Parse a JSON object; return an empty object for any other text."""
     try:
         return as_object(parse_json(data))
     except (ValueError, RecursionError):
@@ -119,7 +122,7 @@ def parse_object(data: str | bytes) -> dict[str, Any]:
 
 
 def parse_body(body: bytes) -> tuple[Any, str]:
-    """Parse a request's body; return it, or None and the reason: not a JSON object, or nested too deeply."""
+    """Parse a request's body; return the object and "", or None and the reason: not an object, or nested too deeply."""
     try:
         value = parse_json(body)
     except ValueError:
@@ -132,8 +135,8 @@ def parse_body(body: bytes) -> tuple[Any, str]:
 def decode_json(text: str) -> Decoded:
     """Decode one JSON value, or several in a row. O(n) in characters.
 
-    A byte order mark and surrounding zero bytes are dropped. Raises ValueError for text that no repair makes JSON, and
-    for JSON that is nested too deeply.
+    A byte order mark and zero bytes around the text are dropped. Raises ValueError for text that is not JSON even with
+    repairs, and for JSON that is nested too deeply.
     """
     text = text.strip(_WHITE_SPACE)
     try:
@@ -147,7 +150,7 @@ def decode_json(text: str) -> Decoded:
 
 
 def _decode_sequence(text: str) -> list[Any]:
-    """Decode values with control characters in strings; numbers that are too long become null."""
+    """Decode one or more values; strings may contain control characters, and integers that are too long become null."""
     values: list[Any] = []
     at = 0
     while True:
@@ -160,7 +163,7 @@ def _decode_sequence(text: str) -> list[Any]:
 
 
 def _decode_repaired(text: str) -> Decoded:
-    """Decode a value that has trailing commas, single quotes, Python's literals and the like."""
+    """Decode a single value with trailing commas, single quotes, Python's literals and the like."""
     parsed = read_value(text)
     fixes = tuple(fix.detail for fix in parsed.fixes)
     if parsed.end < len(text) or any(fix.startswith(_GUESS_PREFIX) for fix in fixes):
@@ -169,7 +172,7 @@ def _decode_repaired(text: str) -> Decoded:
 
 
 def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value has at most this many levels; a deeper one might fail to be encoded again. O(n)."""
+    """Whether a value has at most `levels` levels of nesting; a deeper value might fail to be encoded again. O(n)."""
     level = [value]
     for _ in range(levels):
         level = [inner for item in level for inner in (item.values() if is_object(item) else as_list(item))]
@@ -182,7 +185,10 @@ def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
 
 
 def split_content(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """Return the text of `content`, a string or parts, and the parts that are not text (images, sound, files)."""
+    """Return the text of `content`, a string or a list of parts; and the parts that are not text (images, files).
+
+    Any other value is returned as JSON text.
+    """
     if isinstance(content, str):
         return content, ()
     if content is None:

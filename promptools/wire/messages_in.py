@@ -1,7 +1,7 @@
-"""Anthropic's Messages API, `/v1/messages`: a client's request as a Chat Completions body; every key is handled.
+"""Anthropic's Messages API, `/v1/messages`: decode a client's request to a Chat Completions body, every key of it.
 
 Keys that only Anthropic's servers can serve are left out, with a note if the client might miss something. Keys of Chat
-Completions and of open servers are kept, since clients add them to the API's own. Formats of anthropic 2.12.
+Completions and of open servers are kept, since clients add them to the keys of this API. Formats of anthropic 2.12.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from promptools.profiles import Profile
 
 
-# Decode the conversation of a `/v1/messages` request: messages of content blocks to those of Chat Completions.
+# Decode the conversation of a `/v1/messages` request: messages of content blocks become messages of Chat Completions.
 #
-# One message may become several: the results in a user's message become separate messages, before its other blocks.
+# One message may become several: tool results in a user's message become separate messages, before its other blocks.
 
 
 BLANK_LINE = "\n\n"
@@ -36,18 +36,18 @@ _ASSISTANT = "assistant"
 
 
 def join_texts(texts: Iterable[str], separator: str) -> str:
-    """Join texts, without the blank ones."""
+    """Join those texts that are not blank."""
     return separator.join(text for text in texts if text.strip())
 
 
 def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
-    """Decode a conversation; add to `notes` what was left out. O(n). Raises UsageError for what is refused."""
+    """Decode a conversation; add to `notes` what was left out. O(n). Raises UsageError for content that is refused."""
     unsent: dict[str, None] = {}
     roles: dict[str, None] = {}
     decoded: list[Any] = []
     for position, message in enumerate(messages):
         if not is_object(message):
-            decoded.append(message)  # refused where every conversation is checked
+            decoded.append(message)  # it is refused later, where the conversations of every API are checked
             continue
         blocks = _blocks(message.get("content"), f"messages[{position}].content")
         if message.get("role") == _ASSISTANT:
@@ -56,7 +56,7 @@ def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
         if message.get("role") not in {"user", "system"}:
             roles[as_text(message.get("role"))] = None
         own = _decode_user(blocks, unsent)
-        if message.get("role") == "system":  # Claude Code 2.1 sends them in mid-conversation
+        if message.get("role") == "system":  # Claude Code 2.1 sends system messages in mid-conversation
             own = [{**item, "role": "system"} if item["role"] == "user" else item for item in own]
         decoded += own
     if unsent:
@@ -67,7 +67,7 @@ def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
 
 
 def _blocks(content: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the blocks of a message, each with its path for error messages."""
+    """Return the content blocks of a message, each with its path, which error messages show."""
     if isinstance(content, str):
         return [(path, {"type": "text", "text": content})] if content else []
     if content is None:
@@ -140,7 +140,7 @@ def _decode_result(block: Mapping[str, Any], path: str, unsent: dict[str, None])
 
 
 def _content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return content that is only text as a string, which every server accepts."""
+    """Return the content of a message: as a string if there is only text, since every server accepts strings."""
     texts = [as_text(part.get("text")) for part in parts if part["type"] == "text"]
     if len(texts) < len(parts):
         return list(parts)
@@ -148,7 +148,7 @@ def _content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
 
 
 def _decode_part(block: Mapping[str, Any], path: str, unsent: dict[str, None]) -> list[dict[str, Any]]:
-    """Decode a block to content parts."""
+    """Decode a content block to content parts of Chat Completions."""
     match as_text(block.get("type")):
         case "text":
             return [_text_part(as_text(block.get("text")))]
@@ -226,19 +226,22 @@ _NEEDLESS = frozenset({
     "metadata", "cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "betas", "anthropic_version",
     "billing_policy", "user_profile_id", "workspace_id", "stream_options",
 })  # fmt: skip
-"""Keys that concern an account at Anthropic or its caches: leaving them out loses nothing."""
+"""Keys that concern Anthropic's accounts or caches, so that nothing is lost by leaving them out."""
 _KEPT = frozenset({"promptools", *PARAMETERS}) - _CONVERTED - _NEEDLESS - {"n", "functions", "function_call"}
 _EFFORTS = {"xhigh": "high", "max": "high"}
-"""Efforts that open models do not have."""
+"""Efforts that open models do not have, and the effort that is sent instead."""
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
-"""The largest budgets of thinking tokens that count as low and as medium effort."""
+"""The largest budgets of thinking tokens that are taken for low and for medium effort."""
 _CHARACTERS_PER_TOKEN = 2
-"""Fewer than in any text except runs of symbols, so that a prompt is rather overestimated."""
+"""Estimated characters per token: fewer than in any text but runs of symbols, so that estimates of tokens are high."""
 _BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 
 
 def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the body, and notes on what was left out. Raises UsageError for what cannot be expressed."""
+    """Return the Chat Completions body, and notes on what was left out.
+
+    Raises UsageError for anything that must not be left out and cannot be expressed.
+    """
     _refuse_services(data)
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key in _KEPT}
@@ -263,7 +266,7 @@ def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[
 
 
 def _refuse_services(data: Mapping[str, Any]) -> None:
-    """Raise UsageError for features that the answer depends on and that only Anthropic's own servers have."""
+    """Raise UsageError for a feature that only Anthropic's own servers have, and on which the answer depends."""
     advice = {
         "mcp_servers": "connect them in the app, and offer their tools in 'tools'",
         "compaction": "ask for a summary in a message",
@@ -292,7 +295,7 @@ def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:
 
 
 def _decode_tools(offered: Any, notes: list[str]) -> Any:
-    """Decode tools. Those that only Anthropic has are left out, or refused if there are no others."""
+    """Decode tools. Tools that only Anthropic's servers have are left out, or refused if there are no other tools."""
     if not is_array(offered):
         return offered
     tools: list[Any] = []
@@ -305,7 +308,7 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
         elif kind in ANTHROPIC_TOOLS:
             tools.append({"type": "function", "function": _typed_function(data, ANTHROPIC_TOOLS[kind])})
         elif kind == "function" or not data:
-            tools.append(tool)  # of Chat Completions, from the config's defaults
+            tools.append(tool)  # in the form of Chat Completions, from the config's defaults
         else:
             left_out[kind] = None
     names = ", ".join(map(repr, left_out))
@@ -320,7 +323,7 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
 
 
 def _typed_function(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for a tool that is defined by its type and run by the client."""
+    """Return the function for a tool that the API defines by its type and the client runs."""
     own = {key: tool[key] for key in ("name", "strict") if tool.get(key) is not None}
     return copy_json({**function}) | own
 
@@ -361,9 +364,10 @@ def _decode_tool_choice(choice: Any) -> dict[str, Any]:
 
 
 def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `max_tokens`; it is left out if the context may not hold the prompt and that many tokens.
+    """Decode `max_tokens`; leave it out if the prompt and as many tokens together may exceed the context.
 
-    Clients made for Anthropic's models ask for more than fits many contexts, which servers other than Ollama refuse.
+    Clients made for Anthropic's models ask for more tokens than many models' contexts have. Servers other than Ollama
+    refuse such requests.
     """
     if limit is None:
         return {}
@@ -378,7 +382,7 @@ def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: 
 def _decode_thinking(
     data: Mapping[str, Any], body: Mapping[str, Any], profile: Profile, notes: list[str]
 ) -> dict[str, Any]:
-    """Decode `thinking` and the effort: to `reasoning_effort`, a budget of tokens, and the switch of chat templates."""
+    """Decode `thinking` and the effort to `reasoning_effort`, a token budget, and the switch in chat templates."""
     thinking = as_object(data.get("thinking"))
     kind = thinking.get("type")
     if kind == "disabled":
@@ -403,7 +407,7 @@ def _decode_thinking(
 
 
 def _effort_of(budget: int | None) -> str:
-    """Return the effort for a budget of thinking tokens."""
+    """Return the effort for a budget of thinking tokens; empty for None."""
     if budget is None:
         return ""
     if budget <= _LOW_BUDGET:
@@ -412,7 +416,7 @@ def _effort_of(budget: int | None) -> str:
 
 
 def _decode_format(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode the format of the answer, from its present place or that of the beta."""
+    """Decode the format of the answer, from `output_config`, or from `output_format`, where the API's beta had it."""
     form = as_object(as_object(data.get("output_config")).get("format") or data.get("output_format"))
     if not form:
         return {}

@@ -1,7 +1,7 @@
-"""Anthropic's Messages API, `/v1/messages`: responses for a client, whole or as events, and the API's errors.
+"""Anthropic's Messages API, `/v1/messages`: encode responses for a client, complete or as events, and errors.
 
-Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients return unread; ours
-is a constant.
+Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients send back without
+looking at it; promptools' signature is a constant.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 
 SIGNATURE = "promptools"
-"""The signature of reasoning; it is not checked."""
+"""The signature of reasoning; it is not checked when a client sends it back."""
 DISCARDED_SIGNATURE = f"{SIGNATURE}-discarded"
-"""The signature of reasoning of an attempt that failed: if a client sends it back, it does not go to the model."""
+"""The signature of reasoning from an attempt that failed: if a client sends such reasoning back, it is left out."""
 THREAD_NOT_FOUND = "thread_not_found"
-"""Code of a thread that is to be continued: Anthropic's SDKs then send the whole conversation, or use no threads."""
+"""The error code for a request that continues a thread.
+
+Anthropic's SDKs react to it by sending the whole conversation, or by using no threads.
+"""
 _STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -49,11 +52,11 @@ _OWN_ERROR_TYPES = {
     "overloaded": "overloaded_error",
     "shutting_down": "overloaded_error",
 }
-"""The API's types of our own errors, by code."""
+"""The API's error type for each code of promptools' own errors."""
 
 
 def encode_message(envelope: Envelope) -> dict[str, Any]:
-    """Encode a message without content; the end of a response adds the rest."""
+    """Encode a message without content, stop reason and usage, which are added later."""
     return {
         "id": f"msg_{envelope.id.removeprefix('chatcmpl-')}",
         "type": "message",
@@ -77,12 +80,15 @@ def encode_content(reply: Reply) -> list[dict[str, Any]]:
 
 
 def encode_call(call: Call) -> dict[str, Any]:
-    """Encode one call."""
+    """Encode a call as a content block."""
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)}
 
 
 def encode_stop(reply: Reply, stop: str | int | None, sequences: Collection[str]) -> dict[str, Any]:
-    """Encode why a reply ended; `stop` is the server's stop reason, `sequences` are the request's stop sequences."""
+    """Encode why a reply ended, as the fields `stop_reason` and `stop_sequence`.
+
+    `stop` is the server's stop reason, `sequences` are the request's stop sequences.
+    """
     reason = finish_reason(reply)
     if reason == "stop" and isinstance(stop, str) and stop in sequences:
         return {"stop_reason": "stop_sequence", "stop_sequence": stop}
@@ -90,7 +96,7 @@ def encode_stop(reply: Reply, stop: str | int | None, sequences: Collection[str]
 
 
 def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Encode the usage; the API counts cached tokens separately from the prompt's other tokens."""
+    """Encode the usage. The API counts cached tokens of the prompt separately from its other tokens."""
     spent = usage or {}
     cached = as_count(as_object(spent.get("prompt_tokens_details")).get("cached_tokens")) or 0
     prompt = as_count(spent.get("prompt_tokens")) or 0
@@ -103,7 +109,7 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def encode_error(message: str, kind: str, code: str = "", request_id: str = "") -> dict[str, Any]:
-    """Encode an error with the API's type `kind`; its details contain the `code` if the SDKs know it."""
+    """Encode an error; `kind` is the API's error type. The `code` is included only if Anthropic's SDKs know it."""
     details = {"details": {"error_code": code}} if code == THREAD_NOT_FOUND else {}
     error = {"type": "error", "error": {"type": kind, "message": message, **details}}
     return {**error, "request_id": request_id} if request_id else error
@@ -115,7 +121,7 @@ def error_type(status: int) -> str:
 
 
 def own_error_type(kind: str, code: str) -> str:
-    """Return the API's error type for one of our own errors."""
+    """Return the API's error type for one of promptools' own errors."""
     by_kind = "invalid_request_error" if kind in {"UsageError", "invalid_request_error"} else "api_error"
     return _OWN_ERROR_TYPES.get(code, by_kind)
 
@@ -127,10 +133,10 @@ def own_error_type(kind: str, code: str) -> str:
 #     message_delta     with the stop reason and the usage
 #     message_stop
 #
-# The API streams one block at a time. A server may begin a call before the last one is complete, so while a call is
-# open all else waits, in groups: the events of one call, or text and reasoning between calls. White space alone beside
-# calls or thinking is not a block, since the API refuses one: it waits for text, and is dropped without. Thinking of an
-# attempt that failed ends, as a separate block, where the next block begins.
+# The API streams one block at a time. A server may begin a call before the previous call is complete. So while a call
+# is open, all other events wait in groups: the events of one call, or text and reasoning between calls. A block of only
+# white space would be refused by the API. So white space beside calls or thinking waits for text, and is dropped if no
+# text follows. Thinking of an attempt that failed is a separate block, which ends where the next block begins.
 
 
 PING: Mapping[str, Any] = {"type": "ping"}
@@ -139,7 +145,7 @@ MESSAGE_STOP: Mapping[str, Any] = {"type": "message_stop"}
 
 @dataclass(slots=True)
 class _Group:
-    """Events that must wait: those of the call with this index, or text and reasoning (None)."""
+    """Events that must wait: the events of the call with the index `call`; if it is None, text and reasoning."""
 
     call: int | None
     events: list[Event] = field(default_factory=list[Event])
@@ -151,24 +157,27 @@ class BlockWriter:
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
         self._count = 0
-        """How many blocks have begun."""
+        """Number of blocks that have begun."""
         self._block = ""
         """The type of the open block; empty if none is open."""
         self._discarded = False
-        """Whether the open block is of an attempt that failed."""
+        """Whether the open block belongs to an attempt that failed."""
         self._call: int | None = None
-        """The index of the call that is open."""
+        """The index of the open call; None if no call is open."""
         self._space = ""
         """White space that may begin a text block."""
         self._waiting: deque[_Group] = deque()
         self._waiting_calls: dict[int, _Group] = {}
 
     def role(self, content: str | None = "") -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
-        """Encode the event that opens the stream; the usage is not known yet."""
+        """Encode the event that opens the stream, with an empty usage, since the usage is not known yet."""
         return {"type": "message_start", "message": encode_message(self._envelope)}
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:  # noqa: ARG002 one signature for all writers
-        """Encode `event`; return nothing for events that clients do not receive, or that must wait."""
+        """Encode `event`, and events that waited for it.
+
+        Return nothing for an event that clients do not receive, or that must wait.
+        """
         if not isinstance(event, (Text, Reasoning, CallStart, CallArgs, CallEnd)):
             return []
         call = None if isinstance(event, (Text, Reasoning)) else event.index
@@ -181,15 +190,15 @@ class BlockWriter:
         return encoded
 
     def discard_attempt(self) -> None:
-        """End the open reasoning before the next block, since it does not belong to the final reply."""
+        """Mark the open reasoning as part of a failed attempt, so that it ends where the next block begins."""
         self._discarded = bool(self._block)
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
-        """Encode the event that ends the message, without the stop reason and the usage; `close` comes before it."""
+        """Encode the event that ends the message, without the stop reason and the usage. Call `close` first."""
         return {"type": "message_delta"}
 
     def close(self) -> list[dict[str, Any]]:
-        """End the open block, and encode everything that waits."""
+        """End the open block, and encode all events that wait."""
         encoded = self._end_block()
         while self._waiting:
             encoded += self._release()
@@ -212,7 +221,7 @@ class BlockWriter:
         group.events.append(event)
 
     def _release(self) -> list[dict[str, Any]]:
-        """Encode what waits, up to a call that is not complete. O(n): no event waits twice."""
+        """Encode the events that wait, up to and including a call that is not complete. O(n): no event waits twice."""
         encoded: list[dict[str, Any]] = []
         while self._waiting and self._call is None:
             group = self._waiting.popleft()
@@ -255,7 +264,7 @@ class BlockWriter:
         return [*ended, *self._enter("tool_use", id=call_id, name=name, input={})]
 
     def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
-        """Begin a block of this type, unless one is open."""
+        """Begin a block of this type, unless such a block is open; an open block of another type ends."""
         if self._block == kind and not self._discarded:
             return []
         ended = self._end_block() if self._block else []

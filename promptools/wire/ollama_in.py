@@ -1,8 +1,8 @@
-"""Ollama's own API: a client's `/api/chat`, `/api/generate` and embedding requests, decoded; every key is handled here.
+"""Ollama's own API: decode a client's `/api/chat`, `/api/generate` and embedding requests, every key of them.
 
 For a server that has `/api/chat` itself, `options`, `think`, `keep_alive` and other keys that only Ollama knows are
-kept unchanged. For any other server they become their counterparts in Chat Completions; a key without one is left out,
-with a note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat and api/generate).
+kept unchanged. For any other server, each such key becomes its counterpart in Chat Completions; a key without a
+counterpart is left out, with a note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat and api/generate).
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ if TYPE_CHECKING:
 _SAME_NAME = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
 """Options with the same name in Chat Completions."""
 _RENAMED = {"repeat_penalty": ("repetition_penalty",)}
-"""Options that some servers have under another name."""
+"""Options that some servers have under other names, with these names."""
 _OLLAMA_ONLY = ("options", "think", "keep_alive", "truncate", "shift")
 """Keys that only Ollama knows."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
 _VALUE_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
-"""Keywords whose values are not schemas."""
+"""Keywords of JSON Schema whose values are not schemas."""
 _IMAGE_PREFIXES = {"/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
-"""The prefixes of image formats in base64; any other is taken for PNG, the most common."""
+"""Image formats by the prefix of an image in base64; any other image is taken for PNG, the most common format."""
 
 _LINE_BREAKS = {ord("\r"): None, ord("\n"): None}
 
 
 def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the body, and notes on what was left out. Raises UsageError for a request that the server cannot serve."""
+    """Return the Chat Completions body, and notes on what was left out.
+
+    Raises UsageError for a request that the server cannot serve.
+    """
     notes: list[str] = []
     body = {key: value for key, value in data.items() if key not in {"format", *_OLLAMA_ONLY}}
     if is_array(data.get("messages")):
@@ -62,7 +65,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
 
 
 def _decode_message(message: Any, where: str) -> Any:
-    """Decode one message; ids of calls and results are assigned later, for every history alike."""
+    """Decode one message; ids of calls and results are assigned later, as in the history of every API."""
     if not is_object(message):
         return message
     handled = {"thinking", "images", "tool_name", "tool_calls"}
@@ -91,7 +94,10 @@ def _decode_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(data: Mapping[str, Any], key: str, where: str, fits: Callable[[Any], bool], what: str) -> Any:
-    """Return the value of a key. Like Ollama, refuse one that is neither null nor valid, since it would be lost."""
+    """Return the value of a key. Raises `UsageError`, like Ollama, for a value that is neither null nor valid.
+
+    Otherwise such a value would be lost silently.
+    """
     value = data.get(key)
     if value is None or fits(value):
         return value
@@ -104,13 +110,13 @@ def is_objects(value: Any) -> bool:
 
 
 def decode_images(data: Mapping[str, Any], where: str = "") -> list[dict[str, Any]]:
-    """Decode `images` to parts of a message. Raises `UsageError` for what Ollama would not accept either."""
+    """Decode `images` to parts of a message. Raises `UsageError` for values that Ollama would not accept either."""
     images = as_list(_checked(data, "images", where, is_array, "a list of images in base64"))
     return [_image_part(_base64_of(item, f"{where}images[{at}]")) for at, item in enumerate(images)]
 
 
 def _base64_of(image: Any, where: str) -> str:
-    """Return an image in base64, without line breaks; Ollama also accepts a list of bytes."""
+    """Return an image in base64 without line breaks; the image may also be a list of bytes, as in Ollama."""
     with suppress(ValueError, TypeError):
         if is_array(image) and image:
             return b64encode(bytes(image)).decode()
@@ -126,9 +132,9 @@ def _image_part(data: str) -> dict[str, Any]:
 
 
 def _normalize_types(value: Any, depth: int = 0) -> Any:
-    """Normalize types to JSON Schema: the ollama package joins the types of a union to `integer, string` (0.6.3).
+    """Normalize the types in a schema to JSON Schema. The ollama package writes a union as `integer, string` (0.6.3).
 
-    Schemas that are nested too deeply to be read are left unchanged.
+    Schemas that are nested too deeply are left unchanged.
     """
     if depth > MAX_DEPTH:
         return value
@@ -145,7 +151,7 @@ def _normalize_types(value: Any, depth: int = 0) -> Any:
 
 
 def decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `options` to parameters; those that OpenAI's API lacks are only sent to servers known to accept them."""
+    """Decode `options` to parameters. An option that OpenAI's API lacks is sent only to servers known to accept it."""
     parameters: dict[str, Any] = {}
     dropped: list[str] = []
     for key, value in options.items():
@@ -167,7 +173,7 @@ def decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str
 
 
 def _decode_think(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `think`: an effort to `reasoning_effort`, a boolean to the argument of chat templates."""
+    """Decode `think`: an effort becomes `reasoning_effort`, a boolean becomes the argument of chat templates."""
     if isinstance(think, str) and think:
         return {"reasoning_effort": think}
     if isinstance(think, bool) and profile.template_kwargs:
@@ -189,8 +195,8 @@ def _decode_format(format_: Any, profile: Profile) -> dict[str, Any]:
     raise UsageError(f"'format' must be 'json' or a JSON Schema object, not {clip(repr(format_))}")
 
 
-# `/api/generate`: to a chat of one turn, or with `raw` to a prompt for /v1/completions. What needs Ollama's own
-# templates is refused: without it the answer would be one to another prompt.
+# `/api/generate` becomes a chat of one turn or, with `raw`, a prompt for /v1/completions. Keys that need Ollama's own
+# templates are refused: without them the model would answer another prompt.
 
 
 _OWN_KEYS = frozenset({
@@ -202,7 +208,7 @@ _REFUSED = {
     "template": "only Ollama renders a template of the request: render the prompt in the app, and send it with 'raw'",
     "context": "it holds the tokens of another server: send the conversation to /api/chat",
 }
-"""Keys that only an Ollama can honor, with what to do instead."""
+"""Keys that only an Ollama server can honor, with the advice on what to do instead."""
 _REFUSED_RAW = {
     "images": "a raw prompt is text: send them without 'raw'",
     "format": "/v1/completions has no form of answers: send it without 'raw'",
@@ -215,7 +221,7 @@ def is_unload_request(data: Mapping[str, Any]) -> bool:
 
 
 def check_generate_request(data: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for features that this server cannot provide."""
+    """Raise `UsageError` if the request has a feature that this server cannot provide."""
     raw = data.get("raw") is True
     if raw and any(data.get(key) for key in ("template", "system", "context")):
         raise UsageError("raw mode does not support template, system, or context")
@@ -226,7 +232,7 @@ def check_generate_request(data: Mapping[str, Any]) -> None:
 
 
 def encode_as_chat(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request for `/api/chat` with the same prompt."""
+    """Return the request as a request for `/api/chat` with the same prompt."""
     turn: dict[str, Any] = {"role": "user", "content": as_text(data.get("prompt"))}
     if images := decode_images(data):
         turn["content"] = [*images, {"type": "text", "text": turn["content"]}]
@@ -238,9 +244,9 @@ def encode_as_chat(data: Mapping[str, Any]) -> dict[str, Any]:
 def encode_as_completion(
     data: Mapping[str, Any], profile: Profile, max_tokens: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return a request for `/v1/completions`, and notes on what was left out.
+    """Return the request as a request for `/v1/completions`, and notes on what was left out.
 
-    If the request sets no limit, `max_tokens` is sent: vLLM and SGLang stop after 16 tokens without it.
+    If the request sets no limit, `max_tokens` is sent, because vLLM and SGLang stop after 16 tokens without a limit.
     """
     notes: list[str] = []
     streamed = data.get("stream") is not False
@@ -255,7 +261,7 @@ def encode_as_completion(
 
 
 def embedding_inputs(data: Mapping[str, Any]) -> list[str]:
-    """Return the texts of an `/api/embed` or `/api/embeddings` request; raise `UsageError` for anything but texts."""
+    """Return the texts of an `/api/embed` or `/api/embeddings` request. Raises `UsageError` for other input."""
     given = data.get("input") if data.get("input") is not None else data.get("prompt")
     texts = [given] if isinstance(given, str) and given else given or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in as_list(texts)):

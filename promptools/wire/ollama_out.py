@@ -1,7 +1,7 @@
-"""Ollama's own API: responses for a client, complete or as the lines of a stream, and models (Ollama 0.32.15).
+"""Ollama's own API: encode responses for a client, complete or as lines of a stream, and models (Ollama 0.32.15).
 
-A line contains a part of the message, and the last one the `done_reason` and the usage. Calls are sent complete, with
-their arguments as an object; `done_reason` is then `stop`, as in Ollama itself.
+A line contains a part of the message; the last line contains the `done_reason` and the usage. Calls are sent complete,
+with their arguments as an object. With calls, `done_reason` is `stop`, as in Ollama itself.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _FORWARDED_FIELDS = {
     "remote_model": str,
     "remote_host": str,
 }
-"""Fields of an Ollama upstream that are passed on, since they cannot be measured here."""
+"""Fields of an Ollama server's reply, with their types, that are passed on, since they cannot be measured here."""
 _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
-"""The corresponding fields of llama.cpp's `timings`, in milliseconds."""
+"""Ollama's durations, each with the field of llama.cpp's `timings` that states it in milliseconds."""
 
 
 def encode_message(
     content: str = "", thinking: str = "", calls: Sequence[Call] = (), *, first: int = 0
 ) -> dict[str, Any]:
-    """Encode a message or a part of it; `first` is the index of its first call in the whole reply."""
+    """Encode a message or a part of a message; `first` is the index, in the whole reply, of the first of `calls`."""
     encoded: dict[str, Any] = {"role": "assistant", "content": content}
     if thinking:
         encoded["thinking"] = thinking
@@ -51,7 +51,7 @@ def _encode_call(call: Call, index: int) -> dict[str, Any]:
 
 
 def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any = None) -> dict[str, Any]:
-    """Encode a line that is not the last; log probabilities are in the form of Chat Completions."""
+    """Encode a line that is not the last; `logprobs` are the log probabilities in the form of Chat Completions."""
     body: dict[str, Any] = {"model": envelope.model}
     if envelope.created:
         body["created_at"] = datetime.fromtimestamp(envelope.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -61,7 +61,7 @@ def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any
 
 
 def encode_generated(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode a line, or a whole response, in the form of `/api/generate`, where the text is not in a message."""
+    """Convert a line or a whole response to the form of `/api/generate`, in which the text is not in a message."""
     body = {key: value for key, value in line.items() if key != "message"}
     message = as_object(line.get("message"))
     thinking = {"thinking": message["thinking"]} if message.get("thinking") else {}
@@ -70,7 +70,7 @@ def encode_generated(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
-    """Copy a line with `done` and its reason."""
+    """Return a copy of a line or response that ends the reply, with `done` and `done_reason`."""
     reason = finish_reason(reply)
     return {**body, "done": True, "done_reason": "stop" if reason == "tool_calls" else reason}
 
@@ -78,10 +78,10 @@ def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
 def encode_usage(
     usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: float, phases: tuple[float, float]
 ) -> dict[str, Any]:
-    """Encode the usage: tokens and nanoseconds, as the server states them if it does.
+    """Encode the usage: counts of tokens, and durations in nanoseconds. What the server states takes precedence.
 
-    `seconds` is the total time, `phases` are the times before and after the first byte of the last reply, from which
-    apps compute tokens per second.
+    `seconds` is the total time. `phases` are the times before and after the first byte of the last reply; apps compute
+    tokens per second from them.
     """
     encoded: dict[str, Any] = {"total_duration": int(seconds * 1e9)}
     for key, measured in zip(_TIMINGS, phases, strict=True):
@@ -107,11 +107,11 @@ class LineWriter:
         self._calls = 0
 
     def role(self, content: str | None = "") -> None:  # noqa: ARG002 one signature for all writers
-        """Encode nothing, since every line states the role."""
+        """Return None, since every line states the role."""
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode `event`, text with its log probabilities; return nothing for events that clients do not receive."""
+        """Encode `event`; `logprobs` belong to text. Return no lines for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return [encode_line(self._envelope, encode_message(text), logprobs=logprobs)]
@@ -124,7 +124,7 @@ class LineWriter:
                 return []
 
     def discard_attempt(self) -> None:
-        """Do nothing: the reasoning of the next attempt follows in the same field."""
+        """Do nothing, because the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the last line, without the usage."""
@@ -133,16 +133,16 @@ class LineWriter:
 
 # Encode models for a client of Ollama, from a server's `/v1/models`: listed, running and shown (Ollama 0.32.15).
 #
-# Apps read some fields without looking whether they are there, so all of Ollama's are, with empty values where the
-# server does not say. The digest, which apps use to tell models apart, is a hash of the model's name.
+# Apps read some fields without checking whether they exist. So all of Ollama's fields are sent, with empty values where
+# the server states nothing. The digest, by which apps distinguish models, is a hash of the model's name.
 
 
 UNKNOWN_TIME = "0001-01-01T00:00:00Z"
-"""Go's zero time, which Ollama itself writes for a time that it does not know."""
+"""The zero time of Go, which Ollama itself writes for an unknown time."""
 NEVER = "9999-12-31T23:59:59Z"
 UNKNOWN_ARCHITECTURE = "unknown"
 _THINKING_FAMILIES = frozenset({"gpt-oss", "qwen-thinking", "deepseek-r1"})
-"""Families that always think. For others the server does not say it, and an app need not ask them to."""
+"""Families that always think. For other models the server does not state it, and apps need not ask them to think."""
 _UNITS = ((10**9, "{:.1f}B"), (10**6, "{:.2f}M"), (10**3, "{:.0f}K"))
 
 
@@ -152,26 +152,29 @@ class ListedModel:
 
     entry: Mapping[str, Any]
     family: str = ""
-    """Its family; empty if it is not known."""
+    """The model's family; empty if it is not known."""
 
     @property
     def name(self) -> str:
-        """The name that requests use."""
+        """The model's name in requests."""
         return as_text(self.entry.get("id"))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that requests may use."""
+        """All names of the model that requests may use: its name and its aliases."""
         return (self.name, *filter(None, map(as_text, as_list(self.entry.get("aliases")))))
 
     @property
     def context(self) -> int | None:
-        """How many tokens a prompt and its answer may have together (vLLM, SGLang, llama.cpp); None if not stated."""
+        """Maximum number of tokens of a prompt and its answer together; None if the server does not state it.
+
+        vLLM, SGLang and llama.cpp do.
+        """
         return as_count(self.entry.get("max_model_len")) or as_count(self._meta.get("n_ctx"))
 
     @property
     def capabilities(self) -> list[str]:
-        """What the model can do. This always includes tools, since promptools provides them."""
+        """What the model can do, in Ollama's terms. This always includes tools, since promptools provides them."""
         modalities = as_list(as_object(self.entry.get("architecture")).get("input_modalities"))
         seen = [name for name, known in (("vision", "image" in modalities), ("thinking", self._thinks)) if known]
         return ["completion", "tools", *seen]
@@ -182,7 +185,7 @@ class ListedModel:
 
     @property
     def _meta(self) -> dict[str, Any]:
-        """The facts that only llama.cpp states."""
+        """The facts about the model that only llama.cpp states."""
         return as_object(self.entry.get("meta"))
 
     @property
@@ -223,7 +226,7 @@ class ListedModel:
         }
 
     def encode_running(self) -> dict[str, Any]:
-        """Encode an entry of `/api/ps`; a served model is never unloaded."""
+        """Encode an entry of `/api/ps`, which never expires, since a served model is never unloaded."""
         return {
             "name": self.name,
             "model": self.name,
@@ -236,7 +239,7 @@ class ListedModel:
         }
 
     def encode_shown(self, context: int | None) -> dict[str, Any]:
-        """Encode the response of `/api/show`; `context` is the profile's, used if the list states none."""
+        """Encode the response of `/api/show`; `context`, from the profile, is used if the server states no context."""
         architecture = self.family or UNKNOWN_ARCHITECTURE
         stated = {
             "general.parameter_count": as_count(self._meta.get("n_params")),
@@ -259,7 +262,7 @@ class ListedModel:
 
 
 def _human_number(number: int) -> str:
-    """Write a number of parameters in Ollama's form; empty if there is none."""
+    """Return a number of parameters in Ollama's form (`7.6B`); empty for 0."""
     unit = next(((size, form) for size, form in _UNITS if number >= size), None)
     if unit is None:
         return str(number) if number else ""

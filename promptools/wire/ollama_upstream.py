@@ -1,4 +1,4 @@
-"""Ollama's own API, `/api/chat`, for servers that are Ollama: requests are encoded for it, and its replies decoded."""
+"""Ollama's own API, `/api/chat`, for servers that are Ollama: encode requests, and decode replies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 ROLES = {"developer": "system", "function": "tool"}
-"""Replacements for roles that templates do not know: a template drops a message of an unknown role."""
+"""Replacements for roles that templates do not know, since a template drops a message of an unknown role."""
 _KNOWN_KEYS = frozenset({
     "role", "content", "images", "tool_calls", "function_call", "tool_call_id", "tool_name",
     "reasoning", "reasoning_content", "thinking",
@@ -29,7 +29,7 @@ _KNOWN_KEYS = frozenset({
 
 
 class NotExpressible(Exception):
-    """`/api/chat` cannot express a part of the request; the message names it."""
+    """Raised if `/api/chat` cannot express a part of the request; the message names this part."""
 
 
 def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
     for message in map(as_object, as_list(conversation)):
         encoded = _encode_message(message, names, notes)
         messages.append(encoded)
-        known = _KNOWN_KEYS | {"name"} if encoded["role"] == "tool" else _KNOWN_KEYS  # it is the `tool_name`
+        known = _KNOWN_KEYS | {"name"} if encoded["role"] == "tool" else _KNOWN_KEYS  # a result's is its `tool_name`
         unknown |= dict.fromkeys(key for key, value in message.items() if key not in known and value is not None)
     if unknown:
         notes.append(f"keys of messages were not sent, /api/chat has no place for them: {', '.join(sorted(unknown))}")
@@ -48,7 +48,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
 
 
 def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode one message; `names` are the tool names of the calls so far, by id."""
+    """Encode one message; `names` maps the ids of the calls so far to tool names, and gets those of this message."""
     role = as_text(message.get("role"))
     text, others = split_content(message.get("content"))
     encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
@@ -67,14 +67,14 @@ def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: li
 
 
 def _result_fields(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the name and the call id of a result; templates need the name (Ollama 0.32, `.ToolName`)."""
+    """Return the tool name and the call id of a result; templates need the name (Ollama 0.32, `.ToolName`)."""
     call_id = as_text(message.get("tool_call_id"))
     name = as_text(message.get("tool_name")) or as_text(message.get("name")) or names.get(call_id, "")
     return {key: value for key, value in (("tool_name", name), ("tool_call_id", call_id)) if value}
 
 
 def _encode_call(call: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode a past call; its arguments must be an object (ollama#12794)."""
+    """Encode a past call; Ollama requires its arguments to be an object (ollama#12794)."""
     function = as_object(call.get("function"))
     name, call_id = as_text(function.get("name")), as_text(call.get("id"))
     encoded = {"function": {"name": name, "arguments": _decode_arguments(function.get("arguments"), name, notes)}}
@@ -94,7 +94,7 @@ def _decode_arguments(arguments: Any, name: str, notes: list[str]) -> dict[str, 
 
 
 def _encode_image(part: Mapping[str, Any]) -> str:
-    """Return an image or sound in base64; Ollama accepts both in `images` (openai/openai.go, 0.32.15)."""
+    """Return an image or a sound in base64; Ollama accepts both in `images` (openai/openai.go, 0.32.15)."""
     kind = as_text(part.get("type"))
     if kind == "image_url":
         image_url = part.get("image_url")
@@ -114,14 +114,14 @@ def _data_of_url(url: str) -> str:
     return base64.b64encode(unquote_to_bytes(data)).decode()
 
 
-# A Chat Completions body as an `/api/chat` body; the rule of each parameter is in `wire/parameters.py`.
+# Encode a Chat Completions body as an `/api/chat` body; the rule for each parameter is in `wire/parameters.py`.
 
 
 PATH = "/api/chat"
-"""The route, below the server's root."""
+"""The route of the endpoint, relative to the server's root."""
 
 EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
-"""Efforts that `think` does not have, mapped as in Ollama's own /v1 (openai/openai.go, 0.32.15)."""
+"""Efforts that `think` does not have, with the values that Ollama's own /v1 uses (openai/openai.go, 0.32.15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +130,14 @@ class OllamaRequest:
 
     body: dict[str, Any] | None
     notes: tuple[str, ...] = ()
-    """What was left out, or why there is no body, for the trace."""
+    """What was left out, or why `body` is None, as sentences for the trace."""
 
 
 def encode_chat_request(body: Mapping[str, Any], *, num_ctx: int | None = None) -> OllamaRequest:
     """Encode a Chat Completions body for `/api/chat`.
 
-    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set it. O(n) in the
-    conversation.
+    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set a size. O(n) in the
+    size of the conversation.
     """
     given = {key: value for key, value in body.items() if value is not None}
     notes: list[str] = []
@@ -145,7 +145,7 @@ def encode_chat_request(body: Mapping[str, Any], *, num_ctx: int | None = None) 
         encoded: dict[str, Any] = {"model": as_text(given.get("model")), "messages": _request_messages(given, notes)}
     except NotExpressible as problem:
         return OllamaRequest(None, (f"sent by /v1/chat/completions: /api/chat has no place for {problem}",))
-    encoded["stream"] = given.get("stream") is True  # the default there is true
+    encoded["stream"] = given.get("stream") is True  # stated always, since Ollama's default is true
     tools = _function_tools(given.get("tools"), notes)
     if tools:
         encoded["tools"] = tools
@@ -160,7 +160,7 @@ def encode_chat_request(body: Mapping[str, Any], *, num_ctx: int | None = None) 
 
 
 def requested_context(body: Mapping[str, Any]) -> Any:
-    """Return the context size that a Chat Completions body itself requests from Ollama; None if it does not."""
+    """Return the context size that a Chat Completions body itself requests from Ollama; None if it requests none."""
     return as_object(body.get("options")).get("num_ctx", body.get("num_ctx"))
 
 
@@ -172,7 +172,7 @@ def _request_messages(given: Mapping[str, Any], notes: list[str]) -> list[dict[s
 
 
 def _function_tools(offered: Any, notes: list[str]) -> list[Any]:
-    """Return the function tools; any other tool would become one without a name."""
+    """Return the function tools; Ollama would take any other tool for a function without a name."""
     tools = as_list(offered)
     functions = [tool for tool in tools if is_object(as_object(tool).get("function"))]
     if len(functions) < len(tools):
@@ -206,7 +206,7 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Return `think`, from the effort, else from the template arguments that users of vLLM send."""
+    """Return the value of `think`: from the effort, else from the template arguments that users of vLLM send."""
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]
@@ -217,27 +217,27 @@ def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
     return EFFORTS.get(think, think) if isinstance(think, str) else think
 
 
-# Replies, complete or line by line, as the deltas of Chat Completions. Both have one format: a message or a part of
-# it; the last line has `done`, the reason and the usage. Any line may be an error, under HTTP 200 too
-# (docs.ollama.com, errors).
+# Decode replies, complete or line by line, to the deltas of Chat Completions. A line has the same format as a complete
+# reply, with a part of the message. The last line has `done`, the reason and the usage. Any line may be an error, even
+# with HTTP status 200 (docs.ollama.com, errors).
 
 
 _FINISH_REASONS = {"load": "stop", "unload": "stop"}
-"""Values of `done_reason` that are not finish reasons: the model was only loaded, or unloaded."""
+"""Values of `done_reason` that are no finish reasons, since the model was only loaded or unloaded."""
 _DECODED_KEYS = frozenset({
     "model", "created_at", "message", "done", "done_reason", "logprobs", "error", "prompt_eval_count", "eval_count",
 })  # fmt: skip
 
 
 def decode_envelope(body: Any) -> Envelope:
-    """Decode the envelope; durations in the last line (nanoseconds) are passed on unchanged. It has no id."""
+    """Decode the envelope, which has no id; the last line's durations, in nanoseconds, are passed on unchanged."""
     data = as_object(body)
     extra = {key: value for key, value in data.items() if key not in _DECODED_KEYS and is_shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_timestamp(as_text(data.get("created_at"))), extra=extra)
 
 
 def _timestamp(moment: str) -> int:
-    """Parse an RFC 3339 time to seconds since 1970; 0 if it is invalid."""
+    """Return an RFC 3339 time as seconds since 1970; 0 if it is invalid."""
     try:
         return as_timestamp(datetime.fromisoformat(moment).timestamp())
     except (ValueError, OverflowError, OSError):
@@ -245,7 +245,10 @@ def _timestamp(moment: str) -> int:
 
 
 def decode_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a line: a delta for the only choice and one for the usage, or one with the error."""
+    """Decode a complete reply or a line to a delta for the only choice and, if there is a usage, a delta for it.
+
+    An error becomes a single delta with `error`.
+    """
     data = as_object(body)
     # unlike in other APIs, a `message` is not a sign of an error
     if is_error(data.get("error")) or not ("message" in data or "done" in data):
@@ -267,7 +270,7 @@ def decode_reply(body: Any) -> list[Delta]:
 
 
 def _finish_reason(data: Mapping[str, Any]) -> str | None:
-    """Return the finish reason; Ollama before 0.1.38 has `done` without a reason."""
+    """Return the finish reason; None before the end. Ollama before 0.1.38 sends `done` without a reason."""
     if data.get("done") is not True:
         return None
     reason = as_text(data.get("done_reason")) or "stop"
@@ -275,7 +278,7 @@ def _finish_reason(data: Mapping[str, Any]) -> str | None:
 
 
 def _usage(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the usage; the server omits counts of zero (such as for a prompt that was fully cached)."""
+    """Return the usage; None if there is none. The server omits a count of zero, as for a prompt that is all cached."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is None and answer is None:
         return None

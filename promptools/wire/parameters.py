@@ -1,4 +1,4 @@
-"""How each parameter of a Chat Completions body is handled at every endpoint of another API; none is lost silently."""
+"""How each endpoint of another API handles each parameter of a Chat Completions body. No loss is silent."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from promptools.wire.json_body import as_int, as_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
-"""Ollama's /api/chat, and the raw endpoints; see `EndpointRules`."""
+"""`ollama` is Ollama's /api/chat; the others are raw endpoints, see `EndpointRules`."""
 
 
 class ParameterRule(NamedTuple):
     """How one endpoint handles a parameter."""
 
     handling: ParameterHandling
-    """`kept`: as it is; `option`: in Ollama's `options`; `shaped`: converted to another value; `written`: expressed by
-    the prompt or enforced here; `dropped`: left out, with a note in the trace; `needless`: left out silently, since
-    nothing is lost."""
+    """What happens to the parameter.
+
+    `kept`: it is sent unchanged. `option`: it is sent in Ollama's `options`. `shaped`: it is converted to another
+    value. `written`: the prompt expresses it, or promptools enforces it. `dropped`: it is left out, with a note in the
+    trace. `needless`: it is left out without a note, since nothing is lost.
+    """
     target: str = ""
-    """The name to send it under, if it is another."""
+    """The name under which the parameter is sent; empty: its own."""
     reason: str = ""
-    """The reason for dropping it, or why it is needless."""
+    """Why the parameter is dropped or needless."""
     harmless: tuple[Any, ...] = ()
-    """Values whose loss changes nothing: they are dropped silently."""
+    """Values of a dropped parameter whose loss changes nothing; they are dropped without a note."""
 
 
 class EndpointRules(NamedTuple):
-    """How every endpoint handles one parameter."""
+    """How each endpoint handles one parameter."""
 
     ollama: ParameterRule
-    """Ollama's /api/chat."""
+    """The rule for Ollama's /api/chat."""
     completions: ParameterRule
-    """/v1/completions, of vLLM, SGLang, LM Studio and others."""
+    """The rule for /v1/completions of vLLM, SGLang, LM Studio and others."""
     llamacpp: ParameterRule
-    """llama.cpp's /completion."""
+    """The rule for llama.cpp's /completion."""
     generate: ParameterRule
-    """Ollama's /api/generate with `raw`."""
+    """The rule for Ollama's /api/generate with `raw`."""
 
 
 _KEPT = ParameterRule("kept")
@@ -61,7 +64,7 @@ _UNKNOWN = _dropped("Ollama does not know it")
 
 
 def _row(ollama: ParameterRule, raw: ParameterRule) -> EndpointRules:
-    """Return the rules of a parameter that all raw endpoints handle alike."""
+    """Return the rules for a parameter that all raw endpoints handle in the same way."""
     return EndpointRules(ollama, raw, raw, raw)
 
 
@@ -167,7 +170,7 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "spaces_between_special_tokens": _NO_MARKERS,
     "stop_token_ids": EndpointRules(_UNKNOWN, _SHAPED, _dropped(_NOTHING), _dropped(_NOTHING)),
     "return_token_ids": EndpointRules(_UNKNOWN, _SHAPED, _dropped(_NOTHING, False), _dropped(_NOTHING, False)),
-    # Ollama's own, set by the application: they override what is converted from the others
+    # Ollama's own parameters, set by the application: they override values converted from other parameters
     "format": _NO_GRAMMAR._replace(ollama=_KEPT),
     "think": _row(_KEPT, _IN_PROMPT),
     "options": _OLLAMA,
@@ -178,7 +181,7 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
 """The rules for each parameter of a request."""
 
 UNKNOWN_PARAMETER = EndpointRules(_UNKNOWN, _KEPT, _KEPT, _UNKNOWN)
-"""The rules for any other key: servers know more keys than are listed here; Ollama ignores those it does not know."""
+"""The rules for any other key. Servers know more keys than are listed here; Ollama ignores keys it does not know."""
 
 
 def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
@@ -188,16 +191,16 @@ def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
 
 
 def thinking_budget(thinking: Any) -> int | None:
-    """Return the token budget in a `thinking` parameter of Anthropic's API; None if it sets none."""
+    """Return the token budget in a `thinking` parameter of Anthropic's API; None if there is no budget in it."""
     data = as_object(thinking)
     budget = as_int(data.get("budget_tokens")) if data.get("type") == "enabled" else None
     return budget if budget is not None and budget > 0 else None
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return the kept part of a body, the part for `options`, and notes on what was dropped, grouped by reason.
+    """Return the kept parameters of a body, those for `options`, and notes on what was dropped, grouped by reason.
 
-    If two parameters map to one key, the first in the table wins.
+    If two parameters are sent under the same name, the one that is first in `PARAMETERS` wins.
     """
     given = {key: value for key, value in body.items() if value is not None}
     ordered = [*(key for key in PARAMETERS if key in given), *(key for key in given if key not in PARAMETERS)]
@@ -216,9 +219,10 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 
 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
-    """Return Ollama's `options`; the request's own take precedence, and `num_ctx` is used if nothing else sets it.
+    """Return Ollama's `options`: the converted `options`, overridden by the request's own in `kept`.
 
-    If the request's own `options` are not an object, they are returned unchanged, for the server to refuse.
+    `num_ctx` is used if neither sets it. If the request's own `options` are not an object, they are returned unchanged,
+    so that the server refuses them.
     """
     own = kept.get("options", {})
     context = {} if num_ctx is None else {"num_ctx": num_ctx}

@@ -1,7 +1,7 @@
-"""Raw endpoints, which continue a prompt unchanged: without a chat template before the model or a parser after it.
+"""Raw endpoints, which let the model continue a prompt: no chat template before the model, no parser after it.
 
-Requests are encoded for each endpoint, and its replies decoded to the deltas of Chat Completions, with the model's raw
-text as content. `parameters` says how each endpoint handles each parameter of a Chat Completions body.
+Requests are encoded for each endpoint. Replies are decoded to the deltas of Chat Completions, with the model's raw text
+as content. `parameters` has the rule for each parameter of a Chat Completions body on each endpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from promptools.harmony.bpe_vocabulary import Decode
 
 
-# What every raw endpoint is asked with: the prompt, the encoded request, and the strings that end the reply.
+# What requests to all raw endpoints have in common: the prompt, and the strings that end the reply.
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +31,25 @@ class RawPrompt:
     """The prompt that the model continues."""
 
     content: str | tuple[int, ...]
-    """Text, or token ids where the endpoint accepts them."""
+    """The prompt as text, or as token ids if the endpoint accepts them."""
     max_tokens: int
-    """The token limit to send, where the request sets none and the endpoint's default would cut the answer."""
+    """The token limit to send if the request sets no limit and the endpoint's default would cut the answer off."""
 
     decode: Decode | None = None
-    """Decodes the token ids of the reply, which are then requested; None: the reply is read as text."""
+    """Decodes the token ids of the reply, which are requested if this is given; None: the reply is read as text."""
     stops: tuple[str, ...] = ()
-    """The strings that end the reply, besides those of the request."""
+    """The strings that end the reply, in addition to those of the request."""
     stop_ids: tuple[int, ...] = ()
-    """The tokens that end the reply, for an endpoint that takes ids."""
+    """The tokens that end the reply, for an endpoint that accepts token ids."""
     constraint: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The endpoint's own keys that force the form of the answer."""
+    """The keys by which this endpoint forces the form of the answer, with their values."""
     preserved: tuple[str, ...] = ()
-    """The control tokens that the reply may hold as text; llama.cpp strips those that it is not told to keep."""
+    """The control tokens that the reply may contain as text. llama.cpp strips control tokens that are not listed."""
 
     add_special_tokens: bool = False
-    """Whether the server adds the token that a text begins with: a template that is rendered here leaves it out."""
+    """Whether the server adds the token with which texts begin: a template rendered by promptools leaves it out."""
     text: str | None = None
-    """The text of token ids that the server rendered, without the prefill; None where it reports the ids alone."""
+    """The text of token ids that the server rendered, without the prefill; None if the server reports only ids."""
 
     @property
     def as_json(self) -> str | list[int]:
@@ -74,25 +74,25 @@ END_OF_TURN_IDS: Mapping[int, str] = MappingProxyType(
 
 
 def stop_strings(requested: Any, prompt: RawPrompt) -> list[str]:
-    """Return the request's stop strings, followed by the prompt's."""
+    """Return the stop strings of the request, followed by the stop strings of the prompt, each once."""
     own = [requested] if isinstance(requested, str) else [stop for stop in as_list(requested) if isinstance(stop, str)]
     return list(dict.fromkeys((*own, *prompt.stops)))
 
 
 # OpenAI's older endpoint, `/v1/completions`, as in vLLM, SGLang, LM Studio and others.
 #
-# Formats of vLLM 0.32.0. Replies are those of Chat Completions with `text` in place of a message.
+# Formats of vLLM 0.32.0. Replies are the same as in Chat Completions, with `text` instead of a message.
 
 
 COMPLETIONS_PATH = "completions"
-"""The route, below the API's base URL."""
+"""The route of the endpoint, relative to the API's base URL."""
 
 
 def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> RawRequest:
-    """Encode a Chat Completions body without its messages; `ids`: the server accepts token ids.
+    """Encode a Chat Completions body, with `prompt` instead of its messages; `ids`: the server accepts token ids.
 
-    A limit is always sent: without one vLLM and SGLang stop after 16 tokens. The reply must keep its special tokens,
-    which vLLM and SGLang strip by default.
+    A limit is always sent, because vLLM and SGLang stop after 16 tokens without a limit. The reply must keep its
+    special tokens, which vLLM and SGLang strip by default.
     """
     kept, _, notes = apply_rules(body, "completions")
     encoded: dict[str, Any] = {"max_tokens": prompt.max_tokens, **kept, **prompt.constraint, "prompt": prompt.as_json}
@@ -115,14 +115,14 @@ def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, id
 
 
 def decode_completions_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a chunk of a stream; an error body is one delta with `error`."""
+    """Decode a complete reply or a chunk of a stream; an error body becomes a single delta with `error`."""
     return [_restore_end_of_turn(delta) for delta in chat_decoder.decode_chunk(body)]
 
 
 def _restore_end_of_turn(delta: Delta) -> Delta:
-    """Restore the token that ended the turn, which the server reports but omits from the text.
+    """Add the token that ended the turn to the text, from which the server omits it, though it reports the token.
 
-    vLLM's token ids include it.
+    The token ids that vLLM sends include this token.
     """
     stop = END_OF_TURN_IDS.get(as_int(delta.stop_reason) or 0)
     return replace(delta, content=delta.content + stop) if stop else delta
@@ -130,16 +130,19 @@ def _restore_end_of_turn(delta: Delta) -> Delta:
 
 # llama.cpp's own endpoint, `/completion` (b11549).
 #
-# A reply is one object, or a list of them for several choices. In a stream each event is a part of one, and the last
-# has `stop`; no `[DONE]` follows.
+# A reply is an object, or a list of objects for several choices. In a stream each event is a part of a choice, and the
+# last event of the choice has `stop`. No `[DONE]` follows.
 
 
 LLAMACPP_PATH = "/completion"
-"""The route, below the server's root."""
+"""The route of the endpoint, relative to the server's root."""
 
 
 def encode_llamacpp_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRequest:
-    """Encode a Chat Completions body without its messages. Without a limit the answer may fill the context."""
+    """Encode a Chat Completions body, with `prompt` instead of its messages.
+
+    If the request sets no limit, the answer may fill the context.
+    """
     kept, _, notes = apply_rules(body, "llamacpp")
     stop = stop_strings(body.get("stop"), prompt)
     encoded = {**kept, **prompt.constraint, "prompt": prompt.as_json}
@@ -147,16 +150,16 @@ def encode_llamacpp_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRe
 
 
 def decode_llamacpp_envelope(body: Any) -> Envelope:
-    """Decode the envelope: the model and the timings; the rest repeats the request. It has no id."""
+    """Decode the envelope, which has only the model and the timings. The other fields repeat the request."""
     data = as_object(body[0] if is_array(body) and body else body)
     extra = {key: data[key] for key in ("timings",) if key in data and is_shallow(data[key])}
     return Envelope(model=as_text(data.get("model")), extra=extra)
 
 
 def decode_llamacpp_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or an event of a stream; an error body is one delta with `error`.
+    """Decode a complete reply or an event of a stream; an error body becomes a single delta with `error`.
 
-    Usage is per choice, with the choice's index.
+    The usage is stated for each choice, so it is in the delta of the choice.
     """
     problem = None if _is_reply(body) else error_of(body)
     if problem is not None:
@@ -191,20 +194,20 @@ def _usage(raw_choice: Mapping[str, Any]) -> dict[str, Any]:
 
 # Ollama's `/api/generate` with `raw`: no template and no parser (0.32.15).
 #
-# A reply is one object, or one per line of a stream; the last has `done`, the reason and the usage. Any line may be
-# an error. The token that ended the turn is left out.
+# A reply is an object; in a stream, each line is an object. The last object has `done`, the reason and the usage. Any
+# line may be an error. Ollama leaves out the token that ended the turn.
 
 
 GENERATE_PATH = "/api/generate"
-"""The route, below the server's root."""
+"""The route of the endpoint, relative to the server's root."""
 _DECODED_KEYS = frozenset({"response", "thinking", "tool_calls", "context"})
 
 
 def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_ctx: int | None = None) -> RawRequest:
-    """Encode a Chat Completions body without its messages.
+    """Encode a Chat Completions body, with `prompt` instead of its messages.
 
-    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set it. Without a limit the
-    answer may fill the context.
+    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set a size. If the request
+    sets no limit, the answer may fill the context.
     """
     kept, options, notes = apply_rules(body, "generate")
     encoded = {"stream": False, "truncate": False, **kept, **prompt.constraint, "raw": True, "prompt": prompt.as_json}
@@ -216,13 +219,16 @@ def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_c
 
 
 def decode_generate_envelope(body: Any) -> Envelope:
-    """Decode the envelope; durations in the last line (nanoseconds) are passed on unchanged. It has no id."""
+    """Decode the envelope, which has no id; the last line's durations, in nanoseconds, are passed on unchanged."""
     envelope = ollama.decode_envelope(body)
     return replace(envelope, extra={key: value for key, value in envelope.extra.items() if key not in _DECODED_KEYS})
 
 
 def decode_generate_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a line: a delta for the only choice and one for the usage, or one with the error."""
+    """Decode a complete reply or a line to a delta for the only choice and, if there is a usage, a delta for it.
+
+    An error becomes a single delta with `error`.
+    """
     data = as_object(body)
     if "response" not in data:
         return ollama.decode_reply(body)

@@ -1,7 +1,7 @@
-"""OpenAI's Responses API: a client's request decoded to a Chat Completions body; every key is handled here.
+"""OpenAI's Responses API: decode a client's request to a Chat Completions body, every key of it.
 
-Unknown keys are passed on, since clients send parameters of their server (`top_k`, `seed`). What only OpenAI's servers
-can do is refused if the answer depends on it, else left out.
+Unknown keys are passed on, since clients send parameters of their server (`top_k`, `seed`). A feature that only
+OpenAI's servers have is refused if the answer depends on it, otherwise left out.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 # The tools of a Responses request as functions of Chat Completions, and the way back from a function's name.
 #
-# A `custom` tool, whose input is free text, becomes a function with one string parameter, and a tool that its type
-# defines and the client runs, such as `shell`, the function of `typed_tools`. The tools of a `namespace` are offered
-# one by one, with the namespace in their names. What only OpenAI has is left out with a note, and refused where no
-# other tool is offered.
+# A `custom` tool, whose input is free text, becomes a function with one string parameter. A tool that the API defines
+# by its type and the client runs, such as `shell`, becomes a function of `typed_tools`. The tools of a `namespace` are
+# offered one by one, with the namespace in their names. Tools that only OpenAI has are left out with a note, or refused
+# if no other tool is offered.
 
 
 CUSTOM_PARAMETER = "input"
-"""The parameter of a function that is a custom tool."""
+"""The only parameter of a function that stands for a custom tool."""
 _HOSTED = "it runs on OpenAI's servers"
 _NOT_SERVED = {
     **dict.fromkeys((
@@ -47,22 +47,22 @@ _NOT_SERVED = {
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool as the client named it."""
+    """A tool by the name that the client gave it."""
 
     name: str
     namespace: str | None = None
     custom: bool = False
     typed: TypedTool | None = None
-    """How the calls of a tool are encoded that its type defines."""
+    """For a tool that the API defines by its type, the encoding of its calls."""
 
     def custom_input(self, call: Call) -> str:
-        """Return the input of a call of this custom tool."""
+        """Return the free-text input of a call of this custom tool."""
         value = call.arguments.get(CUSTOM_PARAMETER)
         return value if isinstance(value, str) else call.arguments_json
 
 
 class ClientTools:
-    """The offered tools: as functions for a model of this family, and looked up by the name of the function."""
+    """The offered tools: as functions for a model of `family`, and back from the name of a function to the tool."""
 
     def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
@@ -74,7 +74,7 @@ class ClientTools:
         self._typed_names: dict[str, str] = {}
 
     def add(self, tools: Any) -> None:
-        """Add the tools of a request. Raises UsageError for unknown types, and if nothing can be offered."""
+        """Add the tools of a request. Raises UsageError for unknown types, and if none of the tools can be offered."""
         if tools is not None and not is_array(tools):
             raise UsageError(f"'tools' must be a list of objects, not {clip(repr(tools))}")
         for tool in as_list(tools):
@@ -83,11 +83,11 @@ class ClientTools:
             raise UsageError(_refusal_for(self.left_out, ", and no other tool is offered"))
 
     def client_tool(self, function_name: str) -> ClientTool:
-        """Return the tool of a function, which the client may not have offered."""
+        """Return the client's tool for a function; for an unknown function, a tool with the function's name."""
         return self._by_function.get(function_name) or ClientTool(function_name)
 
     def function_name(self, name: str, namespace: str | None = None) -> str:
-        """Return the name of the function as which a tool is offered."""
+        """Return the name of the function that is offered for a tool."""
         return self._function_names.get((namespace or None, name)) or _flat_name(name, namespace)
 
     def arguments_of(self, input_text: str) -> str:
@@ -95,12 +95,12 @@ class ClientTools:
         return json.dumps({CUSTOM_PARAMETER: input_text}, ensure_ascii=False)
 
     def decode_typed_call(self, kind: str, item: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return the function and the arguments for a past call of a tool with this type, if it is one."""
+        """Return the function's name and the arguments for a past call of a typed tool; None if `kind` is not one."""
         tool = self._typed.get(kind)
         return None if tool is None else (self._typed_name(kind), tool.to_arguments(item))
 
     def decode_choice(self, choice: Any) -> Any:
-        """Return `tool_choice` as Chat Completions write it. Raises UsageError if the tool is not served."""
+        """Return `tool_choice` in the form of Chat Completions. Raises UsageError if the tool cannot be served."""
         data = as_object(choice)
         kind = as_text(data.get("type"))
         if (kind in {"function", "custom"} and "function" not in data) or kind in self._typed:
@@ -138,12 +138,12 @@ class ClientTools:
                 text = as_text(tool.get("description"))
                 for member in as_list(tool.get("tools")):
                     self._add_tool(as_object(member), as_text(tool.get("name")), text)
-                    text = ""  # once is enough: it is the same for all
+                    text = ""  # the description of the namespace is added only to its first tool
             case "shell" if as_text(as_object(tool.get("environment")).get("type")).startswith("container"):
                 self.left_out["shell"] = "it runs in a container on OpenAI's servers"
             case str(kind) if kind in self._typed:
                 self._add_typed(self._typed[kind], tool)
-            # Codex CLI offers some beside its own; llama.cpp refused each such request (codex#10635).
+            # Codex CLI offers such tools beside its own; llama.cpp refused each such request (codex#10635).
             case str(kind) if kind in _NOT_SERVED:
                 self.left_out[kind] = _NOT_SERVED[kind]
             case kind:
@@ -177,13 +177,13 @@ class ClientTools:
 
 
 def _skill_line(skill: Any) -> str:
-    """Return the line on a skill in a shell's description: a folder with instructions on the user's computer."""
+    """Return the line about a skill for a shell's description; a skill is a folder with instructions for the model."""
     name, path, text = (as_text(as_object(skill).get(key)) for key in ("name", "path", "description"))
     return f"\nSkill {name}, described in {path}/SKILL.md: {text}"
 
 
 def _flat_name(name: str, namespace: str | None) -> str:
-    """Return the name of a tool, prefixed with its namespace."""
+    """Return the name of a tool with its namespace, if it has one, in front."""
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
@@ -194,7 +194,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for a custom tool; the grammar of its input becomes part of the description."""
+    """Return the function for a custom tool; a grammar for the input becomes part of the description."""
     format_ = as_object(tool.get("format"))
     texts = [as_text(tool.get("description"))]
     if format_.get("type") == "grammar":
@@ -212,7 +212,7 @@ def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(kinds: Iterable[str], more: str = "") -> str:
-    """Return the error for tools of types that cannot be served; `more` is what else is wrong."""
+    """Return the error message for tools of types that cannot be served; `more` states what else is wrong."""
     return _refusal_for({kind: _NOT_SERVED.get(kind, "it is not known here") for kind in kinds}, more)
 
 
@@ -224,27 +224,27 @@ def _refusal_for(reasons: Mapping[str, str], more: str = "") -> str:
 
 # Decode the input of a Responses request to messages of Chat Completions.
 #
-# An assistant's turn is one message there and several items here: the reasoning, texts and calls between two items of
-# others are collected into one message. System texts that open the conversation become one message, since many chat
-# templates take only one. Items of hosted tools, which no other server knows, are left out with a note; those that a
-# client runs itself (a shell, a patch) become calls and results.
+# An assistant's turn is one message in Chat Completions, but several items here: consecutive reasoning, texts and calls
+# are collected into one message. System texts at the beginning of the conversation become one message, since many chat
+# templates take only one system message. Items of tools that run on OpenAI's servers are left out with a note. Items of
+# tools that the client runs (a shell, a patch) become calls and results.
 
 
 _SEALED_PREFIX = "promptools:"
-"""How reasoning begins that was sealed here."""
+"""The beginning of reasoning that was sealed by promptools."""
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _BLANK_LINE = "\n\n"
 _NOT_CARRIED = "compaction_trigger", "configuration_update", "additional_tools"
-"""Items without content for the model."""
+"""The types of items that have no content for the model."""
 
 
 def seal_reasoning(text: str) -> str:
-    """Return reasoning as the opaque text of `encrypted_content`: it is encoded, but not secret."""
+    """Return reasoning as the opaque text of `encrypted_content`, which is only encoded, not encrypted."""
     return _SEALED_PREFIX + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
 def _unseal_reasoning(sealed: str) -> str | None:
-    """Return the reasoning that was sealed here; None if it was sealed elsewhere."""
+    """Return the reasoning in a sealed text; None if promptools did not seal it."""
     if not sealed.startswith(_SEALED_PREFIX):
         return None
     try:
@@ -272,7 +272,7 @@ class _Conversation:
         self.notes: list[str] = []
         self._tools = tools
         self._call_ids: dict[str, str] = {}
-        """The ids of the calls of tools that OpenAI defines, by the ids of their items."""
+        """The ids of calls of tools that OpenAI defines, by the ids of the calls' items."""
 
     def add_item(self, item: Mapping[str, Any]) -> None:
         kind = as_text(item.get("type")) or "message"
@@ -308,7 +308,7 @@ class _Conversation:
         self.messages.append({"role": role, "content": content})
 
     def _assistant(self) -> dict[str, Any]:
-        """Return the assistant message that is being collected, or begin one."""
+        """Return the assistant's message that is being collected; begin one if there is none."""
         if not self.messages or self.messages[-1]["role"] != "assistant":
             self.messages.append({"role": "assistant", "content": None})
         return self.messages[-1]
@@ -344,7 +344,7 @@ class _Conversation:
         self._append_call(item, name, json.dumps(arguments, ensure_ascii=False))
 
     def _add_result(self, item: Mapping[str, Any], kind: str) -> None:
-        item_id = as_text(item.get("id"))  # alone, of a local shell: that of the call, or of the call's item
+        item_id = as_text(item.get("id"))  # a local shell's output has only this: the id of the call or of its item
         call_id = as_text(item.get("call_id")) or self._call_ids.get(item_id, item_id)
         message = {"role": "tool", "tool_call_id": call_id, "content": _result_content(item, kind)}
         self.messages.append(message | {"is_error": True} if item.get("status") == "failed" else message)
@@ -367,7 +367,10 @@ def _is_part(value: Any) -> bool:
 
 
 def decode_content(content: Any) -> Any:
-    """Decode the content of an item to a string, or to parts of Chat Completions; raise UsageError for others."""
+    """Decode the content of an item to a string or to parts of Chat Completions.
+
+    Raises UsageError for content that cannot be expressed.
+    """
     if content is None or isinstance(content, str):
         return content or ""
     if not is_array(content):
@@ -402,7 +405,7 @@ def _decode_part(part: Any) -> dict[str, Any]:
 
 
 def _joined_text(content: Any, separator: str) -> Any:
-    """Return content that is only text as one string."""
+    """Return content that consists only of texts as one string; other content unchanged."""
     if not is_array(content) or any(as_object(part).get("type") != "text" for part in content):
         return content
     return separator.join(part["text"] for part in content)
@@ -422,7 +425,7 @@ def _as_parts(content: Any) -> list[Any]:
 
 
 def normalize_input(value: Any) -> list[dict[str, Any]]:
-    """Return the input as items. Raises UsageError for anything but a string or a list of objects."""
+    """Return the input as a list of items. Raises UsageError unless it is a string or a list of objects."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": value}]}]
     if value is None:
@@ -453,7 +456,7 @@ _OWN_KEYS = frozenset({
     "safety_identifier", "service_tier", "truncation", "context_management", "moderation", "access_programs",
     "background_options", "client_metadata", "image", "n", "functions", "function_call",
 })  # fmt: skip
-"""Keys that are not sent: they concern OpenAI's servers and change no answer, or are of Chat Completions alone."""
+"""Keys that are not sent: they concern OpenAI's servers and do not change the answer, or belong to Chat Completions."""
 _ECHOED: dict[str, Any] = {
     "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
     "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "safety_identifier": None,
@@ -475,11 +478,11 @@ class ResponsesRequest:
     """The input of this request alone, without the conversation before it."""
     tools: ClientTools
     settings: dict[str, Any]
-    """What the response repeats of the request."""
+    """The settings of the request that the response repeats."""
     summary: bool = False
-    """Whether reasoning is returned as its summary, which is where clients that asked for one look for it."""
+    """Whether reasoning is returned as a summary, because the client asked for a summary and reads only that."""
     sealed: bool = False
-    """Whether reasoning is returned as `encrypted_content` too."""
+    """Whether reasoning is also returned as `encrypted_content`."""
     stored: bool = True
     notes: tuple[str, ...] = ()
 
@@ -490,7 +493,7 @@ def decode_responses_request(
     find_item: Callable[[str], dict[str, Any] | None] = lambda _: None,
     family: str | None = None,
 ) -> ResponsesRequest:
-    """Decode a request to a model of `family` that continues `history`.
+    """Decode a request for a model of `family`; `history` is the conversation before the request's own input.
 
     `find_item` returns the item that an `item_reference` names. Raises UsageError for anything that cannot be served.
     """
@@ -539,7 +542,7 @@ def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family
 
 
 def _resolve(item: dict[str, Any], find_item: Callable[[str], dict[str, Any] | None]) -> dict[str, Any]:
-    """Return the item that a reference names; other items are returned unchanged."""
+    """Return the item to which a reference refers; return any other item unchanged."""
     if item.get("type") != "item_reference" and (item.get("type") or item.keys() != {"id"}):
         return item
     item_id = as_text(item.get("id"))
@@ -553,7 +556,7 @@ def _resolve(item: dict[str, Any], find_item: Callable[[str], dict[str, Any] | N
 
 
 def _instructions(value: Any) -> str:
-    """Return the instructions, a string or items, as text."""
+    """Return the instructions, which are a string or a list of items, as text."""
     if isinstance(value, str):
         return value
     texts = [decode_content(as_object(item).get("content")) for item in as_list(value)]
@@ -568,7 +571,7 @@ def _decode_tools(data: Mapping[str, Any], tools: ClientTools) -> dict[str, Any]
 
 
 def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the limit of the answer, which overrides the config's default."""
+    """Return the request's token limit, if it has one; then remove the limit of the config's defaults from `body`."""
     if data.get("max_output_tokens") is None:
         return {}
     body.pop("max_completion_tokens", None)
@@ -576,7 +579,7 @@ def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, An
 
 
 def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode `text`: its format to `response_format`, its verbosity unchanged."""
+    """Decode `text`: the format becomes `response_format`, the verbosity is kept unchanged."""
     decoded: dict[str, Any] = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     format_ = as_object(text.get("format"))
     match format_.get("type"):
@@ -594,7 +597,7 @@ def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(data: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """Return the settings that the response repeats; its tools do not include those of types that were left out."""
+    """Return the settings that the response repeats, without tools of types that were left out."""
     settings = {key: default if data.get(key) is None else data[key] for key, default in _ECHOED.items()}
     settings["tools"] = [tool for tool in as_list(settings["tools"]) if as_object(tool).get("type") not in left_out]
     reasoning = {"effort": None, "summary": None, **as_object(data.get("reasoning"))}

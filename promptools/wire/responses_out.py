@@ -1,6 +1,6 @@
-"""OpenAI's Responses API: responses for a client, whole or as events.
+"""OpenAI's Responses API: encode responses for a client, complete or as events.
 
-The items of the output come first, then the response around them and its usage, then the events of a stream.
+In this module the response and its usage come first, then the items of the output, then the events of a stream.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 ID_PREFIX = "resp_"
-"""How the ids of responses begin."""
+"""The prefix of the ids of responses."""
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""The reasons of an incomplete response, by finish reason."""
+"""The API's reasons for an incomplete response, by finish reason."""
 
 
 @dataclass(slots=True)
 class ResponseFrame:
-    """What is known about a response before its output: ids, time, and what it repeats from the request."""
+    """What is known about a response before its output: ids, time, and the request whose settings it repeats."""
 
     request: ResponsesRequest
     token: str
-    """The part that the ids of the response and of its items share."""
+    """The part that the ids of the response and of its items have in common."""
     created_at: int
     model: str
 
@@ -42,11 +42,11 @@ class ResponseFrame:
         return ID_PREFIX + self.token
 
     def item_id(self, prefix: str, index: int) -> str:
-        """Return the id of an item of the output."""
+        """Return the id of the output's item at `index`."""
         return f"{prefix}_{self.token}_{index}"
 
     def encode(self, status: str, output: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-        """Encode the response; `fields` replace those that are null while it is in progress."""
+        """Encode the response; `fields` replace fields that are null while the response is in progress."""
         return {
             "id": self.id,
             "object": "response",
@@ -64,7 +64,7 @@ class ResponseFrame:
     def encode_end(
         self, reply: Reply, output: list[dict[str, Any]], usage: Mapping[str, Any] | None, completed_at: int
     ) -> dict[str, Any]:
-        """Encode the response whose answer is `reply`."""
+        """Encode the finished response whose answer is `reply`."""
         reason = incomplete_reason(reply)
         fields: dict[str, Any] = {"usage": encode_usage(usage)}
         if reason:
@@ -77,7 +77,7 @@ class ResponseFrame:
 
 
 def incomplete_reason(reply: Reply) -> str | None:
-    """Return why a reply is incomplete; None if it is complete."""
+    """Return the API's reason why a reply is incomplete; None if the reply is complete."""
     return _INCOMPLETE_REASONS.get(finish_reason(reply))
 
 
@@ -103,27 +103,27 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def text_part(text: str = "", logprobs: Any = None) -> dict[str, Any]:
-    """Encode the only content part of a message."""
+    """Encode the content part of a message, which has only one."""
     return {"type": "output_text", "annotations": [], "logprobs": token_logprobs(logprobs), "text": text}
 
 
 def token_logprobs(logprobs: Any) -> list[Any]:
-    """Return the log probabilities of Chat Completions as a list of tokens."""
+    """Return the list of tokens in the log probabilities of Chat Completions."""
     return as_list(as_object(logprobs).get("content"))
 
 
 def message_item(item_id: str, content: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    """Encode a message."""
+    """Encode a message as an item of the output."""
     return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
 def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
-    """Encode the only part of a reasoning item's content or summary."""
+    """Encode the part of a reasoning item's content or summary, which has only one."""
     return {"type": "summary_text" if summary else "reasoning_text", "text": text}
 
 
 def reasoning_item(frame: ResponseFrame, item_id: str, text: str, status: str) -> dict[str, Any]:
-    """Encode reasoning, as a summary or as content; sealed if the request includes that."""
+    """Encode reasoning as a summary or as content; also as sealed text, if the request asks for it."""
     summary = frame.request.summary
     parts = [reasoning_part(text, summary=summary)] if text else []
     item: dict[str, Any] = {"id": item_id, "type": "reasoning", "status": status, "summary": parts if summary else []}
@@ -134,14 +134,14 @@ def reasoning_item(frame: ResponseFrame, item_id: str, text: str, status: str) -
 
 @dataclass(slots=True)
 class CallItem:
-    """A call whose arguments, or input, may still be arriving."""
+    """An item for a call, whose arguments or input may still be arriving."""
 
     tool: ClientTool
     item_id: str
     call_id: str
     fragments: list[str] = field(default_factory=list[str])
     typed: Mapping[str, Any] | None = None
-    """The fields of a call of a tool that its type defines; it is always complete."""
+    """The fields of a call of a tool that the API defines by its type; such a call is always complete."""
 
     def encode(self, status: str) -> dict[str, Any]:
         """Encode the call with what has arrived so far."""
@@ -158,19 +158,19 @@ class CallItem:
 
 
 def complete_call(frame: ResponseFrame, index: int, call: Call) -> CallItem:
-    """Return the item for a complete call, at `index` of the output."""
+    """Return the item for a complete call; `index` is the position of the item in the output."""
     tool = frame.tool(call.name)
     if tool.typed is not None:
         fields = tool.typed.encode(call.arguments)
         if fields is not None:
             return CallItem(tool, frame.item_id(tool.typed.prefix, index), call.id, typed=fields)
-        tool = ClientTool(call.name)  # arguments that do not fit have no place in the tool's own item
+        tool = ClientTool(call.name)  # the tool's own item cannot express arguments that do not fit
     text = tool.custom_input(call) if tool.custom else call.arguments_json
     return CallItem(tool, frame.item_id("ctc" if tool.custom else "fc", index), call.id, [text])
 
 
 def encode_output(frame: ResponseFrame, reply: Reply, logprobs: Any = None) -> list[dict[str, Any]]:
-    """Encode a whole reply: the reasoning, the text, then the calls."""
+    """Encode the output of a complete reply: the reasoning, the text, then the calls."""
     output: list[dict[str, Any]] = []
     status = "incomplete" if incomplete_reason(reply) else "completed"
     if reply.reasoning:
@@ -195,19 +195,19 @@ def encode_output(frame: ResponseFrame, reply: Reply, logprobs: Any = None) -> l
 #     call        function_call_arguments.delta* .done, or custom_tool_call_input.delta .done;
 #                 of a shell, shell_call_command.added .delta .done for each command
 #
-# Reasoning and text end where something else begins. Calls end on their own, since a server may write several at
-# once. White space alone beside calls or reasoning is not a message: it waits for text, and is dropped without.
-# Reasoning of an attempt that failed ends, as a separate item, where that of the next attempt begins. A custom
-# tool's input is sent when it is complete: cut off, it could be taken for the whole. So are the calls of tools that
-# their type defines. A function's arguments that were cut off never get a `done`; their item is in the final response,
-# with the status `incomplete`.
+# Reasoning and text end where another item begins. Each call ends by itself, since a server may write several calls at
+# the same time. White space beside calls or reasoning is not a message: it waits for text, and is dropped if no text
+# follows. Reasoning of an attempt that failed is a separate item, which ends where the reasoning of the next attempt
+# begins. The input of a custom tool is sent only when it is complete, since input that is cut off could be taken for
+# the whole input. The same holds for calls of tools that the API defines by their type. If a function's arguments are
+# cut off, they never get a `done`; the item of the call is in the final response, with the status `incomplete`.
 
 
 StreamEvent = dict[str, Any]
 
 
 class ResponseEvents:
-    """Encodes the events of a reply, and keeps the resulting output."""
+    """Encodes the events of a reply as the events of a stream, and keeps the resulting output."""
 
     def __init__(self, frame: ResponseFrame) -> None:
         self.reply: Reply | None = None
@@ -216,28 +216,28 @@ class ResponseEvents:
         self._items: list[dict[str, Any] | CallItem] = []
         self._open: _OpenText | None = None
         self._space: list[tuple[str, Any]] = []
-        """White space with its log probabilities that may begin a message."""
+        """White space that may begin a message, with its log probabilities."""
         self._calls: dict[int, int] = {}
-        """The position in the output of each call that is being streamed, by the call's index."""
+        """For each call that is being streamed, by the call's index, the position of its item in the output."""
         self._discarded = 0
-        """How many items are of attempts that failed: the first ones."""
+        """Number of items at the beginning of the output that belong to attempts that failed."""
 
     @property
     def discarded_ids(self) -> tuple[str, ...]:
-        """The ids of items from failed attempts, with which the output begins; they contain only reasoning."""
+        """The ids of the items from failed attempts, which are the first of the output and contain only reasoning."""
         return (*(item["id"] for item in self.output[: self._discarded]),)
 
     @property
     def output(self) -> list[dict[str, Any]]:
-        """The items so far; calls that have not ended are incomplete."""
+        """The encoded items so far; calls that have not ended have the status `incomplete`."""
         return [item.encode("incomplete") if isinstance(item, CallItem) else item for item in self._items]
 
     def role(self, content: str | None = "") -> None:  # noqa: ARG002 one signature for all writers
-        """Encode nothing, since a message's item states the role."""
+        """Return None, since the item of a message states the role."""
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[StreamEvent]:
-        """Encode `event`, text with its log probabilities; return nothing for events that clients do not receive."""
+        """Encode `event`; `logprobs` belong to text. Return nothing for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return self._add_text(text, logprobs)
@@ -255,22 +255,22 @@ class ResponseEvents:
                 return []
 
     def discard_attempt(self) -> None:
-        """End the open reasoning before the next item, since it does not belong to the final reply."""
+        """Mark all items so far as part of a failed attempt, so that open reasoning ends where the next item begins."""
         self._discarded = len(self._items)
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> StreamEvent:  # noqa: ARG002 one signature for all writers
-        """Keep the reply; the last event follows when the usage is known."""
+        """Keep the reply and return an empty event; the last event follows when the usage is known."""
         self.reply = reply
         return {}
 
     def end(self, status: str) -> list[StreamEvent]:
-        """End the output; if it is nothing but white space, that becomes the message."""
+        """End the output. If there is only white space, it becomes a message."""
         space, self._space = self._space, []
         written = [] if self._items or not space else [*self._switch("message"), *(self._delta(*it) for it in space)]
         return [*written, *self.close(status)]
 
     def close(self, status: str = "completed") -> list[StreamEvent]:
-        """End open reasoning or text."""
+        """End the open reasoning or text, if there is any."""
         text, self._open = self._open, None
         if text is None:
             return []
@@ -281,7 +281,7 @@ class ResponseEvents:
     # --- reasoning and text
 
     def _switch(self, kind: str) -> list[StreamEvent]:
-        """Begin an item of this kind, unless one is open; an open item of another kind ends."""
+        """Begin an item of this kind, unless such an item is open; an open item of another kind ends."""
         current = self._open
         if current is not None and current.kind == kind and current.position >= self._discarded:
             return []
@@ -308,7 +308,7 @@ class ResponseEvents:
     def _start_call(self, index: int, call_id: str, name: str) -> list[StreamEvent]:
         tool = self._frame.tool(name)
         if tool.custom or tool.typed is not None:
-            return []  # it is sent whole, at its end
+            return []  # such a call is sent whole, when it ends
         ended = self.close()
         position = len(self._items)
         call = CallItem(tool, self._frame.item_id("fc", position), call_id)
@@ -342,7 +342,7 @@ class ResponseEvents:
         text, complete.fragments = complete.fragments[0], []
         added = _item_event("added", position, complete.encode("in_progress"))
         self._items.append(complete)
-        # Where the arguments come in `done` alone, litellm hands on `{}` (litellm#25321).
+        # If arguments are only in `done`, without a `delta`, litellm passes on `{}` (litellm#25321).
         return [*ended, added, *self._extend_call(position, text), *self._end_call(position)]
 
 
@@ -370,7 +370,7 @@ class _OpenText:
         return message_item(self._item_id, [self._part(text)] if text else [], status)
 
     def begin_events(self) -> list[StreamEvent]:
-        """Encode the beginning of the item's only part."""
+        """Encode the beginning of the item's part, which is its only one."""
         return [self._part_event("added", self._part(""))]
 
     def delta(self, text: str, logprobs: Any = None) -> StreamEvent:
@@ -384,7 +384,7 @@ class _OpenText:
         return event | {"logprobs": tokens}
 
     def end_events(self) -> list[StreamEvent]:
-        """Encode the end of the text and of the item's only part."""
+        """Encode the end of the text and of the item's part."""
         text = "".join(self._texts)
         event = {"type": f"response.{self._name}.done", **self._place, "text": text}
         if self.kind == "message":
@@ -414,7 +414,7 @@ def _call_event(call: CallItem, position: int, what: str, text: str) -> StreamEv
 
 
 def _typed_events(item: dict[str, Any], position: int) -> list[StreamEvent]:
-    """Encode a complete call of a tool that is defined by its type; a shell's commands are sent one by one."""
+    """Encode a complete call of a tool that the API defines by its type; a shell's commands are sent one by one."""
     begun: dict[str, Any] = {**item, "status": "in_progress"}
     commands: list[str] = []
     match item["type"]:

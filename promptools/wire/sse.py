@@ -1,8 +1,7 @@
-"""Server-sent events, decoded and encoded (WHATWG HTML, section 9.2), including other lines that servers mix in.
+"""Decode and encode server-sent events (WHATWG HTML, section 9.2), including other lines that servers mix in.
 
 An event is a block of `field: value` lines that ends with a blank line. Servers also send keep-alive comments (`:
-...`), stop without the last blank line, and write lines that are not fields at all, such as a JSON error inside a
-stream.
+...`), omit the last blank line, and write lines that are not fields at all, such as a JSON error inside a stream.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ _FIELDS = frozenset({"data", "event", "id", "retry"})
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event, one comment line, or a block of lines that are not an event stream (`event="raw"`).
+    """One event, one comment line, or, with `event="raw"`, lines that do not belong to the format.
 
-    `event` is empty if the server named none. A comment (keep-alive) is a separate event, with empty `data`.
+    `event` is empty if the server did not name the event. A comment (keep-alive) is a separate event with empty `data`.
     """
 
     event: str = ""
@@ -31,8 +30,8 @@ class SseDecoder:
     """Decodes chunks of bytes, split anywhere, into events. O(n): no byte is read twice.
 
     CR, LF and CRLF end a line; a byte order mark is dropped; invalid UTF-8 becomes U+FFFD. Lines without a field name
-    of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are returned as `raw`: a
-    line that looks like a complete JSON object at once, others joined until the block ends.
+    of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are returned as `raw`. A
+    line that looks like a complete JSON object is returned at once; other such lines are joined until the block ends.
     """
 
     def __init__(self) -> None:
@@ -44,14 +43,14 @@ class SseDecoder:
         self._raw: list[str] = []
         self._event = ""
         self.buffered = 0
-        """Characters buffered of the unfinished event."""
+        """Number of characters of the unfinished event that are buffered."""
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that `data` completes."""
         return self._split_lines(self._utf8.decode(data))
 
     def close(self) -> list[ServerSentEvent]:
-        """Return the remaining events: servers that break off often omit the last blank line."""
+        """Return the remaining event and lines; servers that break off often omit the last blank line."""
         events = self._split_lines(self._utf8.decode(b"", final=True))
         if self._line:
             self._process_line("".join(self._line), events)
@@ -101,7 +100,7 @@ class SseDecoder:
                 self._event = value.removeprefix(" ")
 
     def _add_data(self, data: str, events: list[ServerSentEvent]) -> None:
-        """Add a line of data; `[DONE]` is a separate event, with or without a blank line."""
+        """Add a line of data; `[DONE]` is a separate event, even without a blank line before or after it."""
         if data.strip() != DONE:
             self._data.append(data)
             return
@@ -111,7 +110,7 @@ class SseDecoder:
         self._dispatch(events)
 
     def _add_raw(self, line: str, events: list[ServerSentEvent]) -> None:
-        """Buffer a line that is not a field; emit it at once if it looks like a complete JSON document."""
+        """Buffer a line that is not a field; if it looks like a complete JSON object, emit it at once."""
         self._raw.append(line)
         if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
             self._flush_raw(events)
@@ -123,7 +122,7 @@ class SseDecoder:
             self._raw = []
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
-        """End a block and emit its event, if it has data."""
+        """End a block; if the block has data, emit its event."""
         self._flush_raw(events)
         if self._data:
             events.append(ServerSentEvent(event=self._event, data="\n".join(self._data)))
@@ -133,7 +132,7 @@ class SseDecoder:
 
 
 def encode_event(data: str, event: str | None = None) -> bytes:
-    """Encode one event; line ends inside `data` make several `data:` lines, as the format requires."""
+    """Encode one event; as the format requires, each line of `data` becomes a separate `data:` line."""
     head = f"event: {event}\n" if event else ""
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     body = "".join(f"data: {line}\n" for line in lines)
@@ -141,15 +140,15 @@ def encode_event(data: str, event: str | None = None) -> bytes:
 
 
 def encode_comment(text: str) -> bytes:
-    """Encode one comment, which clients skip; line ends in `text` become spaces."""
+    """Encode a comment, which clients skip; line ends in `text` become spaces."""
     return f": {' '.join(text.splitlines())}\n\n".encode("utf-8", "replace")
 
 
 KEEP_ALIVE = encode_comment("keep-alive")
-"""What a stream is sent while there is nothing to show."""
+"""The comment that is sent in a stream while there is nothing else to send."""
 
 
-# Newline-delimited JSON: one document per line, as Ollama streams it.
+# Newline-delimited JSON, with one document per line, as in Ollama's streams.
 
 
 class LineDecoder:
@@ -161,7 +160,7 @@ class LineDecoder:
     def __init__(self) -> None:
         self._partial: list[bytes] = []
         self.buffered = 0
-        """Bytes buffered of the unfinished line."""
+        """Number of bytes of the unfinished line that are buffered."""
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that `data` completes."""
@@ -182,6 +181,6 @@ class LineDecoder:
 
 
 def _decode_lines(lines: list[bytes]) -> list[str]:
-    # a line feed is a separate byte in UTF-8, so a whole line holds whole characters
+    # in UTF-8 a line feed byte is never a part of another character, so a whole line contains whole characters
     texts = (line.decode("utf-8", "replace").strip(" \t\r\ufeff") for line in lines)
     return [text for text in texts if text]

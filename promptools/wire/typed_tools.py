@@ -1,10 +1,10 @@
 """Tools that an API defines only by their type and that the client runs: a shell, a file editor, a memory.
 
-OpenAI's and Anthropic's models know them; to other models they are offered as functions with the parameters that the
-API documents for a call. Anthropic's calls are the same for all tools; in the Responses API each tool has items of its
-own, and `TypedTool` converts between these and the arguments of the function.
+OpenAI's and Anthropic's models know these tools. To other models they are offered as functions, with the parameters
+that the API documents for a call. In Anthropic's API, calls of these tools have the same form as other calls. In the
+Responses API, each tool has its own types of items; `TypedTool` converts between items and the function's arguments.
 
-Shapes of openai 3.57 and anthropic 2.14.
+The formats are those of openai 3.57 and anthropic 2.14.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 GPT_OSS = "gpt-oss"
-"""The family that was trained on `container.exec`, and is offered a shell as that."""
+"""The family that was trained on `container.exec`, so that a shell is offered to it under this name."""
 _STRING = {"type": "string"}
 _STRINGS = {"type": "array", "items": _STRING, "minItems": 1}
 _MILLISECONDS = {"type": "integer", "minimum": 1, "description": "Time limit in milliseconds."}
@@ -37,9 +37,10 @@ def _function(
 
 
 def _needs(parameter: str, needed: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the keywords that say which other parameters the values of `parameter` need.
+    """Return the keywords of JSON Schema that state which other parameters each value of `parameter` needs.
 
-    They are nested, since the grammars of some servers take `allOf` for the whole schema, and ignore `if`.
+    Each `if` is in the `else` of the one before, not in an `allOf`: some servers' grammars ignore `if`, but take
+    `allOf` for the whole schema.
     """
     keywords: dict[str, Any] = {}
     for value, names in reversed([*needed.items()]):
@@ -48,7 +49,7 @@ def _needs(parameter: str, needed: Mapping[str, Sequence[str]]) -> dict[str, Any
     return keywords
 
 
-# Anthropic's Messages API: the name of a tool, its parameters and their names are those of the tool's version.
+# Anthropic's Messages API: the name and the parameters of a function are those of the tool in this version.
 
 
 _EDITOR = "str_replace_based_edit_tool"
@@ -69,7 +70,7 @@ def _bash() -> dict[str, Any]:
 
 
 def _editor(name: str, inserted: str, *more: str) -> dict[str, Any]:
-    """Return the editor of text files; `inserted` is the parameter that holds the text of `insert`."""
+    """Return the function for the editor of text files; `inserted` is the parameter for the text of `insert`."""
     undo = "\n- `undo_edit`: takes back the last change of the file." if "undo_edit" in more else ""
     description = (
         "Shows and edits text files.\n"
@@ -136,28 +137,31 @@ ANTHROPIC_TOOLS: Mapping[str, Mapping[str, Any]] = {
     "text_editor_20250728": _editor(_EDITOR, "insert_text"),
     "memory_20250818": _memory(),
 }
-"""The functions for Anthropic's tools that the client runs, by type; a version that is not here may take others."""
+"""The functions for Anthropic's tools that the client runs, by type.
+
+Other versions of a tool, which are not listed, may have other parameters.
+"""
 
 
-# OpenAI's Responses API: each tool has its own items for calls and their outputs.
+# OpenAI's Responses API: each tool has its own types of items for calls and for outputs.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedTool:
-    """A tool as a function, and its calls as items."""
+    """A tool as a function, and the conversion of its calls to and from items."""
 
     kind: str
-    """The tool's type; the types of its items begin with it."""
+    """The tool's type; the types of its items begin with this text."""
     prefix: str
-    """The prefix of the ids of its calls."""
+    """The prefix of the ids of call items."""
     function: Mapping[str, Any]
     to_item: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Return the fields of a call's item for arguments that fit the function."""
+    """Returns the fields of a call's item for arguments that fit the function."""
     to_arguments: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Return the function's arguments for a call's item."""
+    """Returns the function's arguments for a call's item."""
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the fields of a call's item; None for arguments that do not fit, since it would lose part of them."""
+        """Return the fields of a call's item; None for arguments that do not fit, since an item would lose some."""
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)
         return self.to_item(arguments) if checked.verified and checked.arguments is arguments else None
@@ -172,7 +176,7 @@ def _given(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
-# --- shell: several lines, each for a shell
+# --- shell: a list of shell lines
 
 
 _SHELL_LIMITS = "timeout_ms", "max_output_length"
@@ -206,7 +210,7 @@ def _of_shell(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(output: Mapping[str, Any]) -> str:
-    """Return the text for one output of a shell call: what the commands printed, and how they ended."""
+    """Return the text for one output of a shell call: what a command printed, and how it ended."""
     printed = "\n".join(filter(None, (as_text(output.get(name)).removesuffix("\n") for name in ("stdout", "stderr"))))
     outcome = as_object(output.get("outcome"))
     ended = "[timed out]" if outcome.get("type") == "timeout" else ""
@@ -216,7 +220,7 @@ def _outcome(output: Mapping[str, Any]) -> str:
 
 
 def shell_output_text(outputs: Any) -> str | None:
-    """Return what the model reads of a shell call's output; None if it has another form."""
+    """Return the text of a shell call's outputs for the model; None if they have another form."""
     if not is_array(outputs) or not all(
         is_object(output) and {"stdout", "stderr"} & output.keys() for output in outputs
     ):
@@ -252,7 +256,7 @@ def _of_local_shell(item: Mapping[str, Any]) -> dict[str, Any]:
     return _given({**action, "env": action.get("env") or None}, "command", *_LOCAL_OPTIONS)
 
 
-# --- both of them as `container.exec`, for gpt-oss
+# --- shell and local_shell as `container.exec`, for gpt-oss
 
 
 _SHELLS = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
@@ -301,7 +305,7 @@ def _local_shell_to_exec(item: Mapping[str, Any]) -> dict[str, Any]:
     return _given({"command": action.get("command"), **renamed}, "command", *_EXEC_OPTIONS)
 
 
-# --- apply_patch: one file
+# --- apply_patch: a change of one file
 
 
 _APPLY_PATCH = _function(
@@ -345,5 +349,5 @@ _TRAINED = _PLAIN | {
 
 
 def openai_tools(family: str | None) -> Mapping[str, TypedTool]:
-    """Return the Responses API's tools that the client runs, by type, in the form for a model of this family."""
+    """Return the tools of the Responses API that the client runs, by type, with functions for a model of `family`."""
     return _TRAINED if family == GPT_OSS else _PLAIN
