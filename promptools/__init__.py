@@ -5,15 +5,15 @@
 `http_client` and `async_http_client` do so inside a framework's client. `run_tools` runs a conversation with tools to
 its end; an `Agent` works on tasks, within limits and by a policy.
 
-Importing this package does no I/O and loads nothing: each name loads its module on first access. So openai and other
-large libraries are loaded only when they are needed, and the command line can handle an interrupt at once.
+Importing this package does no I/O and loads none of its modules: each name loads its module on first access. So openai
+and other large libraries are loaded only when they are needed, and the command line can handle an interrupt at once.
 """
 
 from __future__ import annotations
 
 from importlib import import_module as _import_module
 
-TYPE_CHECKING = False  # true for type checkers; to import `typing` takes longer than all that is here
+TYPE_CHECKING = False  # true for type checkers; importing it from `typing` would take longer than the rest of this file
 
 if TYPE_CHECKING:
     from promptools import errors, types

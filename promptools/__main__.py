@@ -1,6 +1,6 @@
 """The command `promptools`, and `python -m promptools`. An interrupt never shows a traceback.
 
-This module and the package's `__init__` import as little as possible, since an interrupt cannot be handled before.
+This module and the package's `__init__` import as little as possible, since an interrupt during imports is not handled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""An interrupt that Python dropped and no thread has repeated yet: the command may end before one does."""
+"""Interrupts that Python dropped and that no thread has repeated yet; the command may end before a thread does."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -25,7 +25,7 @@ except KeyboardInterrupt:
 def main() -> int:
     """Run the command line and return its exit status, which is 130 after an interrupt."""
     default = signal.getsignal(signal.SIGINT)
-    if default is not signal.default_int_handler:  # ignored, as of a job in the background
+    if default is not signal.default_int_handler:  # interrupts are ignored, as in a job in the background
         from promptools.cli import main as run
 
         return run()
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> None:
-    """End the process at once, when nothing has begun, or nothing is left but threads to wait for."""
+    """End the process at once: before anything has begun, or when only threads are left to wait for."""
     try:
         sys.stdout.flush()
     finally:
@@ -58,10 +58,10 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt that Python would drop with a traceback: in a finalizer, or a callback of a lock."""
+    """Repeat an interrupt in a finalizer or in a callback of a lock, which Python would drop with a traceback."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
-        _thread.start_new_thread(_interrupt, ())  # raised by this thread, it would be an error of this hook
+        _thread.start_new_thread(_interrupt, ())  # in this thread, the interrupt would be an error of this hook
     else:
         sys.__unraisablehook__(unraisable)
 

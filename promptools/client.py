@@ -1,4 +1,4 @@
-"""The SDK's clients with our transport inside. Importing this module imports openai."""
+"""The clients of the openai SDK with promptools' transport inside. Importing this module imports openai."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class CommonOptions(ClientSettings, total=False):
-    """Our settings, and the options that both of the SDK's clients take in openai 3; older versions lack some."""
+    """promptools' settings, and the options that both clients of openai 3 take; older versions lack some of these."""
 
     provider: str | SdkProvider | None
-    """A provider of the config, or a kind of server; with openai 3 also a provider of the SDK."""
+    """A provider of the config, or a kind of server; with openai 3, also a provider object of the SDK."""
     admin_api_key: str | None
     workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
     organization: str | None
@@ -68,10 +68,10 @@ class AsyncCopyOptions(AsyncClientOptions, total=False):
 class OpenAI(openai.OpenAI):
     """`openai.OpenAI` whose chat completions return working tool calls.
 
-    Takes everything that the SDK's class takes, and the settings below. The address comes from the first of these:
-    `base_url=` or `provider=`, the default provider of a given config, OPENAI_BASE_URL, the default provider of a
-    config that is found, the SDK's own default. A provider that is not a string is an object of the SDK (openai 3) and
-    is passed to it.
+    Takes everything that the SDK's class takes, and the settings below. The address is the first of these that is set:
+    `base_url=` or `provider=`, the default provider of a config that is given, OPENAI_BASE_URL, the default provider of
+    a config that is found, the SDK's own default. A provider that is not a string is an object of the SDK (openai 3)
+    and is passed to it.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))
@@ -112,7 +112,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
 
 
 def _pop_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove our settings from the options and return them; a provider object is left for the SDK."""
+    """Remove promptools' settings from the options and return them; a provider object is left for the SDK."""
     names = [
         name
         for name in options
@@ -126,7 +126,7 @@ def _is_provider_name(provider: object) -> bool:
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options into our session and the SDK's options, with the provider's defaults filled in."""
+    """Split a constructor's options into the session and the SDK's options; fill in the address from a provider."""
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)
     ours = _pop_settings(theirs)
@@ -136,9 +136,9 @@ def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]
 
 
 def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Set the client's address by an argument, a given config, OPENAI_BASE_URL, or a config that was found.
+    """Set the client's address and key from the first of: an argument, a given config, OPENAI_BASE_URL, a found config.
 
-    Without any of them the SDK's default applies.
+    If there is none of these, the SDK's default applies. Returns the session and the SDK's options.
     """
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"

@@ -27,14 +27,14 @@ MAX_QUOTED = 200
 
 
 def clip(text: str, limit: int = MAX_QUOTED) -> str:
-    """Shorten `text` to `limit` characters, with the number of characters left out."""
+    """Shorten `text` to `limit` characters, followed by the number of characters that were left out."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the hint `did you mean 'WORD'? ` with the most similar known word; empty if none is similar."""
+    """Return the hint `did you mean 'WORD'? ` with the known word that is most similar; empty if none is similar."""
     from difflib import get_close_matches  # only errors need it
 
     close = get_close_matches(clip(word), [*known])
@@ -43,7 +43,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def suggest(word: str, known: Collection[str]) -> str:
-    """Return a hint for an error: the known word that is most similar, and all known words."""
+    """Return a hint for an error message: the most similar known word, if any, and a list of all known words."""
     return f"{did_you_mean(word, known)}known: {', '.join(sorted(known)) or 'none'}"
 
 
@@ -61,12 +61,12 @@ _BARE_ADDRESS = lazy_pattern(
 
 
 def bad_url_message(text: str) -> str:
-    """Return the error for an invalid base URL; it suggests a valid one if only the scheme is missing."""
+    """Return the error message for an invalid base URL; if only the scheme is missing, it suggests a valid URL."""
     shown = without_credentials(text)
     found = _BARE_ADDRESS.fullmatch(shown)
     if found is None:
         return f"{shown!r} is not a valid HTTP URL; write it as http://HOST:PORT/v1 or https://HOST/v1"
-    # a server on this machine or in the local network has a port, or a host without a domain; others speak TLS
+    # a server on this machine or in the local network has a port, or a host without a domain; other servers use TLS
     is_remote = not found["port"] and "." in found["host"] and found["host"][-1].isalpha()
     path = (found["path"] or "").rstrip("/") or "/v1"
     meant = f"{'https' if is_remote else 'http'}://{found['authority']}{path}"
@@ -88,11 +88,11 @@ def _without_credentials(value: object) -> object:
 
 
 class PromptoolsError(Exception):
-    """Base of every error that promptools raises on purpose."""
+    """Base class of all errors that promptools raises on purpose."""
 
 
 class UsageError(PromptoolsError):
-    """The caller passed something invalid: the message says what, where and what to do. `code` is for programs."""
+    """The caller passed something invalid. The message says what, where and what to do; `code` is for programs."""
 
     def __init__(self, message: str, *, code: str = "usage") -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class UsageError(PromptoolsError):
 
 
 class ModelError(PromptoolsError):
-    """The model's reply cannot be used; `reply` holds it if it was read."""
+    """The model's reply cannot be used; `reply` is the reply, if it was read."""
 
     def __init__(self, message: str, *, reply: Reply | None = None) -> None:
         super().__init__(message)
@@ -108,11 +108,11 @@ class ModelError(PromptoolsError):
 
 
 class MissingSentinel(ModelError):
-    """Strict parsing of Harmony found a control token missing."""
+    """A control token is missing in Harmony text that is parsed strictly."""
 
 
 class BadHeader(ModelError):
-    """Strict parsing of Harmony found an invalid header, or text outside messages.
+    """A header is invalid, or text is outside of messages, in Harmony text that is parsed strictly.
 
     `deviations` says what is wrong with the header.
     """
@@ -123,7 +123,10 @@ class BadHeader(ModelError):
 
 
 class UpstreamError(PromptoolsError):
-    """The server failed. `status` is its HTTP status (None: no response), `body` its text, `kind` its class."""
+    """The server failed.
+
+    `status` is the HTTP status of the response (None: no response), `body` its text, `kind` the kind of the failure.
+    """
 
     def __init__(self, message: str, *, status: int | None = None, body: str = "", kind: str = "unknown") -> None:
         super().__init__(message)
@@ -133,7 +136,7 @@ class UpstreamError(PromptoolsError):
 
 
 class Exhausted(PromptoolsError):
-    """Every attempt failed; `attempts` lists them in order, `reply` is the last one read, if any."""
+    """Every attempt failed; `attempts` lists them in order, `reply` is the last reply that was read, if any."""
 
     def __init__(self, message: str, *, attempts: Sequence[Attempt] = (), reply: Reply | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""JSON values: type guards for the two containers, reading and writing that handle bad values, and deep copies."""
+"""JSON values: type guards for objects and arrays, reading and writing that handle bad values, and deep copies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 
 def is_text_list(value: object) -> bool:
-    """Whether a value is a list of texts."""
+    """Whether a value is a list of strings."""
     return is_array(value) and all(isinstance(item, str) for item in value)
 
 
 def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
     """Return the value of a JSON text; `default` if the text is not JSON, or is nested too deeply to be read.
 
-    `options` are those of `json.loads`. A `null` is None, so pass another `default` where the two must differ.
+    `options` are those of `json.loads`. `null` is returned as None, so pass another `default` to distinguish the two.
     """
     try:
         return json.loads(text, **options)
@@ -37,12 +37,12 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """Return text, a number, a truth value, or a list of these, as TOML: the same as JSON except for DEL."""
+    """Return a string, a number, a boolean, or a list of these, as TOML, which is the same as JSON except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def reject_constant(name: str) -> NoReturn:
-    """Reject `NaN` and the infinities, which `json` reads unless this is its `parse_constant`."""
+    """Raise ValueError for `NaN` and the infinities; used as `parse_constant` of `json`, which reads them otherwise."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -55,7 +55,7 @@ def parse_finite_float(token: str) -> float:
 
 
 def write_json(value: object, what: str, *, compact: bool = False) -> str:
-    """Return a value as JSON. Raises `UsageError`, which names `what`, for a value that is nested too deeply."""
+    """Return a value as JSON. Raises `UsageError` for a value that is nested too deeply; the message names `what`."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
     except RecursionError:
@@ -68,22 +68,22 @@ def write_json(value: object, what: str, *, compact: bool = False) -> str:
 T = TypeVar("T")
 
 MAX_DEPTH = 400
-"""Maximum nesting: what is copied is written as JSON later, and `json` recurses."""
+"""Maximum nesting of a value that is copied: the copy is written as JSON later, and `json` recurses."""
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def copy_json(value: T) -> T:
-    """Return a deep copy of a JSON value; shared parts stay shared. O(n).
+    """Return a deep copy of a JSON value. A part that occurs twice in the value is copied once. O(n).
 
-    Values that are not JSON are left to `copy.deepcopy`. Raises RecursionError for a value nested more than `MAX_DEPTH`
-    levels.
+    Values that are not JSON are left to `copy.deepcopy`. Raises RecursionError for more than `MAX_DEPTH` levels of
+    nesting.
     """
     copies: dict[int, Any] = {}
     unfilled: list[tuple[Any, Any, int]] = []
 
     def copy_of(value: Any, depth: int) -> Any:
-        """Return a copy of a value; if it is a container, it is filled later."""
+        """Return a copy of a value; the copy of a container is empty and filled later."""
         kind = value.__class__
         if kind in _SCALARS:
             return value

@@ -1,7 +1,7 @@
 """The logger `promptools`. It is silent until an app configures logging: not even warnings go to stderr by default.
 
-The levels are described in docs/reference/logging.md. Messages do not name the logger, and contain neither keys nor
-text of a user or a model.
+docs/reference/logging.md describes the levels. Messages do not name the logger, and contain neither keys nor text of a
+user or a model.
 """
 
 import logging
@@ -9,4 +9,4 @@ import logging
 NAME = "promptools"
 
 log = logging.getLogger(NAME)
-log.addHandler(logging.NullHandler())  # else Python's handler of last resort prints warnings to stderr
+log.addHandler(logging.NullHandler())  # otherwise Python's handler of last resort prints warnings to stderr

@@ -1,8 +1,8 @@
-"""Keys and other credentials: where a request carries them, and how they are replaced in text.
+"""Find API keys and other credentials in requests, and mask them in text.
 
 Everything that must not reveal a key uses this module: errors that the proxy passes on, recordings, tapes of agents,
 the inspector, log lines. Masking by field names alone is not enough, since servers repeat keys in their responses. So
-the values are searched for, both verbatim and as escaped by JSON, HTML and URLs.
+the text is searched for the values of the credentials, both verbatim and as escaped in JSON, HTML and URLs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 KEY_FIELDS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
-"""Header fields that carry an API key, of the proxy or of the server."""
+"""The header fields that contain an API key, whether for the proxy or for the server."""
 MASK = "***"
 MIN_KEY_LENGTH = 12
-"""Minimum length of a key that is masked in an app's data: dummies like `EMPTY` or `lm-studio` are ordinary words."""
+"""Minimum length of a key that is masked in an app's data. Shorter keys may be ordinary words: `EMPTY`, `lm-studio`."""
 MIN_SECRET_LENGTH = 8
-"""Minimum length of a credential masked in what is kept or shown, where masking a word too many does no harm."""
+"""Minimum length of a credential that is masked in data that is kept or shown, where masking too much does no harm."""
 MAX_SECRETS = 64
-"""Maximum number of one request's credentials that are searched for, API keys first: a client can send thousands."""
+"""Maximum number of one request's credentials that are searched for, API keys first, since a client can send many."""
 _MAX_LENGTH = 512
-"""Maximum number of characters of a credential that are compared; the rest of a longer one is masked up to a blank."""
+"""Number of characters of a credential that are compared. After a longer credential, all text to a blank is masked."""
 _MAX_ESCAPABLE = 256
-"""Maximum number of characters sought in all their forms, the shortest credentials first; others only verbatim."""
+"""Number of special characters that are sought in all escaped forms, from the shortest credential on.
+
+Further characters are sought only verbatim.
+"""
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
 _SECRET_NAME = lazy_pattern(
@@ -46,22 +49,22 @@ _SCHEME = lazy_pattern(r"(?:bearer|basic|digest|token) +", re.IGNORECASE)
 _COOKIE_PAIR = lazy_pattern(r"[;,\s]+")
 _QUERY = lazy_pattern(r"([?&])([^=&#]*)=([^&#]*)")
 _PARTIAL_FORM = lazy_pattern(r"\\{1,8}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]{0,5}|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
-"""The beginning of a form of one character."""
+"""The beginning of an escaped form of one character."""
 _REST = r"[^\s\"<>]*+"
 _PART = lazy_pattern(r"\\+|[^\\]", re.DOTALL)
 _MAX_FORM = 13
-"""The longest form of one character: eight backslashes and `u002f`."""
+"""Length of the longest escaped form of one character: eight backslashes and `u002f`."""
 
 
 def key_in(name: str, value: str) -> str:
-    """Return the key in a header field that carries one."""
+    """Return the API key in a header field of `KEY_FIELDS`; `Bearer` before the key is left out."""
     value = value.strip()
     bearer = name.lower() == "authorization" and value[: len(_BEARER)].lower() == _BEARER
     return value[len(_BEARER) :].strip() if bearer else value
 
 
 def keys_in(headers: Iterable[tuple[str, str]]) -> set[str]:
-    """Return the API keys that header fields carry."""
+    """Return the API keys in the header fields."""
     keys = {key_in(name, value) for name, value in headers if name.lower() in KEY_FIELDS}
     return keys - {""}
 
@@ -74,7 +77,8 @@ def is_secret(name: str) -> bool:
 
 def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length: int = MIN_SECRET_LENGTH) -> set[str]:
     """Return the credentials in a request or response that are long enough not to occur in text by accident."""
-    fields = sorted(headers, key=lambda pair: pair[0].lower() not in KEY_FIELDS)  # they are not pushed out by cookies
+    # keys come first, so that many cookies do not push them out
+    fields = sorted(headers, key=lambda pair: pair[0].lower() not in KEY_FIELDS)
     values = [value for name, field in fields if is_secret(name) for value in _values(field)]
     values += [*_password_of(url)]
     values += [unquote(pair[3]) for pair in _QUERY.finditer(url) if is_secret(unquote(pair[2]))]
@@ -82,35 +86,36 @@ def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length:
 
 
 def mask_headers(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the fields with credentials masked; the scheme of an authorization is kept."""
+    """Return the header fields with credentials masked; the scheme before a credential (`Bearer`) is kept."""
     return tuple(
         (name, _mask_field(value) if is_secret(name) else without_credentials(value)) for name, value in headers
     )
 
 
 def mask_url(url: str) -> str:
-    """Return a URL without credentials: user name and password are removed, and parameters masked."""
+    """Return a URL with its credentials masked: user name, password, and the parameters that hold credentials."""
     return _QUERY.sub(
         lambda pair: f"{pair[1]}{pair[2]}={MASK if is_secret(unquote(pair[2])) else pair[3]}", without_credentials(url)
     )
 
 
 class SecretMask:
-    """Replaces secrets in text, in JSON, and in text that arrives in pieces, with asterisks or with `mask`.
+    """Replaces secrets in text, in JSON values, and in the pieces of a text; by asterisks, or by what `mask` returns.
 
-    `bounded`: clients chose the secrets, and could make the search slow, so only a limited part of each is compared.
+    `bounded`: only a limited part of each secret is compared, since clients choose the secrets and could make the
+    search slow.
     """
 
     def __init__(
         self, secrets: Iterable[str], mask: Callable[[str], str] | None = None, *, bounded: bool = True
     ) -> None:
-        self._secrets = sorted(set(secrets) - {""}, key=len, reverse=True)  # one may be part of another
+        self._secrets = sorted(set(secrets) - {""}, key=len, reverse=True)  # a secret may be part of a longer secret
         self._bounded = bounded
         self._mask = mask or _asterisks
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
-        """The pattern of all secrets, in any of their forms; None without any."""
+        """The pattern of all secrets, verbatim and escaped; None if there are no secrets."""
         if not self._bounded:
             return re.compile("|".join(_pattern_of(secret) for secret in self._secrets)) if self._secrets else None
         left, patterns = _MAX_ESCAPABLE, list[str]()
@@ -125,7 +130,7 @@ class SecretMask:
         return text if self.pattern is None else self.pattern.sub(lambda found: self._mask(found[0]), text)
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with the secrets in its strings replaced, including the keys of objects."""
+        """Return a JSON value with the secrets replaced in all its strings, including the keys of objects."""
         if self.pattern is None:
             return value
         if isinstance(value, str):
@@ -153,7 +158,7 @@ def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Ca
             if begins >= start:
                 parts += [piece[at - start : begins - start], shown]
             at = min(ends, end)
-            if ends > end:  # it goes on in the next piece
+            if ends > end:  # the match goes on in the next piece
                 break
             index += 1
         masked.append("".join((*parts, piece[at - start :])))
@@ -162,7 +167,7 @@ def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Ca
 
 
 class PartialSecret:
-    """Tells how much of the end of a text may be the beginning of a secret."""
+    """Finds out how much of the end of a text may be the beginning of a secret."""
 
     def __init__(self, secret: str) -> None:
         self._forms = [[re.compile(form) for form in _forms_of(part)] for part in _parts_of(secret)]
@@ -174,8 +179,8 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return where in `text` a secret begins that may continue after it; the length of `text` if none does."""
-        if not text or text[-1] not in self._characters:  # as at the end of an event
+        """Return the offset from which the rest of `text` may be the beginning of a secret; `len(text)` if none."""
+        if not text or text[-1] not in self._characters:  # a quick check, mostly true at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
             if self._may_go_on(text, found.start()):
@@ -183,7 +188,7 @@ class PartialSecret:
         return len(text)
 
     def _may_go_on(self, text: str, at: int) -> bool:
-        places = {at}  # several, where a character of the secret can be read in more than one way
+        places = {at}  # several places if a character of the secret can be read in more than one way
         for forms in self._forms:
             if any(place == len(text) or _PARTIAL_FORM.fullmatch(text, place) for place in places):
                 return True
@@ -199,7 +204,10 @@ def _asterisks(found: str) -> str:
 
 
 def _pattern_of(secret: str, escapable: float = math.inf) -> str:
-    """Return a pattern for a secret. Only its first characters match in escaped forms: compiling takes time."""
+    """Return a pattern for a secret. Only the first `escapable` special characters match in escaped forms.
+
+    To compile the forms of more characters would take too long.
+    """
     parts = list[str]()
     for part in _parts_of(secret):
         as_is = escapable <= 0 or not _is_escapable(part[0])
@@ -213,16 +221,16 @@ def _is_escapable(character: str) -> bool:
 
 
 def _parts_of(secret: str) -> list[str]:
-    """Return the characters of a secret, with consecutive backslashes as one part."""
+    """Return the parts of a secret: single characters, and runs of backslashes."""
     return _PART.findall(secret)
 
 
 def _forms_of(part: str) -> list[str]:
-    """Return patterns for one character: verbatim, and as escaped in HTML, in a URL and in JSON.
+    """Return patterns for one part of a secret: verbatim, and as escaped in HTML, in a URL and in JSON.
 
-    JSON may be nested three levels deep, since each gateway quotes the error of the next, and so may URLs. A run of
-    backslashes matches possessively (`++`), so that a key full of them, which any client can send, does not cause
-    exponential backtracking.
+    Escapes of JSON and of URLs may be nested three levels deep, since each gateway quotes the error of the next. A run
+    of backslashes matches possessively (`++`), so that a key full of backslashes, which any client can send, does not
+    cause exponential backtracking.
     """
     if not _is_escapable(part[0]):
         return [re.escape(part)]
@@ -249,7 +257,7 @@ def _mask_field(value: str) -> str:
 
 
 def _values(field: str) -> list[str]:
-    """Return the credentials in a field: its value without the scheme, the values of cookies, and a password."""
+    """Return the possible credentials in a field: the value without a scheme, the values of cookies, the password."""
     scheme = _SCHEME.match(field)
     bare = field[scheme.end() if scheme else 0 :].strip()
     pairs = [pair.partition("=")[2] for pair in _COOKIE_PAIR.split(bare)]
@@ -257,7 +265,7 @@ def _values(field: str) -> list[str]:
 
 
 def _password(text: str) -> list[str]:
-    """Return the password of Basic authorization."""
+    """Return the password in the value of Basic authorization; nothing for any other value."""
     try:
         decoded = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):

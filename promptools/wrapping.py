@@ -1,4 +1,4 @@
-"""Put our transport into an existing client: of openai, ollama, anthropic, httpx or httpx2."""
+"""Put promptools' transport into an existing client of openai, ollama, anthropic, httpx or httpx2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ollama
 
 
-# How to use promptools in each framework: the lines of docs/tasks/frameworks.md.
+# How to use promptools in each framework: the same lines as in docs/tasks/frameworks.md.
 
 
 FRAMEWORKS_PAGE = "docs/tasks/frameworks.md"
@@ -45,11 +45,11 @@ USAGE_LINES = {
     "pydantic_ai": _PYDANTIC_AI,
     "smolagents": 'OpenAIModel(..., client_kwargs={"http_client": promptools.http_client()})',
 }
-"""The line to write, by the top-level package of an object's class."""
+"""For each framework, by its top-level package, the code with which an app uses promptools in it."""
 
 
 def usage_line(thing: object) -> str | None:
-    """Return the advice for the framework that an object, class or module belongs to; None if it is unknown."""
+    """Return the code for the framework that an object, class or module belongs to; None for an unknown framework."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
     else:
@@ -89,17 +89,18 @@ ClientT = TypeVar(
 
 
 def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
-    """Put our transport into an existing client, so that its chat completions return working tool calls.
+    """Put promptools' transport into an existing client, so that its chat completions return working tool calls.
 
     A client of openai (the SDK's, Azure's, a subclass), of the ollama package or of anthropic is changed in place and
-    returned, with its address, key and HTTP client; copies of it (`with_options`) are wrapped too, unless they get
-    another `http_client`. Requests for anthropic's messages are sent as chat completions. For a client of httpx or
-    httpx2 a copy is returned, to be used as a framework's `http_client=`: other users of the original are not affected,
-    and closing the copy closes the original.
+    returned. It keeps its address, key and HTTP client. Copies of it (`with_options`) are wrapped too, unless they get
+    another `http_client`. Requests for anthropic's messages are sent as chat completions.
 
-    `provider=` names the provider in the config, or the kind of server, that the client talks to. Wrapping a client
-    again changes only the settings that are passed. Raises `UsageError` for any other object, and for settings that
-    cannot be used.
+    For a client of httpx or httpx2 a copy is returned, to be used as a framework's `http_client=`. Other users of the
+    original are not affected, but closing the copy closes the original.
+
+    `provider=` names the provider in the config, or the kind of server, to which the client sends requests. Wrapping a
+    client again changes only the settings that are passed. Raises `UsageError` for any other object, and for settings
+    that cannot be used.
     """
     is_anthropic = _is_of("anthropic", client, ("Anthropic", "AsyncAnthropic"))
     if is_anthropic or isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
@@ -132,8 +133,9 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
 def http_client(**settings: Unpack[Settings]) -> openai.DefaultHttpxClient:
     """Return an HTTP client for a framework's `http_client=`, whose chat completions return working tool calls.
 
-    It is openai's `DefaultHttpxClient` (of httpx, or httpx2 with openai 3) with our transport inside, and takes what
-    `wrap` takes. For your own proxy, certificates or timeouts use `wrap(httpx.Client(...))`.
+    The client is openai's `DefaultHttpxClient` (of httpx, or of httpx2 with openai 3) with promptools' transport
+    inside. The settings are those of `wrap`. For your own proxy, certificates or timeouts, use
+    `wrap(httpx.Client(...))`.
     """
     return wrap(openai.DefaultHttpxClient(), **settings)
 
@@ -144,7 +146,7 @@ def async_http_client(**settings: Unpack[Settings]) -> openai.DefaultAsyncHttpxC
 
 
 def _session(http: Any, settings: Settings) -> Session:
-    """Return the session for an HTTP client: its current one with the changes, or a new one."""
+    """Return the session for an HTTP client: its current session with the new settings, or a new session."""
     already = getattr(http.__dict__["_transport"], "start", None)
     if isinstance(already, Session):
         return already.with_settings(settings) if settings else already
@@ -158,7 +160,10 @@ def _install(client: Any, session: Session, http: Any) -> None:
 
 
 def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
-    """Whether an object is an instance of a package's class; the package is imported only if that is possible."""
+    """Whether an object is an instance of one of these classes of a package.
+
+    The package is imported only if a class of the object is from that package.
+    """
     if not any(base.__module__.partition(".")[0] == package for base in type(client).__mro__):
         return False
     module = import_module(package)
