@@ -140,7 +140,7 @@ class RetryLoop:
             plan.record_success(self.now)
         if first and len(indices) == 1:
             return first
-        # Ollama, LM Studio and transformers serve send one choice, whatever `n` and the profile say.
+        # Ollama, LM Studio and `transformers serve` send one choice, whatever `n` and the profile say.
         if len(outcome) < len(indices):
             note = f"the server sent {len(outcome)} of {len(indices)} choices: the others were asked for one by one"
             self._state.notes.append(note)

@@ -102,7 +102,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
     text = failure.text.lower()
     match adaptation:
         case "tool_choice":
-            # DeepSeek's API refuses any forced call, and only while the model thinks (DeepSeek-V3#1376).
+            # DeepSeek's API refuses every forced call, but only while the model thinks (DeepSeek-V3#1376).
             if "thinking" in text:
                 return Rewording(adaptation, _FORCED, _reasoning_digest(request))
             return Rewording(adaptation, _next_weaker(request))

@@ -115,7 +115,7 @@ FailureKind = Literal[
     "too_large",  # the reply is longer than the limit
     "connect",  # no connection
     "timeout",  # no response in time
-    # the model's
+    # caused by the model
     "malformed",  # every call is malformed
     "truncated",  # the reply was cut inside its only call
     "unknown_tool",  # a tool that was not offered

@@ -135,7 +135,7 @@ def _call(call_id: str, name: str, arguments: Any, notes: list[str]) -> Call:
     if is_object(arguments):
         return Call(call_id, name, arguments, _dump(arguments))
     text = as_text(arguments)
-    # Ollama's /v1 refuses the empty string and broken JSON, llama.cpp broken JSON, on each later turn too.
+    # On this turn and every later one, Ollama's /v1 refuses an empty string and broken JSON, llama.cpp broken JSON.
     if not text.strip():
         return Call(call_id, name, {}, "{}")
     value = try_json(text, parse_constant=reject_constant)

@@ -73,7 +73,7 @@ def _set_tools(
     supported = request.profile.tool_choice
     kind = request.choice.kind
     formatted = request.json_answer and not request.profile.format_beside_tools
-    # Ollama calls under `none` as well (ollama#17921).
+    # On Ollama, models make calls under `none` as well (ollama#17921).
     if kind == "none" and ("none" not in supported or formatted):
         if len(request.tools):
             why = "the server ignores it" if "none" not in supported else "beside them it cannot force response_format"

@@ -173,7 +173,7 @@ def _opens_reasoning(text: str | None) -> bool | None:
 def _reasoning_opener(text: str) -> str:
     """Return the tag of reasoning at the end of a prompt, ignoring white space; empty if there is none."""
     tail = text[-_LONGEST_TAIL:].rstrip()
-    # The templates of DeepSeek-R1, Qwen3-Thinking and MiniMax-M2 open `<think>`: the output holds the closer only.
+    # The templates of DeepSeek-R1, Qwen3-Thinking and MiniMax-M2 open `<think>`: the output has only the closing tag.
     return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag.rstrip())), "")
 
 

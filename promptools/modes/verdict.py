@@ -150,7 +150,7 @@ def _lost_call(
 ) -> Verdict | None:
     """Return the verdict on a reply without calls if its finish reason or its tokens show that a call was lost."""
     if reply.finish_reason in {"tool_calls", "function_call"}:
-        # vLLM's parsers of Gemma 4 (vllm#53363) and DeepSeek-V3 (DeepSeek-V3#944).
+        # seen with vLLM's parsers for Gemma 4 (vllm#53363) and DeepSeek-V3 (DeepSeek-V3#944)
         why = "the server's finish reason speaks of calls and there are none"
         return Verdict("empty_calls", _as_content(reply, ""), why, retry_elsewhere=True)
     if mode not in {"harmony", "raw"} and (why := _missing_tokens(request, reply, raw, usage)):
