@@ -65,8 +65,8 @@ class Failover:
         """Whether no other server may be tried: the response has begun, or the body can be sent only once."""
         self.only_unreachable = False
         """Whether another server is tried only if no connection was made."""
-        self.base_url: str | None = None
-        """The base URL of the current replica; after the end of the request, of the last one."""
+        self.last: tuple[Destination, Replica] | None = None
+        """The current destination and replica; after the end of the request, the last ones."""
         self._deadline = deadline
         self._destinations: tuple[Destination, ...] = ()
         self._tried: set[tuple[Destination, Replica]] = set()
@@ -81,6 +81,11 @@ class Failover:
     def current(self) -> tuple[Destination, Replica] | None:
         """The destination and replica that the request goes to; None if none was chosen yet."""
         return self._current
+
+    @property
+    def base_url(self) -> str | None:
+        """The base URL of the current replica; after the end of the request, of the last one."""
+        return None if self.last is None else self.last[1].address.base_url
 
     def rejects(self, status: int, headers: Headers) -> bool:
         """Move to the next server if a response means that this one failed; return whether the response is dropped."""
@@ -155,7 +160,7 @@ class Failover:
             self._current[1].outstanding -= 1
         if current is not None:
             current[1].outstanding += 1
-            self.base_url = current[1].address.base_url
+            self.last = current
         self._current = current
 
 
@@ -352,8 +357,11 @@ class RequestRouter:
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return the fields with the key for the current replica; empty if there is no current replica."""
-        return self.credentials(()) if self.failover.current is not None else ()
+        """Return the fields with the key of the last replica; empty if none was chosen. An error may quote them."""
+        if self.failover.last is None:
+            return ()
+        destination, replica = self.failover.last
+        return destination.provider.credentials(replica, ())
 
     def _url(self) -> str:
         """Return the request's URL at the current replica."""

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ from serving import serving
 from upstream import Answer, chunk, completion, running
 
 from promptools.profiles import Config, Provider
-from promptools.proxy import Proxy, key_masking
+from promptools.proxy import Proxy, key_masking, request_sender
 from promptools.proxy.key_masking import AnswerFinder, KeyMask
 
 KEY = "sk-oper/ators+4242="
@@ -146,8 +147,10 @@ def test_a_place_that_a_redirect_names_is_masked(server, proxy):
         assert "sk-oper" not in answer.text + str(answer.headers)
 
 
+@pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/api/chat"])
-def test_bytes_that_are_not_http_are_not_quoted_with_the_key(server, monkeypatch, path):
+def test_bytes_that_are_not_http_are_not_quoted_with_the_key(server, monkeypatch, path, others):
+    """Not even if the HTTP library quotes what it read, and the server is not the default one."""
     import socketserver
     import threading
 
@@ -159,14 +162,18 @@ def test_bytes_that_are_not_http_are_not_quoted_with_the_key(server, monkeypatch
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Garbled) as garbled:
         threading.Thread(target=garbled.serve_forever, daemon=True).start()
         monkeypatch.setenv("A_KEY", KEY)
-        provider = Provider(
-            "a", kind="vllm", base_url=f"http://127.0.0.1:{garbled.server_address[1]}/v1", api_key_env="A_KEY"
-        )
-        app = Proxy(config=Config(providers={"a": provider}), provider="a", detect=False)
+        monkeypatch.setattr(request_sender, "error_text", lambda error: f"{error}: illegal status line {KEY}")
+        base_url = f"http://127.0.0.1:{garbled.server_address[1]}/v1"
+        provider = Provider("a", kind="vllm", base_url=base_url, api_key_env="A_KEY")
+        default = replace(provider, name="b", api_key_env=None) if others else provider
+        config = Config(providers={"a": provider, default.name: default}, default_provider=default.name)
+        app = Proxy(config=config, detect=False)
         with serving(app) as port:
-            answer = httpx.post(f"http://127.0.0.1:{port}{path}", json={**ASK, "max_tokens": 9}, timeout=60)
+            body = {**ASK, "model": "a/m" if others else "m", "max_tokens": 9}
+            answer = httpx.post(f"http://127.0.0.1:{port}{path}", json=body, timeout=300)
         garbled.shutdown()
     assert answer.status_code >= 400
+    assert "illegal status line" in answer.text
     assert "sk-oper" not in answer.text
 
 
