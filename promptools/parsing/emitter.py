@@ -107,7 +107,7 @@ class Emitter:
 
     @property
     def has_text(self) -> bool:
-        """Whether text has been emitted outside reasoning."""
+        """Whether text other than reasoning has been emitted."""
         return bool(self.record.pieces["text"])
 
     @property
@@ -248,7 +248,7 @@ class Emitter:
         self.record.add_text(text, self._zone, self.record.advance(text))
 
     def separate_messages(self, zone: Zone) -> None:
-        """Separate the text of the next message in `zone` from the text before it."""
+        """Note that the next message in `zone` begins, so that its text is separated from the text before."""
         self._separated_zone = zone
 
     def _insert_line_break(self, following: str) -> None:

@@ -213,7 +213,7 @@ class RareLiteralMarker(NamedTuple):
     """The characters that this marker may begin with."""
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed without a search literal."""
         return _leftmost_match(self, text, at, stop)
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
@@ -259,7 +259,7 @@ class LetterMarkers:
         return later_matches(self._markers, group, text, at)
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where none of its words occurs."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed without a search literal."""
         if stop - at < SHORT_TEXT and self._any.search(text, at, stop + LETTERS) is None:
             return None
         return _leftmost_match(self, text, at, stop)
