@@ -87,7 +87,7 @@ def _read_hooked_with_depth(text: str, at: int) -> tuple[Any, int, int]:
 
 
 def _verified_depth(value: Any, text: str) -> int | None:
-    """Count the levels of a value; None if its text may contain a duplicate key or a number out of range."""
+    """Return the number of levels of a value; None if its text may contain a duplicate key or a number out of range."""
     bones = text.encode("utf-8", "surrogatepass").translate(_TO_STRUCTURE, b" \t\n\r")
     if b"0" * 200 in bones or (b"0e" in bones and (b"0e000" in bones or b"0e+000" in bones)):
         return None
