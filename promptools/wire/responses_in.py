@@ -533,7 +533,7 @@ def _kept_parameters(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family: str | None) -> ClientTools:
-    """Return the request's tools, and those that items of the conversation add."""
+    """Return the tools of the request, and the tools that items of the conversation add."""
     items = (item for item in conversation if item.get("type") == "additional_tools")
     added = [tool for item in items for tool in as_list(item.get("tools"))]
     offered = ClientTools(family)
