@@ -85,7 +85,7 @@ class OpenAI(openai.OpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[CopyOptions]
     ) -> Self:
-        """Return a copy with some options replaced, ours or the SDK's; it shares the circuit breaker."""
+        """Return a copy with some options replaced, promptools' or the SDK's. Copies share the circuit breaker."""
         return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
@@ -105,7 +105,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[AsyncCopyOptions]
     ) -> Self:
-        """Return a copy with some options replaced, ours or the SDK's; it shares the circuit breaker."""
+        """Return a copy with some options replaced, promptools' or the SDK's. Copies share the circuit breaker."""
         return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
