@@ -62,7 +62,7 @@ def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
 
 
 def find_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Return the first of these paths at which a file exists, without reading it; None if there is none."""
+    """Return the first of the `search_paths` at which a file exists, whatever its content; None if there is none."""
     return next((path for path in search_paths(environ, home).values() if path.is_file()), None)
 
 

@@ -28,7 +28,7 @@ from promptools.patterns import lazy_pattern
 
 
 MAX_HEADER = 256
-"""Maximum number of characters of a header. What is longer is a header without its `<|message|>`, or not a header."""
+"""Maximum number of characters of a header. A longer text is not a header, or a header without its `<|message|>`."""
 ASSISTANT = "assistant"
 HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 """The fixed words of headers."""

@@ -100,7 +100,7 @@ class MessageMachine:
         self._is_empty = False
         """Whether the message has no content yet."""
         self._is_spaced = False
-        """Whether the header has a space after each token, so that a space before the content belongs to the header."""
+        """Whether the header has a space after each token; then a space before the content belongs to the header."""
         self._quoted_tokens = QuotedTokens(known)
         self._quote: HeldQuote | None = None
         """The token in quotes that is in doubt, and what follows it."""
@@ -604,7 +604,10 @@ class RoleCallDetector:
 
 
 class ItemParser:
-    """The pipeline, which returns items as they become certain; `StreamParser` explains the options."""
+    """The pipeline, which returns items as they become certain.
+
+    `promptools.harmony.StreamParser` explains the options.
+    """
 
     def __init__(
         self,

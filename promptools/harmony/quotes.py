@@ -63,9 +63,9 @@ class Settled(NamedTuple):
 
 
 class OpenQuotes:
-    """Tracks which quotation marks are open at the end of a message's content. The text is read when a token follows.
+    """Tracks which quotation marks are open at the end of a message's content.
 
-    O(n).
+    The content is read when a token follows. O(n).
     """
 
     def __init__(self, known: IsTool | None = None) -> None:
@@ -74,7 +74,10 @@ class OpenQuotes:
         self._known = known
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
-        """Return the doubt about a token after the content and `tail`; None if no mark is open or its text is empty."""
+        """Return the doubt about a token after the content and `tail`.
+
+        Return None if no mark is open, or if the token's raw text is empty.
+        """
         text, self.unread = "".join(self.unread), []
         following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
         self._marks.read(text, following=following if not tail else "")
@@ -343,7 +346,10 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
 
 
 MAX_ENDS = 8
-"""How many of the last tokens in broken arguments are tried as the end of these; each trial reads what follows."""
+"""How many tokens in broken arguments, the last ones, are tried as the end of the arguments.
+
+Each trial reads all the text after the token.
+"""
 
 
 class Doubt(Protocol):
@@ -444,7 +450,7 @@ class QuotedTokens:
     def is_content(self, token: str) -> bool:
         """Whether a token that follows is content, since it is in code or in a block quote.
 
-        A token that ends the whole reply never is.
+        A token that ends the whole reply is never content.
         """
         if token in {"return", "endoftext"}:
             return False

@@ -53,7 +53,7 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes of the beginnings of headers without tokens that have one of `before` in front."""
+    """Return all prefixes of the possible beginnings of a header without tokens that follows one of `before`."""
     channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]

@@ -140,7 +140,7 @@ class QuoteResolver:
 
         A special token ends the call. So does a bracket that closes more than was opened, if an object with a key of a
         call follows. JSON and code inside a string close every bracket that they open. So an object that is still open
-        at `end` is another call, or contains `end`: then its index is returned.
+        at `end` is another call, or contains `end`; the index of this object is returned.
         """
         opened: list[tuple[int, str | None]] = []
         left = -1

@@ -26,8 +26,10 @@ _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 MAX_HOOKED_LENGTH = 2048
 """Number of characters up to which reading with hooks costs less than the survey."""
 FEW_KEYS = 16
-"""A longer text with fewer keys in its first `MAX_HOOKED_LENGTH` characters is taken for long strings, so hooks are
-used."""
+"""Fewer keys in the first `MAX_HOOKED_LENGTH` characters of a longer text are a sign of long strings, not many objects.
+
+Then too the text is read with hooks.
+"""
 _TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
 
 _CONTAINERS = frozenset({dict, list})
@@ -67,10 +69,11 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
 
 
 def read_strict_value(text: str, at: int) -> tuple[Any, int, int]:
-    """Read the strict JSON value at `text[at]`; return the value, the index past its end, and its nesting at most.
+    """Read the strict JSON value at `text[at]`; return the value, the index past its end, and its maximum nesting.
 
-    The value is read by C code. Raises ValueError or StopIteration if the text is not strict JSON, and RecursionError
-    for thousands of levels. O(n) in characters.
+    The nesting may be lower than the number that is returned, but not higher. The value is read by C code. Raises
+    ValueError or StopIteration if the text is not strict JSON, and RecursionError for thousands of levels. O(n) in
+    characters.
     """
     if len(text) - at <= MAX_HOOKED_LENGTH or text.count('":', at, at + MAX_HOOKED_LENGTH) < FEW_KEYS:
         return _read_hooked_with_depth(text, at)

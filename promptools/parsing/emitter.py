@@ -78,13 +78,16 @@ class Emitter:
         self._group_has_call = False
         self._zone: Zone = "text"
         self._separated_zone: Zone | None = None
-        """The zone whose last message has ended: a line break separates the next text of this zone from it."""
+        """The zone of the message that has ended; a line break separates its text from the next text in this zone."""
         self.group_is_quoted = False
         """Whether the group has a call quoted from the conversation; then no closing tag shows that a call is meant."""
         self.tokens_are_text = False
         """Whether a special token was text, or began something that is not a call; then all later tokens are text."""
         self.shows_calls = False
-        """Whether a bare call of an offered tool was unreadable and so taken as text: it had a placeholder, perhaps."""
+        """Whether a bare call of an offered tool that cannot be read was taken as text.
+
+        Such a call may be an example with a placeholder.
+        """
         self.shows_fences = False
         """Whether a code fence with a call was text; then later calls in code fences are taken as examples too."""
         self.records_refusals = False
@@ -304,7 +307,7 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a special token that begins no call; it is removed unless the text around it is about it."""
+        """Add a special token that begins no call; the token is removed unless the text around it quotes the token."""
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:
@@ -429,7 +432,7 @@ class Emitter:
         add_fix((part for part, _ in reversed(self._group)), fix)
 
     def accept_group(self) -> None:
-        """Emit the parts of the group, or emit it as text if it contains no call."""
+        """Accept the group: emit its parts. A group without a call is emitted as text."""
         self._resolve_tokens("")
         if not self._group_has_call:
             self.reject_group()

@@ -4,9 +4,9 @@ There are two kinds of markup. A token is markup wherever it occurs: `<|im_end|>
 A label is markup only at the beginning of a line: `Observation:`. Escaping inserts a backslash after the first
 character of a token or label: `<\|im_end|>`, `O\bservation:`.
 
-Why `unescape` is exact: `escape` may insert backslashes only after the first character of a token. Both functions look
-for markup as if these backslashes were absent. So an escaped text has markup at the same places as before, each with
-one more backslash, which `unescape` removes. Text that is escaped already gets a second backslash.
+Why `unescape` is exact: both functions look for markup as if all backslashes that `escape` may insert, those after the
+first character of any token, were absent. So an escaped text has markup at the same places as before, each with one
+more backslash, which `unescape` removes. Text that is escaped already gets a second backslash.
 
 A label that begins with three backticks is the label of a code fence. It matches what readers take for this fence: more
 backticks, tildes instead, letters in any case, and white space before the label. The backslash goes before the last two

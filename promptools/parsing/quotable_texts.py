@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from promptools.patterns import lazy_pattern
 
 MAX_SEARCHES = 64
-"""Maximum number of calls in one reply that are searched for. Any further call counts as quoted if one of these was."""
+"""Maximum number of calls in a reply that are searched for. If any of these is quoted, all further calls count so."""
 _QUOTE = lazy_pattern(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
 _ESCAPES = lazy_pattern(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
 _WORD = lazy_pattern(r"[A-Za-z0-9_]+")
@@ -75,7 +75,7 @@ def _normalize(text: str) -> str:
 
 
 def _normalized_forms(text: str) -> Iterator[str]:
-    """Yield the normalized text, then what it is with HTML escapes decoded, and with JSON escapes decoded."""
+    """Yield normalized forms of the text: unchanged, with HTML escapes decoded, and with JSON escapes decoded."""
     yield _normalize(text)
     if "&" in text:
         yield _normalize(html.unescape(text))

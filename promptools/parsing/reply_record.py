@@ -79,7 +79,7 @@ class ReplyRecord:
             self._events.append(Text(text, span) if zone == "text" else Reasoning(text, span))
 
     def add_line_break(self, zone: Zone) -> None:
-        """Record a line break in a zone that is not in the input."""
+        """Record a line break, which is not in the input, in a zone."""
         self.pieces[zone].append("\n")
         if self.emits_events:
             here = Span(self.offset, self.offset)
@@ -129,9 +129,9 @@ class ReplyRecord:
             self._events.append(CallArgs(self.call_count, early.text, self._early_call.span))
 
     def add_call(self, raw: str, call: Call) -> bool:
-        """Record a call, unless it repeats an earlier call and has not been started: then discard it.
+        """Record a call; return whether it was recorded.
 
-        Return whether the call was recorded.
+        A call that repeats an earlier call is discarded instead, unless its start has been emitted.
         """
         repeats = self._is_repeat(call)  # also for a call that was started early: it makes later calls repeats
         if repeats and self._early_call is None:

@@ -134,7 +134,7 @@ def marker_pattern(marker: Marker) -> re.Pattern[str]:
 LONG_PATTERN = 1000
 """A pattern of several markers with more characters is compiled only after it has been needed `OFTEN` times."""
 OFTEN = 500
-"""How many times the markers' own patterns are tried first; this takes as long as to compile a joint pattern."""
+"""How many times markers are matched one by one before their joint pattern is compiled: both take as long."""
 
 
 class FirstMarker:
@@ -193,7 +193,7 @@ def lookahead_text(text: str, at: int) -> str:
 
 
 LETTERS = 4
-"""Number of first letters of a marker that are searched for; many markers share them."""
+"""How many of the first letters of a marker are searched for; many markers have these letters in common."""
 
 
 class RareLiteralMarker(NamedTuple):
@@ -426,9 +426,10 @@ class MarkerScanner:
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:
-        """Return functions that search for some markers each; the leftmost of their matches is the one of `search`.
+        """Return functions that each search for some of the markers.
 
-        If two functions match at the same offset, the earlier wins.
+        The leftmost of their matches is the match that `search` returns. If two functions match at the same offset, the
+        earlier wins.
         """
         return [
             self._search,

@@ -35,8 +35,8 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
     """Whether a token inside text is quoted: it is a word of a sentence, or in quotes.
 
     `before` is the text before the token, `gap` the white space after it, `following` the text after the gap. A token
-    that leaked is glued to the text before it, or lies between two sentences. If `before` contains a special token,
-    which was text, this token is text too.
+    that leaked is glued to the text before it, or lies between two sentences. If `before` contains special tokens,
+    these were text, and this token is text too.
     """
     if SPECIAL_TOKEN.search(before):
         return True
@@ -51,10 +51,10 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
 
 
 def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, before_text: Set[str]) -> int:
-    """Return how many of `tokens`, from the first on, are text; they include the white space after tokens.
+    """Return how many of `tokens`, from the first on, are text. White space after tokens is among `tokens`.
 
-    `before` and `following`: the text before and after all of them; `following` is empty at the end of the reply.
-    `before_text`: tokens that come before a program or a name.
+    `before` and `following` are the texts before and after all tokens; `following` is empty at the end of the reply.
+    `before_text` has the tokens that come before a program or a name.
     """
     last = len(tokens)
     if not following:
@@ -80,7 +80,7 @@ def is_only_tokens(text: str) -> bool:
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether `line` ends with the punctuation of a sentence's end, and no white space after it."""
+    """Whether `line` ends with punctuation that ends a sentence; white space after it is not allowed."""
     return _SENTENCE_ENDS.search(line) is not None
 
 

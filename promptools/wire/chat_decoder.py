@@ -300,7 +300,7 @@ def _error_value(error: Any, body: Any) -> ErrorBody:
 
 
 def _error_text(text: str, body: Any) -> ErrorBody:
-    """Decode an error that is text; the text may be JSON, since Ollama forwards the JSON error of its runner so."""
+    """Decode an error that is text. The text may be JSON: Ollama forwards its runner's JSON error inside a string."""
     if text.lstrip().startswith("{"):
         inner = try_json(text)
         problem = error_of(inner) if is_object(inner) else None

@@ -102,7 +102,10 @@ def encode_chunk(
 
 
 def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
-    """Return a choice's last chunk with the server's other fields for the choice and the message added."""
+    """Return a choice's last chunk with the server's other fields for the choice and the message added.
+
+    A chunk without choices is returned unchanged.
+    """
     if not chunk.get("choices") or not (envelope.choice_extra or envelope.message_extra):
         return chunk
     choice = chunk["choices"][0]
@@ -203,7 +206,7 @@ def error_body(
     attempts: Iterable[Attempt] = (),
     request_id: str = "",
 ) -> dict[str, Any]:
-    """Encode an error in the form of OpenAI's API, with the attempts and the request's id, if it has one, added."""
+    """Encode an error in the form of OpenAI's API, and add the attempts, and the request's id if it has one."""
     tried = [attempt.to_dict() for attempt in attempts]
     named = {"request_id": request_id} if request_id else {}
     return {"error": {"message": message, "type": kind, "param": None, "code": code, "attempts": tried, **named}}

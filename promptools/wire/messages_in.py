@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, `/v1/messages`: decode a client's request to a Chat Completions body, every key of it.
+"""Anthropic's Messages API, `/v1/messages`: decode a client's request, with all its keys, to a Chat Completions body.
 
 Keys that only Anthropic's servers can serve are left out, with a note if the client might miss something. Keys of Chat
 Completions and of open servers are kept, since clients add them to the keys of this API. Formats of anthropic 2.12.

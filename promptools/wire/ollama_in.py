@@ -1,4 +1,4 @@
-"""Ollama's own API: decode a client's `/api/chat`, `/api/generate` and embedding requests, every key of them.
+"""Ollama's own API: decode a client's `/api/chat`, `/api/generate` and embedding requests, with all their keys.
 
 For a server that has `/api/chat` itself, `options`, `think`, `keep_alive` and other keys that only Ollama knows are
 kept unchanged. For any other server, each such key becomes its counterpart in Chat Completions; a key without a

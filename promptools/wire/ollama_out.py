@@ -142,7 +142,7 @@ UNKNOWN_TIME = "0001-01-01T00:00:00Z"
 NEVER = "9999-12-31T23:59:59Z"
 UNKNOWN_ARCHITECTURE = "unknown"
 _THINKING_FAMILIES = frozenset({"gpt-oss", "qwen-thinking", "deepseek-r1"})
-"""Families that always think. For other models the server does not state it, and apps need not ask them to think."""
+"""Families that always think. Servers do not state whether a model of another family can think."""
 _UNITS = ((10**9, "{:.1f}B"), (10**6, "{:.2f}M"), (10**3, "{:.0f}K"))
 
 
@@ -168,7 +168,7 @@ class ListedModel:
     def context(self) -> int | None:
         """Maximum number of tokens of a prompt and its answer together; None if the server does not state it.
 
-        vLLM, SGLang and llama.cpp do.
+        vLLM, SGLang and llama.cpp state it.
         """
         return as_count(self.entry.get("max_model_len")) or as_count(self._meta.get("n_ctx"))
 

@@ -48,7 +48,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
 
 
 def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode one message; `names` maps the ids of the calls so far to tool names, and gets those of this message."""
+    """Encode one message; `names` maps the ids of calls so far to tool names, and the message's calls are added."""
     role = as_text(message.get("role"))
     text, others = split_content(message.get("content"))
     encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}

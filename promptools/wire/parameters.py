@@ -25,7 +25,7 @@ class ParameterRule(NamedTuple):
     trace. `needless`: it is left out without a note, since nothing is lost.
     """
     target: str = ""
-    """The name under which the parameter is sent; empty: its own."""
+    """The name under which the parameter is sent; empty: under its own name."""
     reason: str = ""
     """Why the parameter is dropped or needless."""
     harmless: tuple[Any, ...] = ()
@@ -198,9 +198,9 @@ def thinking_budget(thinking: Any) -> int | None:
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return the kept parameters of a body, those for `options`, and notes on what was dropped, grouped by reason.
+    """Return the parameters of a body that are kept, those that go into `options`, and notes on those dropped.
 
-    If two parameters are sent under the same name, the one that is first in `PARAMETERS` wins.
+    There is one note per reason. If two parameters are sent under the same name, the first in `PARAMETERS` wins.
     """
     given = {key: value for key, value in body.items() if value is not None}
     ordered = [*(key for key in PARAMETERS if key in given), *(key for key in given if key not in PARAMETERS)]
@@ -219,7 +219,7 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 
 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
-    """Return Ollama's `options`: the converted `options`, overridden by the request's own in `kept`.
+    """Return Ollama's `options`: the converted `options`, overridden by the request's own `options` in `kept`.
 
     `num_ctx` is used if neither sets it. If the request's own `options` are not an object, they are returned unchanged,
     so that the server refuses them.

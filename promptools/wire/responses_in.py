@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: decode a client's request to a Chat Completions body, every key of it.
+"""OpenAI's Responses API: decode a client's request, with all its keys, to a Chat Completions body.
 
 Unknown keys are passed on, since clients send parameters of their server (`top_k`, `seed`). A feature that only
 OpenAI's servers have is refused if the answer depends on it, otherwise left out.
@@ -47,7 +47,7 @@ _NOT_SERVED = {
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool by the name that the client gave it."""
+    """A tool with the name and namespace that the client gave it."""
 
     name: str
     namespace: str | None = None
@@ -571,7 +571,7 @@ def _decode_tools(data: Mapping[str, Any], tools: ClientTools) -> dict[str, Any]
 
 
 def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the request's token limit, if it has one; then remove the limit of the config's defaults from `body`."""
+    """Return the request's token limit, if there is one; if so, remove the limit of the config from `body`."""
     if data.get("max_output_tokens") is None:
         return {}
     body.pop("max_completion_tokens", None)

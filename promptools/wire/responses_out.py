@@ -103,7 +103,7 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def text_part(text: str = "", logprobs: Any = None) -> dict[str, Any]:
-    """Encode the content part of a message, which has only one."""
+    """Encode the content part of a message, which is its only part."""
     return {"type": "output_text", "annotations": [], "logprobs": token_logprobs(logprobs), "text": text}
 
 
@@ -118,7 +118,7 @@ def message_item(item_id: str, content: list[dict[str, Any]], status: str) -> di
 
 
 def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
-    """Encode the part of a reasoning item's content or summary, which has only one."""
+    """Encode the only part of the content, or of the summary, of a reasoning item."""
     return {"type": "summary_text" if summary else "reasoning_text", "text": text}
 
 
@@ -370,7 +370,7 @@ class _OpenText:
         return message_item(self._item_id, [self._part(text)] if text else [], status)
 
     def begin_events(self) -> list[StreamEvent]:
-        """Encode the beginning of the item's part, which is its only one."""
+        """Encode the event that begins the only part of the item."""
         return [self._part_event("added", self._part(""))]
 
     def delta(self, text: str, logprobs: Any = None) -> StreamEvent:
@@ -384,7 +384,7 @@ class _OpenText:
         return event | {"logprobs": tokens}
 
     def end_events(self) -> list[StreamEvent]:
-        """Encode the end of the text and of the item's part."""
+        """Encode the events that end the text and the only part of the item."""
         text = "".join(self._texts)
         event = {"type": f"response.{self._name}.done", **self._place, "text": text}
         if self.kind == "message":
