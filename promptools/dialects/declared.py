@@ -47,7 +47,7 @@ class DeclaredDialect(Textual):
     """
 
     wording: ClassVar = DEFAULT_INSTRUCTIONS
-    """The kind's wording of the prompt; `instructions` replaces some of its texts."""
+    """The default wording of the prompt for this kind of dialect; `instructions` replaces some of its texts."""
 
     def __init__(
         self,

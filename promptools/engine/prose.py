@@ -55,7 +55,10 @@ _UNFINISHED = lazy_pattern(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
 """What may become the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
-"""How many characters of inline code on several lines are searched for its end, to see if it is a quoted call."""
+"""The maximum number of characters in which the end of inline code on several lines is searched for.
+
+The search shows whether the code is a quoted call.
+"""
 MAX_SPACE_AFTER = 256
 _SPACE_AFTER = lazy_pattern(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
@@ -416,7 +419,7 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return where plain code, or a lone closer that means nothing here, ends; None for any other match."""
+    """Return the end of plain code, or of a lone closer that means nothing here; None for any other match."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())

@@ -39,7 +39,10 @@ def get_weather(city: str) -> str:
 
 
 def prompt_mode_phrase(dialect: str = "json") -> str:
-    """Return a phrase in every prompt that asks for calls in `dialect`, whatever the tools. It can be a setting."""
+    """Return a phrase that occurs in every prompt that asks for calls in `dialect`, whatever the tools.
+
+    Use it as the `setting` of a `ScriptedReply`.
+    """
     block = dialects.get(dialect).render_tools
     one = Tools([TOOL])
     other = Tools(

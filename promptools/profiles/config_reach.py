@@ -75,7 +75,10 @@ class ConfigReach:
 
 
 class UntrustedConfig(UsageError):
-    """An untrusted config would have an effect: it was only found, and may reach beyond this machine."""
+    """Raised if a config that was found and is not trusted would have an effect.
+
+    It reaches another machine or a file outside its folder, or another user may have put it there.
+    """
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
         reasons = reach.asked_about

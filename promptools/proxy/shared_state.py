@@ -354,7 +354,7 @@ class SharedResponses:
         self._connection = connection
         self._store = store
         self.max_bytes = max_bytes
-        """Maximum bytes in Redis of all responses of one owner."""
+        """Maximum size in Redis, in bytes, of all responses of one owner."""
         self._keep = connection.script(_KEEP)
         self._forget = connection.script(_FORGET)
         self._changes: deque[tuple[str, str]] = deque()

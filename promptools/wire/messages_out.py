@@ -264,7 +264,10 @@ class BlockWriter:
         return [*ended, *self._enter("tool_use", id=call_id, name=name, input={})]
 
     def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
-        """Begin a block of this type, unless such a block is open; an open block of another type ends."""
+        """Begin a block of this type, and end the open one.
+
+        Do nothing if the open block has this type and does not belong to a failed attempt.
+        """
         if self._block == kind and not self._discarded:
             return []
         ended = self._end_block() if self._block else []

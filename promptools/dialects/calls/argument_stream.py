@@ -439,7 +439,10 @@ def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
 
 
 def _next_value(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
-    """Return the next value: the next item of an array, or the value of the last key."""
+    """Return the value that comes next.
+
+    That is the next item of the innermost array, or else `value`, which belongs to the key read last.
+    """
     if not frames or is_object(frames[-1][0]):
         return value
     items, done = frames[-1]

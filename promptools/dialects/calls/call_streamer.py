@@ -84,7 +84,7 @@ class CallStreamer:
 
 
 MAX_OPENING = 400
-"""How many characters the name and the key of the arguments may take up at most."""
+"""The maximum number of characters before the arguments: ids, the name and the key of the arguments."""
 
 _SPACE = r"[ \t\r\n]*"
 _METADATA = rf'"(?:id|tool_call_id|call_id|type|index)"{_SPACE}:{_SPACE}(?:"[^"\\]*"|\d{{1,9}}){_SPACE},{_SPACE}'

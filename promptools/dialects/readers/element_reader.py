@@ -56,7 +56,7 @@ _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
 _VISIBLE = lazy_pattern(r"\S")
 _KEY_WINDOW = 128
-"""How many characters at the beginning of the content are searched for a key of YAML."""
+"""How many characters at the beginning of the content are searched for a YAML key."""
 _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 """Matches the key at the beginning of a line of YAML; at the end of the text, it may be incomplete."""
 

@@ -87,7 +87,7 @@ def program_head(opener: str, dialect: str) -> Head:
 
 
 def label_head(label: str) -> Head:
-    """Return the head of calls after a label at the beginning of a line."""
+    """Return the head for calls that follow a label; the label is at the beginning of a line."""
     return Head(
         (label,),
         rf"{literal_text(label)}(?:\Z|[ \t]{{0,8}}+(?:(?={CALLEE}\()|\Z|{CALLEE}\Z))",

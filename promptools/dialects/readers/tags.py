@@ -268,7 +268,7 @@ def _match_rest(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[s
 
 
 def _in_open_quote(inside: str) -> bool:
-    """Return whether every bracket is inside the quotes of an attribute, the last of which may still be open."""
+    """Return whether every angle bracket is inside quotes; the last quote may still be unclosed."""
     bare = _QUOTED.sub("", inside)
     return "<" not in bare and ">" not in bare
 

@@ -80,8 +80,10 @@ class AgentPolicy:
     temperatures: tuple[float, ...] = ()
     """The temperature of each attempt; further attempts use the last one. Empty: the temperature of the request."""
     cooling: float = 0.0
-    """How much the temperature falls as the context fills up: the share that is lost when it is full, and in proportion
-    before that. The paper's code has 0.5. If the size of the context is unknown, the temperature stays the same."""
+    """The share of the temperature that is lost when the context is full; before that, in proportion to how full it is.
+
+    The paper's code has 0.5. If the size of the context is unknown, the temperature stays the same.
+    """
     harmony_react: bool = False
     """Whether, in harmony mode, each reply begins in the `analysis` channel and the exchange asks the model to correct
     faulty replies, as in HarmonyReAct."""

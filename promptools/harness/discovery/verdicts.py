@@ -84,7 +84,7 @@ def compared_rates(
 
 
 def share(outcomes: Sequence[bool], *, seed: int) -> Interval | None:
-    """Return the share of true outcomes; None if there are no outcomes."""
+    """Return the share of true outcomes with its interval; None if there are no outcomes."""
     return rate_interval(sum(outcomes), len(outcomes), seed=seed) if outcomes else None
 
 

@@ -269,7 +269,7 @@ MAX_LINE = 2000
 MAX_READ = 1 << 27
 """The most bytes of a file that are read to count its lines."""
 _LOOKED_AT = 8192
-"""Bytes at the beginning of a file that decide whether it is text: text has no NUL in them."""
+"""How many bytes at the beginning of a file are checked: a file with a NUL among them is not text."""
 
 
 class FileReader:
