@@ -123,7 +123,8 @@ def fitting_calls(parsed: Parsed) -> None:
     given = parsed.given
     if given.tools is None:
         return
-    schemas = {tool["name"]: tool.get("parameters") or {} for tool in given.tools}
+    offered = [tool.get("function", tool) for tool in given.tools]
+    schemas = {tool["name"]: tool.get("parameters") or {} for tool in offered}
     for call in parsed.whole[1].calls:
         assert call.unknown_tool == (call.name not in schemas), f"{call.name!r} was offered, or not"
         wrong = list(Draft202012Validator(schemas.get(call.name, {})).iter_errors(call.arguments))

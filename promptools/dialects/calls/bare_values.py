@@ -11,6 +11,7 @@ from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evi
 from promptools.dialects.calls.resolve import resolve_call
 from promptools.json_values import parse_finite_float, reject_constant
 from promptools.jsontext.read import Unreadable, read_whole_value
+from promptools.patterns import lazy_pattern
 from promptools.schema.coerce import TYPE_ORDER, UNREADABLE, parse_text
 from promptools.types import Call, Fix, Malformed, Tool
 
@@ -18,11 +19,14 @@ from promptools.types import Call, Fix, Malformed, Tool
 #
 # That is the format, not a repair: the models are trained on values without quotes, so a conversion is not a fix. Types
 # are tried in the order null, integer, number, boolean, object, array, string. The first that fits is taken, as in
-# vLLM 0.32, SGLang 0.5 and Ollama. Where the schema allows only strings, the text is the value, even `007` or `null`.
+# vLLM 0.32, SGLang 0.5 and Ollama. Where the schema allows only strings, the text is the value, even `007` or `null`;
+# where it allows a string too, `007` and `+49` are strings: as numbers they would lose their zeros and their sign.
 
 
 ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
+_NO_JSON_NUMBER = lazy_pattern(r"\+|-?0\d")
+"""A number as JSON does not write it, such as `007` or `+49`: where a string is allowed, it is taken for a code."""
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
@@ -43,11 +47,12 @@ def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()
+    may_be_text = not types or "string" in types
     for kind in TYPE_ORDER:
         if kind == "string" or kind not in (types or ANY_TYPE):
             continue
         value = parse_text(kind, bare)
-        if value is not UNREADABLE:
+        if value is not UNREADABLE and not (may_be_text and _NO_JSON_NUMBER.match(bare)):
             return value, ()
         opener = {"object": "{", "array": "["}.get(kind)
         if opener is not None and types and bare.startswith(opener):
