@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import zlib
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from anyio.lowlevel import checkpoint
@@ -163,10 +163,15 @@ def _unread_socket_data(response: Any) -> bytes:
     raw_socket = stream and stream.get_extra_info("socket")
     if type(raw_socket) is not socket.socket:
         return b""
+    timeout = raw_socket.gettimeout()
     try:
-        return raw_socket.recv(MAX_PIECE, socket.MSG_PEEK) if stream.get_extra_info("is_readable") else b""
-    except OSError:  # the socket is closed
+        raw_socket.settimeout(0)  # it must not wait, even if the socket was reported to be readable and is not
+        return raw_socket.recv(MAX_PIECE, socket.MSG_PEEK)
+    except OSError:  # nothing is waiting, or the socket is closed
         return b""
+    finally:
+        with suppress(OSError):
+            raw_socket.settimeout(timeout)
 
 
 _LAST_CHUNK = b"0\r\n\r\n"
