@@ -13,15 +13,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import openai
 
 from benchmarks.models.ask import MOST_TOKENS, Way, client_of, extra_body
+from benchmarks.models.rows import RowFile
 
-RESULTS = Path(__file__).with_name("agent.jsonl")
 TURNS = 6
 ALLOWED = ("cat", "grep", "head", "ls", "tail", "wc")
 """Programs that `run_command` runs, besides Python on a file of the folder."""
@@ -90,25 +90,21 @@ class Run:
     answer: str
 
 
-def read() -> list[Run]:
-    """Return the runs so far; for each task, only the last."""
-    if not RESULTS.exists():
-        return []
-    runs = (Run(**json.loads(line)) for line in RESULTS.read_text(encoding="utf-8").splitlines())
-    return [*{(run.model, run.way, run.task): run for run in runs}.values()]
+RUNS = RowFile(
+    Path(__file__).with_name("agent.jsonl"), lambda row: Run(**row), lambda run: (run.model, run.way, run.task)
+)
 
 
 def run(base_url: str, model: str, way: Way) -> None:
     """Run each task that has no run yet, and store the result."""
-    have = {(each.model, each.way, each.task) for each in read()}
+    have = {RUNS.key(each) for each in RUNS.read()}
     with client_of(base_url, way) as client:
         for task in TASKS:
             if (model, way.name, task.name) in have:
                 continue
             held = hold(client, model, way, task)
             print(f"{model}, {way.name}, agent: {task.name}: {'right' if held.right else 'wrong'}", flush=True)
-            with RESULTS.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(asdict(held), ensure_ascii=False) + "\n")
+            RUNS.add(held)
 
 
 def hold(client: openai.OpenAI, model: str, way: Way, task: Task) -> Run:

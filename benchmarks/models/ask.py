@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import openai
@@ -63,9 +63,6 @@ class Row:
     seconds: float = 0.0
     printed: bool = False
     """Whether promptools finds a call in the content, which the server left there."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @contextmanager

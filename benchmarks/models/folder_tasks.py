@@ -18,7 +18,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,17 +26,16 @@ import openai
 
 from benchmarks.models.ask import ALONE, AS_IT_COMES
 from benchmarks.models.conversations.app import client_of
-from benchmarks.models.conversations.kept_answers import KeptAnswers, file_of
+from benchmarks.models.conversations.kept_answers import KeptAnswers, answers_of
+from benchmarks.models.rows import RowFile
 from promptools.cli import agent_command
 from promptools.cli.agent_setup import agent_toolsets, build_agent, instructions
 from promptools.errors import PromptoolsError
 from promptools.harness.agent.harness_errors import TerminatingError
 from promptools.harness.sandbox import BubblewrapSandbox, Sandbox
 from promptools.harness.toolsets import AgentTool
-from promptools.lab.llamacpp_server import serve_file
 from promptools.schema import Tools
 
-RESULTS = Path(__file__).with_name("folder_tasks.jsonl")
 WAYS = ("plain loop", "promptools agent")
 STEPS = 8
 MOST_TOKENS = 300
@@ -130,13 +128,17 @@ class Run:
     answer: str
 
 
+RUNS = RowFile(
+    Path(__file__).with_name("folder_tasks.jsonl"),
+    lambda row: Run(**row),
+    lambda run: (run.model, run.way, run.task, run.digest),
+)
+
+
 def read() -> list[Run]:
     """Return the runs of today's tasks; for each, only the last."""
-    if not RESULTS.exists():
-        return []
     today = {(task.name, task.digest) for task in TASKS}
-    runs = (Run(**json.loads(line)) for line in RESULTS.read_text(encoding="utf-8").splitlines())
-    return [*{(run.model, run.way, run.task): run for run in runs if (run.task, run.digest) in today}.values()]
+    return [run for run in RUNS.read() if (run.task, run.digest) in today]
 
 
 # The two ways: what they did, how they ended, and the answer.
@@ -268,13 +270,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if file is None:
         return 1
     have = set() if asked.again else {(run.way, run.task) for run in read() if run.model == AGENT}
-    with ExitStack() as stack:
-
-        def server() -> str:
-            return stack.enter_context(serve_file(file, name=file.stem, threads=asked.threads)).url
-
-        kept = KeptAnswers(file_of(file), _once(server))
-        stack.callback(kept.close)
+    with answers_of(file, threads=asked.threads) as kept:
         for task in TASKS:
             for way in WAYS:
                 if (way, task.name) in have or (asked.task and task.name not in asked.task):
@@ -284,24 +280,9 @@ def main(words: Sequence[str] | None = None) -> int:
                     f"{way}: {task.name}: {'right' if run.right else 'wrong'}, {run.calls} calls, {run.ended}",
                     flush=True,
                 )
-                with RESULTS.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(asdict(run), ensure_ascii=False) + "\n")
+                RUNS.add(run)
     page.write()
     return 0
-
-
-def _once(start: Callable[[], str]) -> Callable[[], str]:
-    """Return a function that starts a server the first time; the probes of a server come from several threads."""
-    from functools import cache
-    from threading import Lock
-
-    started, lock = cache(start), Lock()
-
-    def url() -> str:
-        with lock:
-            return started()
-
-    return url
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def _share(judged: Sequence[Judged]) -> str:
 
 
 def _agent() -> Iterator[str]:
-    runs = agent.read()
+    runs = agent.RUNS.read()
     if not runs:
         return
     yield AGENT.format(tasks=len(agent.TASKS), turns=agent.TURNS)

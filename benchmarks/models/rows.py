@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from benchmarks.models.ask import Row
 from benchmarks.models.conversations.transcript import Transcript
 
-R = TypeVar("R", Row, Transcript)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class RowFile(Generic[R]):
-    """A file of rows, of which the last of each key counts."""
+    """A file of rows, which are dataclasses; the last of each key counts."""
 
     path: Path
     of: Callable[[dict[str, Any]], R]
@@ -41,8 +41,8 @@ class RowFile(Generic[R]):
             self.path.write_text("".join(lines), encoding="utf-8")
 
 
-def _line(row: Row | Transcript) -> str:
-    return json.dumps(row.to_dict(), ensure_ascii=False) + "\n"
+def _line(row: Any) -> str:
+    return json.dumps(asdict(row), ensure_ascii=False) + "\n"
 
 
 QUESTIONS = RowFile(

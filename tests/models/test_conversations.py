@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import jsonschema
 import pytest
@@ -248,5 +248,5 @@ def test_a_transcript_is_read_as_it_was_written():
     row = Transcript(
         "m", "native", "w", "one_weather", "d", [TurnHeld([Said([PARIS]), Said(content="x")], "e")], ["native"], 2
     )
-    assert Transcript.from_dict(json.loads(json.dumps(row.to_dict()))) == row
+    assert Transcript.from_dict(json.loads(json.dumps(asdict(row)))) == row
     assert re.fullmatch(r"[0-9a-f]{12}", BY_NAME["one_weather"].digest)

@@ -6,13 +6,16 @@ import hashlib
 import importlib.metadata
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import httpx2
 
+from promptools.lab.llamacpp_server import serve_file
 from promptools.lab.server_process import cache_folder
 
 SECONDS = 1800.0
@@ -108,6 +111,27 @@ class KeptAnswers(httpx2.BaseTransport):
             with self.file.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
         return row
+
+
+@contextmanager
+def answers_of(model: Path, *, threads: int | None = None) -> Iterator[KeptAnswers]:
+    """Yield the kept answers of the model in a GGUF file, before a llama.cpp server that is started when it is needed.
+
+    The server has the name of the file: by it promptools knows the family, as it would in an app.
+    """
+    with ExitStack() as stack:
+        starting = Lock()
+        url = ""
+
+        def server() -> str:
+            nonlocal url
+            with starting:  # the probes of a server come from several threads at once
+                url = url or stack.enter_context(serve_file(model, name=model.stem, threads=threads)).url
+            return url
+
+        kept = KeptAnswers(file_of(model), server)
+        stack.callback(kept.close)
+        yield kept
 
 
 def file_of(model: Path) -> Path:

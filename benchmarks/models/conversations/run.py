@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from threading import Lock
 
 from benchmarks.models.ask import ALONE, AS_IT_COMES, NATIVE, RAW, REPEATS_ANSWERED, Way, prompted
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.conversations.app import hold
 from benchmarks.models.conversations.conversation import Conversation
 from benchmarks.models.conversations.judge import judge
-from benchmarks.models.conversations.kept_answers import KeptAnswers, file_of
+from benchmarks.models.conversations.kept_answers import answers_of
 from benchmarks.models.conversations.transcript import Transcript
 from benchmarks.models.conversations.words import words_of
-from promptools.lab.llamacpp_server import serve_file
 
 WAYS = (AS_IT_COMES, REPEATS_ANSWERED, NATIVE, prompted("hermes"), RAW, ALONE)
 """The ways of asking a model whose template has tools; the others are asked as it comes only."""
@@ -43,21 +40,9 @@ def hold_all(
 ) -> Iterator[Transcript]:
     """Hold conversations with the model in a GGUF file; yield a transcript for each, and print the progress.
 
-    Those that are `done`, by way, conversation and words, are left out. The server is started once an answer is needed
-    that is not kept, and has the name of the file: by it promptools knows the family, as it would in an app.
+    Those that are `done`, by way, conversation and words, are left out.
     """
-    with ExitStack() as stack:
-        starting = Lock()
-        url = ""
-
-        def server() -> str:
-            nonlocal url
-            with starting:  # the probes of a server come from several threads at once
-                url = url or stack.enter_context(serve_file(file, name=file.stem, threads=threads)).url
-            return url
-
-        kept = KeptAnswers(file_of(file), server)
-        stack.callback(kept.close)
+    with answers_of(file, threads=threads) as kept:
         for way in ways:
             words = words_of(way, file.stem)
             left = [each for each in chosen if not done(way.name, each, words)]

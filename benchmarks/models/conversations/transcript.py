@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.models.score import CallMade
@@ -61,9 +61,6 @@ class Transcript:
     written_tokens: int = 0
     seconds: float = 0.0
     """Of all requests, when they were answered first."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Transcript:
