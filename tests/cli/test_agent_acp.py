@@ -78,14 +78,6 @@ def desk(server, tmp_path_factory):
         runner.run(process.__aexit__(None, None, None))
 
 
-@pytest.fixture
-def repo(tmp_path):
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("one\n")
-    return folder
-
-
 def shell(line, text=None):
     return ModelReply(text, calls=[("container.exec", {"command": ["bash", "-lc", line]})])
 

@@ -26,14 +26,6 @@ def server():
         yield upstream
 
 
-@pytest.fixture
-def repo(tmp_path):
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("one\n")
-    return folder
-
-
 def exec_call(command=APPEND):
     return ModelReply("I add a line.", calls=[("container.exec", {"command": command})])
 

@@ -23,14 +23,6 @@ def server():
 
 
 @pytest.fixture
-def repo(tmp_path):
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("one\n")
-    return folder
-
-
-@pytest.fixture
 def start(server, repo):
     """Run the agent on a terminal, in the folder."""
 
