@@ -100,15 +100,19 @@ class Changed(NamedTuple):
 
 def changed(learned: Learned, family: str) -> Changed:
     """Read the cases of all other families, and prose, with the table registered and without."""
-    texts = [each for each in _texts() if each.family != family]
-    before = [_seen_alone(each) for each in texts]
+    others = [(each, before) for each, before in _read_alone() if each.family != family]
     with dialects.using(learned.given):
-        pairs = [(each, after) for each, after in zip(before, map(_seen, texts), strict=True) if after != each]
+        pairs = [(before, after) for each, before in others if (after := _seen(each)) != before]
     made_up = sum(not (old.calls or old.malformed) and bool(new.calls or new.malformed) for old, new in pairs)
-    return Changed(made_up, len(pairs) - made_up, len(texts))
+    return Changed(made_up, len(pairs) - made_up, len(others))
 
 
 @cache
+def _read_alone() -> Sequence[tuple[Text, Seen]]:
+    """Return each text with what is seen of it where no table is registered."""
+    return [(each, _seen(each)) for each in _texts()]
+
+
 def _texts() -> Sequence[Text]:
     """Return the cases of all families, and prose around a call of each: a sentence for each place."""
     rows = casebook.rows(*casebook.ROWS_FOLDERS)
@@ -124,17 +128,6 @@ def _texts() -> Sequence[Text]:
         for name in sorted(dialects.BUILT_IN)
     ]
     return [*of_rows, *of_prose]
-
-
-_before: dict[int, Seen] = {}
-
-
-def _seen_alone(each: Text) -> Seen:
-    """Return what is seen of a text where no table is registered."""
-    found = _before.get(id(each))
-    if found is None:
-        found = _before[id(each)] = _seen(each)
-    return found
 
 
 def _seen(each: Text) -> Seen:

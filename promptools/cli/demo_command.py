@@ -289,10 +289,8 @@ def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> It
             return
         if announce:
             print_progress(f"{number}/{len(scenarios)} {scenario.title} ...")
-        left = MAX_SECONDS - elapsed
-        result = run_scenario(
-            scenario, left / 2 if number == 1 else left
-        )  # however slow, it leaves time for the second
+        # however slow the first one is, it leaves time for the second
+        result = run_scenario(scenario, (MAX_SECONDS - elapsed) / (2 if number == 1 else 1))
         if show:
             print_styled(_block(result) if number <= 2 else _line(result))
         yield result
