@@ -37,6 +37,8 @@ PYTEST ?=
 # Bytecode is kept, whatever the environment says: else each of the tests' many processes compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/.pycache
+# Seconds after which a test hangs, and fails with the stacks of all threads. None takes a tenth of it on a busy machine.
+export PYTEST_TIMEOUT ?= 1800
 # real servers and what else is installed apart, by environment
 E2E := vllm ollama redis bubblewrap swebench mini-swe-agent ray dataframes o200k templates chromium deploy-lint
 # real clients, by the environments that they need

@@ -42,8 +42,10 @@ def test_a_major(name, suites):
     python = subprocess.run(maker, check=True, capture_output=True, text=True, timeout=1800).stdout.strip()
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
     env["PYTHONPATH"] = str(ROOT)
+    # a test that hangs ends the process, and says where
+    hang = ("-o", "faulthandler_timeout=600", "-o", "faulthandler_exit_on_timeout=true")
     # of tests in many forms a sample: the forms differ in what is sent, the majors in the library that sends it
     for paths in (("--sample", "16", *suites, *(f"--ignore=tests/{path}" for path in ALIKE)), EXHAUSTIVE):
-        command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not clock", *paths]
-        done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=3600)
-        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+        command = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not clock", *hang, *paths]
+        done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=1700)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-10000:]
