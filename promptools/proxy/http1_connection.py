@@ -125,7 +125,7 @@ class DirectResponse:
         return self.status_code in _REDIRECTS and "location" in self.headers
 
     @property
-    def is_released(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the connection is free, because the whole response has arrived; its body may still be unread."""
         return self.complete
 

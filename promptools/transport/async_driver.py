@@ -25,7 +25,7 @@ from promptools.exchange import (
     Wait,
 )
 from promptools.transport.driver import ExchangeDriver, consult_async, probe_async
-from promptools.transport.response_content import content_iterator, end_received, is_released
+from promptools.transport.response_content import content_iterator, end_received
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -188,7 +188,7 @@ class AsyncDriver(ExchangeDriver):
 
     async def _release(self) -> None:
         """Close the reply; if its end has arrived, or the exchange has all the content, read up to the end first."""
-        if self.response is None or is_released(self.response):
+        if self.response is None or self.response.is_closed:
             self.response = None
             return
         if self.pieces is not None and (self.finished or end_received(self.response)):

@@ -138,18 +138,15 @@ def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes
     return aiter_content(response, library)
 
 
-def is_released(response: Any) -> bool:
-    """Whether a response needs no closing any more; always true for responses of httpx."""
-    released: bool = getattr(response, "is_released", False)
-    return released
-
-
 def end_received(response: Any) -> bool:
     """Whether the end of a chunked HTTP/1.1 response has been received, so that reading up to it does not block.
 
     A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
-    for data that was received but not read; if that data cannot be found, the result is False.
+    for data that was received but not read; if that data cannot be found, the result is False. It is False for a closed
+    response, too: one that was read to its end is closed, and another thread's request may be using its connection.
     """
+    if response.is_closed:
+        return False
     layer = response.stream
     for name in _CONNECTION_PATH:
         layer = getattr(layer, name, layer)
@@ -165,7 +162,7 @@ def _unread_socket_data(response: Any) -> bytes:
         return b""
     timeout = raw_socket.gettimeout()
     try:
-        raw_socket.settimeout(0)  # it must not wait, even if the socket was reported to be readable and is not
+        raw_socket.settimeout(0)  # else it would wait as long as the client's own time-out
         return raw_socket.recv(MAX_PIECE, socket.MSG_PEEK)
     except OSError:  # nothing is waiting, or the socket is closed
         return b""

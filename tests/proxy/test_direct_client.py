@@ -512,7 +512,7 @@ def test_a_connection_that_was_closed_while_the_event_loop_was_busy_is_not_used(
             client = DirectClient(http)
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             first = await client.send(client.library.build_request("POST", f"{url}{CHAT}", (), b"", {}))
-            assert first.is_released
+            assert first.is_closed
             assert closed.wait(300)  # the loop learns nothing of it
             return await ask(client, url)
 
@@ -534,7 +534,7 @@ def test_a_response_that_is_left_takes_its_connection_along():
         async with before(talk) as (client, url, _):
             built = client.library.build_request("POST", f"{url}{CHAT}", (), b"", {})
             response = await client.send(built)
-            assert not response.is_released
+            assert not response.is_closed
             await response.aclose()
             await asyncio.wait_for(ended.wait(), 300)
             assert not client._servers[("http", "127.0.0.1", int(url.rpartition(":")[2]))].idle
