@@ -104,7 +104,7 @@ def driver(request):
 
 
 def make(driver, server, **kw):
-    return driver.kind(**{"base_url": server.url, "api_key": "k", "max_retries": 0, **kw})
+    return driver.kind(**{"base_url": server.url, "api_key": "k", "max_retries": 0, "timeout": 600, **kw})
 
 
 def test_create(server, driver):
@@ -675,7 +675,7 @@ def test_a_bug_in_on_reply_is_logged_and_no_more(server, driver, caplog):
 
 def test_threads_share_a_client(server):
     server.play(CALL)
-    with OpenAI(base_url=server.url, api_key="k", max_retries=0) as client, ThreadPoolExecutor(8) as pool:
+    with make(Driver("sync"), server) as client, ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.chat.completions.create(**ASK), range(40)))
     assert all(arguments(reply) for reply in replies)
 
@@ -688,7 +688,7 @@ def test_many_streams_on_one_loop(server):
         return [call async for each in stream for choice in each.choices for call in choice.delta.tool_calls or []]
 
     async def go():
-        async with AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0, mode="prompt") as client:
+        async with make(Driver("async"), server, mode="prompt") as client:
             return await asyncio.gather(*(one(client) for _ in range(40)))
 
     assert all(asyncio.run(go()))

@@ -127,8 +127,8 @@ def family(request):
 
 
 def asked(family, colour, url, body, **settings):
-    """Ask for a chat and read the answer to its end."""
-    session = Session({"config": Config(), "detect": False, "max_reply": LIMIT, **settings})
+    """Ask for a chat and read the answer to its end. On a busy machine a heartbeat would begin it before the error."""
+    session = Session({"config": Config(), "detect": False, "max_reply": LIMIT, "heartbeat": 0, **settings})
     url += "/chat/completions"
     if colour == "sync":
         with intercept(family.module.Client(timeout=300), session) as http:
