@@ -314,6 +314,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what `promptools discover` wrote: declare the tools under the names that the model knows",
     )
     parser.add_argument("--yes", action="store_true", help="run commands without asking")
+    _add_asking(parser)
+    _add_run(parser)
+
+
+def _add_asking(parser: argparse.ArgumentParser) -> None:
     asked = parser.add_argument_group("what the model is told, and how it is asked")
     asked.add_argument("--mcp", metavar="FILE", help="offer the tools of these MCP servers, too: JSON with mcpServers")
     asked.add_argument(
@@ -333,6 +338,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ask for further messages after each answer, until an empty one",
     )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how the run goes")
     how.add_argument("--policy", choices=("default", "paper"), default="default", help="see docs/tasks/run-an-agent.md")
     how.add_argument(

@@ -16,7 +16,7 @@ After a call (`after_call`), a result that the model makes up ends the reply: it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -326,11 +326,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
     begin = at
     scanner, later = _choose_scanners(state, text)
     held = scanner
-    resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
-    if resumed:
-        search = state.search.sweep_over(scanner, text).search
-    else:
-        search = scanner.search if scanner is later else partial(_first_match, scanner, later)
+    search = _choose_search(state, scanner, later, text)
     while True:
         match = search(text, at)
         if match is None:
@@ -367,6 +363,16 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
         assert inert_end is not None
         at = inert_end
         search = state.search.sweep_over(later, text).search
+
+
+def _choose_search(
+    state: ParserState, scanner: MarkerScanner, later: MarkerScanner, text: str
+) -> Callable[[str, int], re.Match[str] | None]:
+    """Return the function that finds the next marker; for a long text that was searched before, it resumes."""
+    resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
+    if resumed:
+        return state.search.sweep_over(scanner, text).search
+    return scanner.search if scanner is later else partial(_first_match, scanner, later)
 
 
 def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:

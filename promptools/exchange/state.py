@@ -131,17 +131,11 @@ class ExchangeState:
         self._first_byte_at: float | None = None
         self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
         """For each attempt: the number of its request, the failed reply (None: none), and what the server sent."""
-        self._observer = context.observer
         self._sent_count = 0
         self._response: list[bytes] = []
         self._response_room = context.response_bytes
-        if self._observer is not None:
-            api = client.client_api
-            caller = client.caller
-            self._observed = ObservedExchange(
-                context.new_id(), client.request, api.wire or api.path, client.at, caller.request_id, caller.secrets
-            )
-            self._observer.began(self._observed)
+        self._observer = context.observer
+        self._observe_begin(client)
 
     @property
     def seconds(self) -> float:
@@ -336,6 +330,19 @@ class ExchangeState:
         return result
 
     # -- the observer
+
+    def _observe_begin(self, client: ClientRequest) -> None:
+        if self._observer is not None:
+            api, caller = client.client_api, client.caller
+            self._observed = ObservedExchange(
+                self.context.new_id(),
+                client.request,
+                api.wire or api.path,
+                client.at,
+                caller.request_id,
+                caller.secrets,
+            )
+            self._observer.began(self._observed)
 
     def _observe_sent(self, purpose: Purpose, mode: str, request: Request, attempt: AttemptFacts | None) -> None:
         self._sent_count += 1

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
-    from promptools.types import NewId
+    from promptools.types import NewId, RestoreArguments
     from promptools.wire.chat_decoder import Delta
 
 
@@ -282,26 +282,13 @@ class ReplyReader:
         self._harmony = prepared.dialect == HARMONY
         self._dialect = None if self._harmony else prepared.dialect
         self._prepared = prepared
-        # the white space between two turns is the template's: the model may leave it out
-        ends = (*prepared.turn_ends, *("".join(end.split()) for end in prepared.turn_ends))
-        self._turn = TurnEnd(tuple(dict.fromkeys(ends)))
+        self._turn = TurnEnd(_possible_ends(prepared.turn_ends))
         decode = prepared.prompt.decode if prepared.prompt is not None else None
         self._detokenizer = Detokenizer(decode) if decode is not None else None
-        sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
-        none = request.choice.kind == "none"
-        self._tools = Tools([]) if none else rename_tools(request.tools, sent_names)
+        self._tools = _sent_tools(request.tools, prepared) if request.choice.kind != "none" else Tools([])
         self._filter = CallFilter(request, prepared)
         self._parser: StreamParser | None = None
-        self._restore = prepared.restore
-        self._options = ParseOptions(
-            self._tools,
-            request.options.strictness,
-            None,
-            request.json_answer,
-            self._tools.all_keys,
-            restore=self._restore,
-            undeclared=request.options.takes_undeclared,
-        )
+        self._options = _parse_options(request, self._tools, prepared.restore)
         self._structured = StructuredCalls(request, self._options, new_id, self._filter.notes)
         self._raw_text = RawText(markup=not self._harmony)  # headers are not text, and would corrupt the history
         self._content: list[str] = []
@@ -532,7 +519,7 @@ class ReplyReader:
             accept=self._request.accepted_dialects,
             sources=quotable_texts(self._request.messages),
             new_id=new_id or self._new_id,
-            restore=self._restore,
+            restore=self._prepared.restore,
             undeclared=self._request.options.takes_undeclared and self._request.choice.kind != "none",
         )
 
@@ -559,8 +546,7 @@ class ReplyReader:
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not text.strip():
             return
-        sent_names = {name: sent_name for sent_name, name in self._prepared.client_names.items()}
-        callable_tools = rename_tools(self._request.offered, sent_names)
+        callable_tools = _sent_tools(self._request.offered, self._prepared)
         options = self._options._replace(tools=callable_tools, json_answer=False, anchors=callable_tools.all_keys)
         call = read_bare_arguments(text, options)
         if call is not None:
@@ -657,3 +643,26 @@ class ReplyReader:
                 self._content = []
             case _:
                 pass
+
+
+def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
+    """Return the ends also without white space, which is the template's: the model may leave it out."""
+    return tuple(dict.fromkeys((*turn_ends, *("".join(end.split()) for end in turn_ends))))
+
+
+def _sent_tools(tools: Tools, prepared: PreparedRequest) -> Tools:
+    """Return tools under the names that the server got."""
+    return rename_tools(tools, {name: sent_name for sent_name, name in prepared.client_names.items()})
+
+
+def _parse_options(request: ToolRequest, tools: Tools, restore: RestoreArguments | None) -> ParseOptions:
+    """Return the options for calls that do not come in the content, which has a parser with options of its own."""
+    return ParseOptions(
+        tools,
+        request.options.strictness,
+        None,
+        request.json_answer,
+        tools.all_keys,
+        restore=restore,
+        undeclared=request.options.takes_undeclared,
+    )

@@ -405,14 +405,11 @@ class GemmaObject:
             return True
         body = "".join(self._pieces)
         if quote == '"' and body.endswith(_TOKEN_START):  # the quote in the middle of a delimiter
-            if len(text) - end < len(_TOKEN_END) and not final:
+            ends = self._ends_at_token(text, end, final)
+            if ends is NEED_MORE:
                 return True
-            token_ends = end + len(_TOKEN_END)
-            follows = self._follows_string(text, token_ends, final) if text.startswith(_TOKEN_END, end) else False
-            if follows is NEED_MORE:
-                return True
-            if follows:
-                self.at = token_ends
+            if ends:
+                self.at = end + len(_TOKEN_END)
                 self.fix_log.add("a string between a quote and a delimiter", "marker")
                 return self._end_quoted(body.removesuffix(_TOKEN_START), quote)
         closed = end + 1
@@ -434,6 +431,12 @@ class GemmaObject:
             self.fix_log.add("a delimiter after a string in quotes", "marker")
         self.at = closed
         return self._end_quoted(body, quote)
+
+    def _ends_at_token(self, text: str, quote_at: int, final: bool) -> bool | NeedMore:
+        """Return whether a string ends with the delimiter that the quote at `quote_at` is in the middle of."""
+        if len(text) - quote_at < len(_TOKEN_END) and not final:
+            return NEED_MORE
+        return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
         """Return whether something that may follow a string begins at `text[at]`."""
