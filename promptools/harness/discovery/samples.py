@@ -6,8 +6,7 @@ A run that ended early is continued with the samples in the log. Samples that fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from promptools.errors import UpstreamError, without_credentials
 from promptools.harness.discovery.questions import Question
 from promptools.harness.evaluation.resumable_log import ResumableLog
+from promptools.harness.evaluation.worker_pool import run_workers
 from promptools.json_values import is_object, try_json
 from promptools.wire.chat_decoder import reasoning_of
 from promptools.wire.json_body import as_object
@@ -164,35 +164,25 @@ class Sampler:
     def _draw(self, questions: Sequence[Question], total: int) -> list[Sample]:
         drawn: list[Sample] = []
         waiting = iter(questions)
-        running: set[Future[Sample]] = set()
-        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix="promptools-sample") as pool:
-            try:
-                while True:
-                    while len(running) < self.workers and not self.budget.spent:
-                        question = next(waiting, None)
-                        if question is None:
-                            break
-                        self.budget.requests += 1
-                        running.add(pool.submit(self._ask, question))
-                    if not running:
-                        break
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        drawn.append(self._record(future.result()))
-                        self._show(drawn[-1], total - len(questions) + len(drawn), total)
-            except BaseException:
-                for future in wait(running).done:
-                    self._record(future.result())
-                raise
+
+        def affordable() -> Iterator[Question]:
+            while not self.budget.spent and (question := next(waiting, None)) is not None:
+                self.budget.requests += 1
+                yield question
+
+        def show(sample: Sample) -> None:
+            drawn.append(sample)
+            self._show(sample, total - len(questions) + len(drawn), total)
+
+        run_workers(self._ask, affordable(), self._record, workers=self.workers, show=show)
         for question in waiting:
             self.unsampled[question.stage] += 1
         return drawn
 
-    def _record(self, sample: Sample) -> Sample:
+    def _record(self, sample: Sample) -> None:
         self.log.record(sample)
         self.budget.tokens += sample.tokens
         self.failed[sample.stage] += bool(sample.error)
-        return sample
 
     def _show(self, sample: Sample, done: int, total: int) -> None:
         if self.progress:

@@ -8,14 +8,15 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from promptools.errors import UsageError, clip, without_credentials
 from promptools.harness.evaluation.intervals import Interval, share_interval
 from promptools.harness.evaluation.resumable_log import ResumableLog
+from promptools.harness.evaluation.worker_pool import run_workers
 from promptools.json_values import is_array, is_object
 
 # The integer that an answer gives: the last number in its last `\boxed{}`, or else the last number in its text.
@@ -182,31 +183,14 @@ def run_tasks(
         raise UsageError(f"repeats is {repeats} and workers is {workers}; both must be at least 1")
     wanted = [(task, repeat) for repeat in range(repeats) for task in tasks]
     missing = [(task, repeat) for task, repeat in wanted if not log.is_done(task.id, repeat)]
-    done = len(wanted) - len(missing)
-    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="promptools-task")
-    futures = [pool.submit(_attempt, task, repeat, solve) for task, repeat in missing]
-    try:
-        for future in as_completed(futures):
-            done += 1
-            attempt = future.result()
-            log.record(attempt)
-            if progress:
-                progress(attempt, done, len(wanted))
-    except BaseException:
-        _record_rest(pool, futures, log)
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    done = count(len(wanted) - len(missing) + 1)
+
+    def show(attempt: TaskAttempt) -> None:
+        if progress:
+            progress(attempt, next(done), len(wanted))
+
+    run_workers(lambda each: _attempt(*each, solve), missing, log.record, workers=workers, show=show)
     return [log.attempts[task.id, repeat] for task in tasks for repeat in range(repeats)]
-
-
-def _record_rest(pool: ThreadPoolExecutor, futures: Iterable[Future[TaskAttempt]], log: RunLog) -> None:
-    pool.shutdown(cancel_futures=True)
-    for future in futures:
-        if future.done() and not future.cancelled():
-            attempt = future.result()
-            if (attempt.task, attempt.repeat) not in log.attempts:
-                log.record(attempt)
 
 
 def _attempt(task: TaskT, repeat: int, solve: Solver[TaskT]) -> TaskAttempt:

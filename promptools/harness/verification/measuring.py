@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from promptools.errors import clip
 from promptools.harness.evaluation.resumable_log import ResumableLog
+from promptools.harness.evaluation.worker_pool import run_workers
 from promptools.harness.verification.asking import Asked, Asker, shown
 from promptools.harness.verification.scenarios import Case
 from promptools.json_values import is_object
@@ -97,19 +97,21 @@ def measure(
     def left() -> float:
         return deadline - now()
 
-    def run(number: int, case: Case, repeat: int) -> Row | None:
+    def run(each: tuple[int, Case, int]) -> Row | None:
+        number, case, repeat = each
         order = SIDES if number % 2 else SIDES[::-1]
         results = _run_sides(case, {side: askers[side] for side in order}, timeout, left)
         return None if results is None else Row(case.id, case.scenario, repeat, results["alone"], results["through"])
 
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="promptools-verify") as pool:
-        futures = [pool.submit(run, *each) for each in missing]
-        try:
-            _record(as_completed(futures), log, len(wanted), progress)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            _record((each for each in futures if not each.cancelled() and not each.exception()), log, 0, None)
-            raise
+    def record(row: Row | None) -> None:
+        if row is not None:
+            log.record(row)
+
+    def show(row: Row | None) -> None:
+        if row is not None:
+            progress(row, len(log.rows), len(wanted))
+
+    run_workers(run, missing, record, workers=workers, show=show)
     return [log.rows[case.id, repeat] for case, repeat in wanted if (case.id, repeat) in log.rows]
 
 
@@ -123,20 +125,6 @@ def _run_sides(
             return None
         results[side] = run_case(case, asker, lambda: min(timeout, max(left(), 1.0)))
     return None if left() <= 0 else results
-
-
-def _record(
-    futures: Iterable[Future[Row | None]],
-    log: VerificationLog,
-    total: int,
-    progress: Callable[[Row, int, int], object] | None,
-) -> None:
-    for future in futures:
-        row = future.result()
-        if row is not None and (row.case, row.repeat) not in log.rows:
-            log.record(row)
-            if progress:
-                progress(row, len(log.rows), total)
 
 
 class VerificationLog(ResumableLog):
