@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
-import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,37 +20,10 @@ from promptools.types import ModeName
 
 if TYPE_CHECKING:
     from promptools.harness.evaluation.bfcl import BfclProcess, BfclRunLog
-    from promptools.proxy import Proxy
-
-
-# A proxy in a thread of this process, for a benchmark that speaks HTTP.
-
-
-_DRAIN_SECONDS = 2.0
-
-
-@contextmanager
-def serve_in_thread(proxy: Proxy) -> Generator[str, None, None]:
-    """Serve a proxy in a thread, on a free port of 127.0.0.1; yield the base URL.
-
-    Raises `UsageError` if uvicorn is not installed.
-    """
-    from promptools.cli.http_server import ProxyServer
-
-    server = ProxyServer(proxy, drain_seconds=_DRAIN_SECONDS)
-    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit this
-        host, port = listener.getsockname()
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
-        thread.start()
-        try:
-            yield f"http://{host}:{port}/v1"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 NAME = "bfcl"
+_DRAIN_SECONDS = 2.0
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +137,7 @@ def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Gener
     if arguments.direct:
         yield server
         return
+    from promptools.cli.serve_command import serve_in_thread
     from promptools.profiles import ProxyOptions
     from promptools.proxy import Proxy
     from promptools.transport.session import environment_address
@@ -181,8 +153,8 @@ def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Gener
         mode=arguments.mode,
         on_reply=log.record,
     )
-    with serve_in_thread(proxy) as base_url:
-        yield base_url
+    with serve_in_thread(proxy, drain_seconds=_DRAIN_SECONDS) as address:
+        yield f"{address}/v1"
 
 
 def _report(arguments: argparse.Namespace, log: BfclRunLog, settings: dict[str, Any]) -> int:

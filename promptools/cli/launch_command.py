@@ -13,12 +13,10 @@ import secrets
 import shutil
 import signal
 import subprocess
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from promptools.cli.serve_command import listen, proxy_config
+from promptools.cli.serve_command import proxy_config, serve_in_thread
 from promptools.cli.shared_arguments import (
     add_api_key,
     add_base_url,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from promptools.cli.command_parser import CommandParser
     from promptools.proxy import Extension, Proxy
 
-HOST: Final = "127.0.0.1"
 PROVIDER: Final = "promptools"
 """The name of the proxy in the settings of an agent."""
 KEY_VARIABLE: Final = "PROMPTOOLS_LAUNCH_KEY"
@@ -172,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
     if proxy.access.requires_key:  # the config or PROMPTOOLS_API_KEY has keys, which are for clients of `serve`
         key = secrets.token_urlsafe()
         proxy = _build_proxy(arguments, key)
-    with _served(proxy) as address:
+    with serve_in_thread(proxy) as address:
         model = arguments.model or proxy.target.model or _only_model(proxy, address, key)
         print_progress(f"{arguments.agent} asks {model} of {mask_url(proxy.base_url)} through {address}")
         if arguments.inspect:
@@ -218,22 +215,6 @@ def _build_proxy(arguments: argparse.Namespace, *keys: str) -> Proxy:
         api_keys=keys,
         extensions=inspectors,
     )
-
-
-@contextmanager
-def _served(proxy: Proxy) -> Generator[str]:
-    """Serve the proxy in a thread, on a free port; yield its address."""
-    from promptools.cli.http_server import ProxyServer
-
-    listener = listen(HOST, 0, allow_remote=False)
-    server = ProxyServer(proxy, drain_seconds=0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
-    thread.start()
-    try:
-        yield f"http://{HOST}:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -545,6 +546,26 @@ def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
         listener.close()
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}; name another with --port") from error
     return listener
+
+
+@contextmanager
+def serve_in_thread(proxy: Proxy, *, drain_seconds: float = 0) -> Generator[str]:
+    """Serve a proxy in a thread, on a free port of 127.0.0.1; yield its address.
+
+    Raises `UsageError` if uvicorn is not installed.
+    """
+    from promptools.cli.http_server import ProxyServer
+
+    host = "127.0.0.1"
+    server = ProxyServer(proxy, drain_seconds=drain_seconds)
+    listener = listen(host, 0, allow_remote=False)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="promptools-proxy")
+    thread.start()
+    try:
+        yield f"http://{host}:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

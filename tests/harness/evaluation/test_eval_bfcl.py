@@ -17,7 +17,7 @@ from recipes.recipe import CannotMakeError
 from upstream import running
 
 from promptools.cli import main
-from promptools.cli.bfcl_benchmark import serve_in_thread
+from promptools.cli.serve_command import serve_in_thread
 from promptools.errors import UsageError
 from promptools.harness.evaluation.bfcl import BfclAnswer, BfclRunLog, read_answers, remove_failures, summarize_answers
 from promptools.harness.evaluation.bfcl_worker import choose
@@ -296,14 +296,14 @@ def test_what_cannot_be_is_told_before_the_run(simple, capsys, tmp_path, monkeyp
 def test_the_proxy_in_a_thread_passes_the_key_on_and_ends():
     upstream = ScriptedServer().play("It is sunny.")
     with closing(upstream):
-        with serve_in_thread(Proxy(base_url=upstream.url, config=Config(), detect=False)) as base_url:
-            client = openai.OpenAI(base_url=base_url, api_key="the-key")
+        with serve_in_thread(Proxy(base_url=upstream.url, config=Config(), detect=False)) as address:
+            client = openai.OpenAI(base_url=f"{address}/v1", api_key="the-key")
             with client:
                 reply = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Well?"}])
         assert reply.choices[0].message.content == "It is sunny."
         assert [seen.headers["authorization"] for seen in upstream.requests] == ["Bearer the-key"]
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", urlsplit(base_url).port), timeout=300)
+            socket.create_connection(("127.0.0.1", urlsplit(address).port), timeout=300)
 
 
 def test_a_larger_limit_adds_questions():
