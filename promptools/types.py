@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from promptools.numbers import as_count
+
 Json: TypeAlias = "dict[str, Any] | list[Any] | str | int | float | bool | None"
 Schema: TypeAlias = "dict[str, Any]"
 Strictness = Literal["strict", "balanced", "lenient"]
@@ -272,21 +274,14 @@ class HealingCost:
         failed = [attempt for attempt, _ in replaced_attempts(attempts)]
         return cls(
             len(failed),
-            sum(_count_tokens(attempt, "prompt_tokens") for attempt in failed),
-            sum(_count_tokens(attempt, "completion_tokens") for attempt in failed),
+            sum(as_count((attempt.usage or {}).get("prompt_tokens")) or 0 for attempt in failed),
+            sum(as_count((attempt.usage or {}).get("completion_tokens")) or 0 for attempt in failed),
             sum(attempt.seconds for attempt in failed),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return asdict(self)
-
-
-def _count_tokens(attempt: Attempt, key: str) -> int:
-    value = (attempt.usage or {}).get(key)  # as the server wrote it: 9.0, null or text
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return max(0, min(int(value), 10**15))  # a metric counts in floats
-    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,14 @@ from promptools.exchange.state import ExchangeState
 from promptools.exchange.upstream import ReplyDecoder, is_stream
 from promptools.json_values import try_json
 from promptools.modes.prepared_request import MIN_ANSWER_TOKENS, text_tokens
+from promptools.numbers import as_count
 from promptools.profiles import load_builtin
 from promptools.profiles.facts import family_of
 from promptools.profiles.profile import GENERIC
 from promptools.profiles.server_detection import LLAMACPP, OLLAMA, may_serve_ollama
 from promptools.wire import ollama_out
 from promptools.wire.chat_decoder import Envelope
-from promptools.wire.json_body import as_count, as_list, as_object, as_text, parse_object
+from promptools.wire.json_body import as_list, as_object, as_text, parse_object
 from promptools.wire.ollama_in import (
     check_generate_request,
     decode_chat_request,

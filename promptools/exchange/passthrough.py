@@ -38,9 +38,10 @@ from promptools.fallback import REFUSAL_KINDS
 from promptools.json_values import try_json
 from promptools.modes.response_format import AnswerStream, format_error
 from promptools.modes.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
+from promptools.numbers import as_int
 from promptools.patterns import lazy_pattern
 from promptools.profiles.profile import Wire
-from promptools.wire.json_body import as_int, as_object, parse_json
+from promptools.wire.json_body import as_object, parse_json
 from promptools.wire.sse import KEEP_ALIVE
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from promptools.json_values import is_array
 from promptools.modes.history import has_stray_system
 from promptools.modes.prepared_request import constraint_key
 from promptools.modes.response_format import without_tools
+from promptools.numbers import as_count
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_body import as_count, as_list, as_object
+from promptools.wire.json_body import as_list, as_object
 from promptools.wire.parameters import thinking_budget
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from promptools.exchange.failures import MAX_ERROR, clip_reported_error, quoting_message
 from promptools.exchange.response_writer import encode_json
+from promptools.numbers import as_count
 from promptools.wire import chat_decoder, raw_endpoints
 from promptools.wire import ollama_upstream as ollama
 from promptools.wire.chat_decoder import Delta, Envelope, ErrorBody
-from promptools.wire.json_body import as_count, decode_json
+from promptools.wire.json_body import decode_json
 from promptools.wire.ollama_upstream import PATH, encode_chat_request
 from promptools.wire.ollama_upstream import requested_context as own_context
 from promptools.wire.sse import DONE, LineDecoder, ServerSentEvent, SseDecoder

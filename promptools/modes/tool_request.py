@@ -11,11 +11,12 @@ from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
 from promptools.modes.history import PROMPTING_MODES, find_repeated
 from promptools.modes.options import Options
+from promptools.numbers import as_int
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.schema.recent_cache import RecentCache
 from promptools.schema.tools import CACHED_CHARACTERS, CACHED_LISTS
-from promptools.wire.json_body import as_int, as_list, as_object, as_text
+from promptools.wire.json_body import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -27,11 +27,11 @@ from promptools.jsontext.strict import read_members
 from promptools.modes.call_filter import FORBIDDEN_PREFIXES, is_header_part
 from promptools.modes.response_format import Healed, check_answer, describe_format
 from promptools.modes.structured_calls import NATIVE
+from promptools.numbers import as_count
 from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import format_names
 from promptools.types import Call, Discarded, Reply
 from promptools.wire.chat_encoder import encode_call
-from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.modes.tool_request import ToolRequest

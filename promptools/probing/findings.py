@@ -11,10 +11,11 @@ from promptools.errors import clip
 from promptools.fallback import FailureKind, classify
 from promptools.json_values import is_object, try_json
 from promptools.modes.structured_calls import CollectedChoice
+from promptools.numbers import as_count
 from promptools.profiles import Profile
 from promptools.types import Attempt, ModeName, Reply
 from promptools.wire.chat_decoder import REASONING_FIELDS, Delta, decode_chunk, decode_reply, error_of
-from promptools.wire.json_body import as_count, as_list, as_object
+from promptools.wire.json_body import as_list, as_object
 from promptools.wire.sse import DONE, SseDecoder
 
 # Requests and answers. A streamed answer has the same form as any other.

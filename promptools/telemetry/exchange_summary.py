@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from promptools.errors import without_credentials
 from promptools.exchange import Failed, Opened, Piece
 from promptools.json_values import try_json
+from promptools.numbers import as_count
 from promptools.types import HealingCost, replaced_attempts
-from promptools.wire.json_body import as_count
 
 if TYPE_CHECKING:
     from promptools.exchange import ExchangeEnd, ObservedExchange, SentRequest

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array, is_object, try_json
-from promptools.wire.json_body import as_count, as_int, as_list, as_object, as_text, as_timestamp, is_shallow
+from promptools.numbers import as_count, as_int, as_timestamp
+from promptools.wire.json_body import as_list, as_object, as_text, is_shallow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_object
+from promptools.numbers import as_number
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
-from promptools.wire.json_body import as_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array
+from promptools.numbers import as_int
 from promptools.patterns import lazy_pattern
-from promptools.wire.json_body import as_int, as_list, as_object, as_text
+from promptools.wire.json_body import as_list, as_object, as_text
 from promptools.wire.ollama_upstream import PATH as OLLAMA_PATH
 from promptools.wire.ollama_upstream import encode_chat_request
 

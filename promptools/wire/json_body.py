@@ -6,7 +6,6 @@ JSON is decoded strictly if possible, otherwise with unambiguous repairs.
 from __future__ import annotations
 
 import json
-import math
 from json import JSONDecoder
 from typing import Any, NamedTuple
 
@@ -16,12 +15,6 @@ from promptools.json_values import is_array, is_object
 from promptools.jsontext.read import Unreadable, read_value
 
 # Narrowing: a value of another type than the expected becomes an empty value, or None.
-
-
-MAX_SAFE_INTEGER = 2**53 - 1
-"""The largest integer that every JSON parser reads exactly."""
-MAX_TIMESTAMP = 253_402_300_799
-"""The last second of the year 9999, in seconds since 1970."""
 
 
 def as_object(value: Any) -> dict[str, Any]:
@@ -37,33 +30,6 @@ def as_list(value: Any) -> list[Any]:
 def as_text(value: Any) -> str:
     """Return `value` if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
-
-
-def as_int(value: Any) -> int | None:
-    """Return `value` if it is an integer, else None; True and False are not integers here."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def as_number(value: Any) -> int | float | None:
-    """Return `value` if it is a number of at most `MAX_SAFE_INTEGER` in either direction, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER and not math.isnan(value) else None
-
-
-def as_count(value: Any) -> int | None:
-    """Return `value` as a non-negative integer, for counts of tokens or nanoseconds; None if it is anything else.
-
-    Some servers write 9.0 for 9.
-    """
-    number = as_number(value)
-    return int(number) if number is not None and number >= 0 and number == int(number) else None
-
-
-def as_timestamp(value: Any) -> int:
-    """Return `value` as whole seconds since 1970; 0 if it is not a time between 1970 and the year 9999."""
-    number = as_number(value)
-    return int(number) if number is not None and 0 <= number <= MAX_TIMESTAMP else 0
 
 
 # Decoding.

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
 from promptools.json_values import copy_json, is_array, is_object
+from promptools.numbers import as_int
 from promptools.patterns import lazy_pattern
 from promptools.wire import messages_out
-from promptools.wire.json_body import as_int, as_list, as_object, as_text
+from promptools.wire.json_body import as_list, as_object, as_text
 from promptools.wire.messages_out import DISCARDED_SIGNATURE
 from promptools.wire.parameters import PARAMETERS, thinking_budget
 from promptools.wire.typed_tools import ANTHROPIC_TOOLS

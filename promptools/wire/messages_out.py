@@ -10,9 +10,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from promptools.numbers import as_count
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
 from promptools.wire.chat_encoder import finish_reason
-from promptools.wire.json_body import as_count, as_object
+from promptools.wire.json_body import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

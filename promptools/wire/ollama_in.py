@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError, clip
 from promptools.json_values import is_array, is_object
-from promptools.wire.json_body import MAX_DEPTH, as_list, as_number, as_object, as_text
+from promptools.numbers import as_number
+from promptools.wire.json_body import MAX_DEPTH, as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

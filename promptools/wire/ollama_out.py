@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from promptools.numbers import as_count, as_number, as_timestamp
 from promptools.parsing.events import CallEnd, Event, Reasoning, Text
 from promptools.wire.chat_encoder import finish_reason
-from promptools.wire.json_body import as_count, as_list, as_number, as_object, as_text, as_timestamp
+from promptools.wire.json_body import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from promptools.json_values import is_object, try_json
+from promptools.numbers import as_count, as_timestamp
 from promptools.wire.chat_decoder import Delta, Envelope, calls_of, error_of, is_error, reasoning_of
-from promptools.wire.json_body import as_count, as_list, as_object, as_text, as_timestamp, is_shallow, split_content
+from promptools.wire.json_body import as_list, as_object, as_text, is_shallow, split_content
 from promptools.wire.parameters import apply_rules, merge_options
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from promptools.json_values import is_object
-from promptools.wire.json_body import as_int, as_object
+from promptools.numbers import as_int
+from promptools.wire.json_body import as_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]

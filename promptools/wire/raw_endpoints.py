@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.json_values import is_array, is_object
+from promptools.numbers import as_count, as_int
 from promptools.wire import chat_decoder
 from promptools.wire import ollama_upstream as ollama
 from promptools.wire.chat_decoder import Delta, Envelope, error_of, is_error
-from promptools.wire.json_body import as_count, as_int, as_list, as_object, as_text, is_shallow
+from promptools.wire.json_body import as_list, as_object, as_text, is_shallow
 from promptools.wire.parameters import apply_rules, merge_options
 
 if TYPE_CHECKING:

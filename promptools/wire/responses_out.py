@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from promptools.numbers import as_count
 from promptools.parsing.events import CallArgs, CallEnd, CallStart, Event, Reasoning, Text
 from promptools.wire.chat_encoder import finish_reason
-from promptools.wire.json_body import as_count, as_list, as_object
+from promptools.wire.json_body import as_list, as_object
 from promptools.wire.responses_in import ClientTool, seal_reasoning
 
 if TYPE_CHECKING:

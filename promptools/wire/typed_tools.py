@@ -15,8 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from promptools.json_values import is_array, is_object
+from promptools.numbers import as_count
 from promptools.schema import Tools
-from promptools.wire.json_body import as_count, as_list, as_object, as_text
+from promptools.wire.json_body import as_list, as_object, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -55,6 +55,7 @@ def test_the_last_failure_would_have_been_without_us():
         ({"prompt_tokens": None, "completion_tokens": "9"}, (0, 0)),
         ({"prompt_tokens": 9.0, "completion_tokens": float("inf")}, (9, 0)),
         ({"prompt_tokens": -1, "completion_tokens": 2.5}, (0, 0)),
+        ({"prompt_tokens": True, "completion_tokens": 10**30}, (0, 0)),
     ],
 )
 def test_counts_of_tokens_as_servers_write_them(usage, tokens):

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptools.errors import UsageError
 from promptools.exchange.upstream import available_context
 from promptools.harness.agent.run_events import CompactionEvent, CompactionStage
+from promptools.numbers import as_count
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_body import as_count, split_content
+from promptools.wire.json_body import split_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

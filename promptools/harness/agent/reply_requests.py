@@ -36,7 +36,7 @@ from promptools.harness.agent.loop_effects import AccumulatedReply, LoopEffect, 
 from promptools.harness.agent.policies import as_harness_error, check_default, check_paper, failed_usage
 from promptools.harness.agent.run_events import CompactionEvent, RetryEvent
 from promptools.harness.agent.run_limits import LimitTracker
-from promptools.wire.json_body import as_count
+from promptools.numbers import as_count
 
 if TYPE_CHECKING:
     from promptools.harness.agent.compaction import Compaction, ContextCapture

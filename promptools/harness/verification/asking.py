@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UpstreamError, clip, without_credentials
 from promptools.masking import MIN_SECRET_LENGTH, SecretMask
+from promptools.numbers import as_count
 from promptools.probing.findings import Answer, AnsweredCall
 from promptools.wire.chat_decoder import REASONING_FIELDS
-from promptools.wire.json_body import as_count, as_list, as_object
+from promptools.wire.json_body import as_list, as_object
 
 if TYPE_CHECKING:
     import openai
