@@ -26,7 +26,7 @@ from promptools.cli.shared_arguments import (
     open_sandbox,
     seconds,
 )
-from promptools.cli.terminal_output import print_json, print_progress, print_styled
+from promptools.cli.terminal_output import print_json, print_progress, print_styled, printable
 from promptools.errors import UsageError
 from promptools.harness.agent import (
     Agent,
@@ -171,11 +171,6 @@ class AgentView:
     def _line(self, *pieces: tuple[str, str]) -> None:
         self._end_text()
         print_styled(pieces, self._console)
-
-
-def printable(text: str) -> str:
-    """Return text with control characters replaced, so that a terminal cannot interpret them."""
-    return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in text)
 
 
 def _first_lines(text: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from promptools.cli.collected_reply import CollectedReply
 from promptools.cli.server_errors import require_server
 from promptools.cli.shared_arguments import add_api_key, add_base_url, add_json, server_key
-from promptools.cli.terminal_output import print_json, print_progress, print_styled
+from promptools.cli.terminal_output import print_json, print_progress, print_styled, printable
 from promptools.errors import UsageError, clip
 from promptools.harness.agent.loop_effects import AccumulatedReply
 from promptools.lab import weather
@@ -408,7 +408,7 @@ _MAX_LINES = 4
 def _block(result: ScenarioResult) -> list[tuple[str, str]]:
     """Return the full result of a conversation, with what the server said and the app got, as pieces of styled text."""
     color = _color(result)
-    heading = _printable(f"{'BEFORE' if result.direct else 'AFTER'}: {result.title}")
+    heading = printable(f"{'BEFORE' if result.direct else 'AFTER'}: {result.title}")
     intro = f"\nThe user asks: {weather.QUESTION}\nThe app offers the tool {weather.NAME}.\n\n"
     rows = [("server said", result.server), ("app got", result.app)]
     outcome = _outcome(result)
@@ -423,7 +423,7 @@ def _block(result: ScenarioResult) -> list[tuple[str, str]]:
 def _row(label: str, text: str) -> Iterator[tuple[str, str]]:
     """Yield the pieces of a label and of the text beside it."""
     width = _WIDTH - _LABEL
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(_printable(line), width) or [""]]
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(printable(line), width) or [""]]
     if len(lines) > _MAX_LINES:
         lines = [*lines[: _MAX_LINES - 1], "..."]
     for number, line in enumerate(lines):
@@ -458,8 +458,3 @@ def _outcome(result: ScenarioResult) -> str:
 
 def _fit(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _printable(text: str) -> str:
-    """Return text with control characters escaped, so that a terminal cannot interpret them."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

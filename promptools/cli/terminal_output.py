@@ -46,6 +46,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console.print(table)
 
 
+def printable(text: str) -> str:
+    r"""Return text with control characters escaped, such as `\x1b`, so that a terminal cannot interpret them."""
+    return "".join(char if char in "\n\t" or char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def print_styled(pieces: Iterable[tuple[str, str]], console: Console | None = None) -> None:
     """Print `(text, style)` pieces one after the other. Without Rich, the styles are ignored.
 

@@ -13,7 +13,8 @@ from deep_folders import nested
 from upstream import running
 
 from promptools.cli import main
-from promptools.cli.agent_command import AgentView, FolderSnapshot, printable
+from promptools.cli.agent_command import AgentView, FolderSnapshot
+from promptools.cli.terminal_output import printable
 from promptools.harness.agent import read_tape
 from promptools.testing import ModelReply
 
@@ -229,7 +230,7 @@ def test_the_home_folder_is_not_a_workspace(server, repo, capsys, monkeypatch):
 
 
 def test_control_characters_never_reach_the_terminal(capsys):
-    assert printable("a\x1b[2Jb\tc\nd\x07\x9b") == "a�[2Jb\tc\nd��"
+    assert printable("a\x1b[2Jb\tc\nd\x07\x9b\u202e") == r"a\x1b[2Jb" "\tc\n" r"d\x07\x9b\u202e"
     with AgentView() as view:
         from promptools.harness.agent import TextEvent
 

@@ -121,7 +121,7 @@ def test_what_a_model_writes_cannot_forge_the_question(server, start):
     )
     with start("Add a line.") as terminal:
         terminal.wait_for("? [y/N]")
-        assert "Look:�[2J�[1;1H." in terminal.text
+        assert r"Look:\x1b[2J\x1b[1;1H." in terminal.text
         assert 'run container.exec {"command": ["touch", "\\u001b[2Kharmless"]}? [y/N]' in terminal.text
         terminal.type("n\r")
         assert terminal.wait() == 0
