@@ -184,9 +184,10 @@ class EditorAgent:
         async with self._loading:
             if session_id not in self._sessions:
                 await self._open(session_id, cwd, mcp_servers or ())
+        session = self._sessions[session_id]
         with _protocol_errors():
-            messages = self._sessions[session_id].messages()
-        for update in _conversation(messages):
+            messages = session.messages()
+        for update in _conversation(session, messages):
             await self._editor.session_update(session_id, update)
         return schema.LoadSessionResponse()
 
@@ -298,9 +299,9 @@ class EditorAgent:
                 update = acp.update_agent_thought_text(text)
             case CallEvent(call):
                 session.runs_call = True
-                session.files[call.id] = _patched_files(session.root, call.arguments)
-                own_name = session.agent.toolbox.own_names.get(call.name, call.name)
-                update = _call_update(call, own_name, list(session.files[call.id]))
+                files = _patched_files(session.root, call.arguments)
+                session.files[call.id] = {file: _read(file) for file in files}
+                update = _call_update(session, call, files)
             case ResultEvent(result):
                 session.runs_call = False
                 diffs = _differences(session.files.pop(result.call_id, {}))
@@ -441,7 +442,8 @@ def _title(call: Call) -> str:
     return text if len(text) <= MAX_TITLE else f"{text[:MAX_TITLE]}..."
 
 
-def _call_update(call: Call, own_name: str, files: Sequence[Path]) -> schema.ToolCallStart:
+def _call_update(session: EditorSession, call: Call, files: Sequence[Path]) -> schema.ToolCallStart:
+    own_name = session.agent.toolbox.own_names.get(call.name, call.name)
     return acp.start_tool_call(
         call.id,
         _title(call),
@@ -457,13 +459,13 @@ def _result_update(call_id: str, text: str, diffs: Sequence[Any] = (), *, failed
     return acp.update_tool_call(call_id, status="failed" if failed else "completed", content=content)
 
 
-def _patched_files(root: Path, arguments: Mapping[str, Any]) -> dict[Path, str | None]:
-    """Return the files that patches in the arguments name, with their text now; only those inside the folder."""
+def _patched_files(root: Path, arguments: Mapping[str, Any]) -> list[Path]:
+    """Return the files that patches in the arguments name, if they are inside the folder."""
     files: set[Path] = set()
     for name in (match[1].strip() for text in _strings(arguments) for match in _PATCHED.finditer(text)):
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # NUL, half a surrogate, a loop of links
             files.add((root / name).resolve())
-    return {file: _read(file) for file in sorted(files) if file.is_relative_to(root)}
+    return [file for file in sorted(files) if file.is_relative_to(root)]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -487,8 +489,8 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
     return [acp.tool_diff_content(str(file), now[file] or "", old) for file, old in before.items() if now[file] != old]
 
 
-def _conversation(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Yield the updates that show a conversation."""
+def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    """Yield the updates that show a conversation; calls are shown as they were when they were made."""
     for message in messages:
         text = split_content(message.get("content"))[0]
         match message.get("role"):
@@ -502,13 +504,9 @@ def _conversation(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
                     yield acp.update_agent_thought_text(thought)
                 if text:
                     yield acp.update_agent_message_text(text)
-                for call in message.get("tool_calls") or ():
-                    function = call["function"]
-                    yield acp.start_tool_call(
-                        call["id"],
-                        f"{function['name']} {function['arguments']}"[:MAX_TITLE],
-                        kind=KINDS.get(function["name"], "other"),
-                        status="pending",
-                    )
+                for sent in message.get("tool_calls") or ():
+                    function = sent["function"]
+                    call = session.agent.toolbox.prepare_call(sent["id"], function["name"], function["arguments"]).call
+                    yield _call_update(session, call, _patched_files(session.root, call.arguments))
             case _:
                 pass

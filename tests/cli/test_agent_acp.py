@@ -273,7 +273,9 @@ def test_sessions_side_by_side_and_in_a_later_process(server, desk, repo, tmp_pa
     assert (repo / "made").exists()
     assert (other / "made").exists()
     for own in ids:
-        assert [entry[0] for entry in editor.said(own)].count("tool_call") == 1
+        assert [entry for entry in editor.said(own) if entry[0] == "tool_call"] == [
+            ("tool_call", "touch made", "execute", "pending")
+        ]
     assert [entry[0] for entry in shown] == [
         "user_message_chunk",
         "agent_message_chunk",
@@ -282,6 +284,7 @@ def test_sessions_side_by_side_and_in_a_later_process(server, desk, repo, tmp_pa
         "agent_message_chunk",
     ]
     assert shown[0][1] == f"In {ids[0]}."
+    assert shown[2] == ("tool_call", "touch made", "execute", "pending")
     assert [role for role, _ in texts(server.requests[-1].json["messages"])] == [
         "user", "assistant", "tool", "assistant", "user",
     ]  # fmt: skip
