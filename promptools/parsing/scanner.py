@@ -219,12 +219,13 @@ class RareLiteralMarker(NamedTuple):
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
         """Return the leftmost match that contains `literal`."""
         stop = len(text) if stop is None else stop
-        found_at = text.find(literal, at, stop + len(literal))
+        literal_stop = stop + self.max_before + len(literal)  # a match before `stop` may contain a literal after it
+        found_at = text.find(literal, at, literal_stop)
         while found_at >= 0:
             match = self.pattern.search(text, max(at, found_at - self.max_before), found_at + self.max_after)
             if match is not None and match.start() < stop:
                 return match
-            found_at = text.find(literal, found_at + 1, stop + len(literal))
+            found_at = text.find(literal, found_at + 1, literal_stop)
         return None
 
 
