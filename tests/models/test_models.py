@@ -33,8 +33,14 @@ def dozen():
 
 DOZEN = dozen()
 WAYS = {way.name: way for way in (ALONE, NATIVE, AS_IT_COMES, RAW, PROMPT)}
-ASKED = {**dict.fromkeys(WAYS, DOZEN), PROMPT.name: DOZEN[1::2]}
-"""In prompt mode one of each kind: all of the dozen that Qwen2.5-Coder-0.5B has right there are among them."""
+SPARED = {"notes_soup", "music_pause", "music_two_playlists", "mail_junk"}
+"""Questions that Qwen2.5-Coder-0.5B has wrong as it comes and in raw mode; another of each kind stays."""
+EIGHT = [each for each in DOZEN if each.name not in SPARED]
+ASKED = {**dict.fromkeys(WAYS, DOZEN), AS_IT_COMES.name: EIGHT, RAW.name: EIGHT, PROMPT.name: DOZEN[1::2]}
+"""At least one of each kind, and all of the dozen that Qwen2.5-Coder-0.5B has right in the way: what it has wrong says
+nothing in the comparison with the page, and takes longest, since it goes on to the limit or is asked again.
+"""
+FEWER = [way for way, asked in ASKED.items() if len(asked) < len(DOZEN)]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -68,14 +74,17 @@ def answers(model, server, tmp_path_factory):
         yield asked
 
 
-def test_they_are_twelve_and_one_of_each_kind_in_prompt_mode():
+def test_they_are_twelve_and_of_each_kind_in_every_way():
     assert len(DOZEN) == 12
-    assert [each.kind for each in ASKED[PROMPT.name]] == [*KINDS]
+    assert [AS_IT_COMES.name, RAW.name, PROMPT.name] == FEWER
+    for asked in ASKED.values():
+        assert {each.kind for each in asked} == {*KINDS}
 
 
-def test_what_is_not_asked_in_prompt_mode_is_not_right_on_the_page():
-    left_out = {each.name for each in DOZEN} - {each.name for each in ASKED[PROMPT.name]}
-    rows = [row for row in QUESTIONS.read() if (row.model, row.way) == ("qwen-0.5b", PROMPT.name)]
+@pytest.mark.parametrize("way", FEWER)
+def test_what_is_not_asked_in_a_way_is_not_right_on_the_page(way):
+    left_out = {each.name for each in DOZEN} - {each.name for each in ASKED[way]}
+    rows = [row for row in QUESTIONS.read() if (row.model, row.way) == ("qwen-0.5b", way)]
     assert {row.question for row in rows} >= left_out
     assert [row.question for row in rows if row.question in left_out and row.outcome == "right"] == []
 
