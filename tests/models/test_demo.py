@@ -7,7 +7,7 @@ import environments
 import pytest
 from recipes.recipe import CannotMakeError
 
-from promptools.cli import main
+from promptools.cli import demo_command, main
 from promptools.lab import llamacpp_server
 
 pytestmark = pytest.mark.models
@@ -26,6 +26,8 @@ def qwen():
 def test_the_server_alone_gives_text_and_promptools_the_call(qwen, capsys, monkeypatch):
     # one thread, as in all tests with a model: several wait for each other at every step if the machine has other work
     monkeypatch.setattr(llamacpp_server, "_cores", lambda: 1)
+    # the call and what follows it: then the model makes the same call until the conversation's four turns are over
+    monkeypatch.setattr(demo_command, "_TURNS", 2)
     assert main(["demo", "--model", str(qwen), "--json"]) == 0
     alone, chosen, streamed, _ = json.loads(capsys.readouterr().out)
     assert alone["calls"] == []
