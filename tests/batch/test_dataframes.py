@@ -15,8 +15,15 @@ from pages import Block, blocks
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tasks" / "reparse-a-dataset.md"
 BLOCKS = blocks(PAGE)
+
+
+def library_of(example: Block) -> str:
+    """Return the library that an example imports first."""
+    return example.text.split()[1]
+
+
 EXAMPLES = [
-    pytest.param(example, output.text, id=example.text.split()[1])
+    pytest.param(example, output.text, id=library_of(example))
     for example, output in zip(BLOCKS, [*BLOCKS[1:], Block((), "", 0)], strict=True)
     if example.marks == ("python", "dataframes") and output.marks == ("text", "printed")
 ]
@@ -80,7 +87,6 @@ def check_polars():
 def check_ray():
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False)
     flat = {**columns, "tools": [tools and json.dumps(tools) for tools in columns["tools"]]}
     for given, options in ((columns, {"batch_format": "pyarrow"}), (flat, {})):
         read = ray.data.from_arrow(pa.table(given)).map_batches(reparse_columns, batch_size=2, **options)
@@ -126,13 +132,11 @@ def test_there_is_one_for_each():
 
 
 @pytest.mark.parametrize(("example", "output"), EXAMPLES)
-def test_an_example(example, output, tmp_path):
+def test_an_example_and_batches_of_any_kind(example, output, tmp_path):
+    """As on the page, and then lists of structs, labels, and a first batch from which no type can be inferred.
+
+    In one process, for Ray starts a cluster in each.
+    """
     first = next(block for block in BLOCKS if block.marks == ("python", "run"))
     subprocess.run([sys.executable, "-c", first.text], cwd=tmp_path, check=True)
-    assert run(example.text, tmp_path).strip() == output.strip()
-
-
-@pytest.mark.parametrize("library", ["datasets", "polars", "ray"])
-def test_batches_of_any_kind(library, tmp_path):
-    """Of lists of structs, with labels, and with a first batch from which no type could be inferred."""
-    run(MORE, tmp_path, library)
+    assert run(f"{example.text}\n{MORE}", tmp_path, library_of(example)).strip() == output.strip()
