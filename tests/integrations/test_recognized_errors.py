@@ -5,6 +5,7 @@ or shorten the conversation.
 """
 
 import json
+from contextlib import ExitStack
 
 import environments
 import pytest
@@ -15,19 +16,23 @@ ENVIRONMENT = "frameworks-openai-2"
 pytestmark = [pytest.mark.integrations, getattr(pytest.mark, ENVIRONMENT)]
 
 PROGRAM = """
+import json
 import sys
 import litellm
 
 tools = [{"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}]
-for stream in (False, True):
-    for offered in ({}, {"tools": tools}):
-        try:
-            litellm.completion(
-                model="openai/m", api_base=sys.argv[1], api_key="none", stream=stream, num_retries=0, max_retries=0,
-                messages=[{"role": "user", "content": "hi"}], **offered,
-            )
-        except Exception as error:
-            print(type(error).__name__)
+for address in sys.argv[1:]:
+    names = []
+    for stream in (False, True):
+        for offered in ({}, {"tools": tools}):
+            try:
+                litellm.completion(
+                    model="openai/m", api_base=address, api_key="none", stream=stream, num_retries=0, max_retries=0,
+                    messages=[{"role": "user", "content": "hi"}], **offered,
+                )
+            except Exception as error:
+                names.append(type(error).__name__)
+    print(json.dumps({"names": names}))
 """
 SAID = {
     "vllm": (
@@ -39,15 +44,18 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("server", SAID)
-def test_litellm_recognizes_an_overflow(server, tmp_path):
-    python = environments.path_of(ENVIRONMENT)
-    asked = {"HOME": str(tmp_path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    body = json.dumps({"error": {"message": SAID[server], "type": "BadRequestError", "param": None, "code": 400}})
-    with running() as upstream:
-        upstream.play(Answer(400, (body.encode(),)))
-        alone = run([python, "-c", PROGRAM, upstream.url], tmp_path, **asked)
-        with proxy_before(upstream.url) as proxy:
-            through = run([python, "-c", PROGRAM, f"{proxy}/v1"], tmp_path, **asked)
-    names = [[line for line in printed.split() if line.endswith("Error")] for printed in (alone, through)]
-    assert names == [["ContextWindowExceededError"] * 4] * 2
+def test_litellm_recognizes_an_overflow(tmp_path):
+    """Alone and through the proxy; in one process, since litellm takes seconds to load."""
+    addresses = {}
+    with ExitStack() as stack:
+        for server, said in SAID.items():
+            body = json.dumps({"error": {"message": said, "type": "BadRequestError", "param": None, "code": 400}})
+            upstream = stack.enter_context(running())
+            upstream.play(Answer(400, (body.encode(),)))
+            addresses[f"{server} alone"] = upstream.url
+            addresses[server] = f"{stack.enter_context(proxy_before(upstream.url))}/v1"
+        asked = {"HOME": str(tmp_path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        command = [environments.path_of(ENVIRONMENT), "-c", PROGRAM, *addresses.values()]
+        printed = run(command, tmp_path, **asked)
+    told = [json.loads(line)["names"] for line in printed.splitlines() if line.startswith('{"names"')]
+    assert dict(zip(addresses, told, strict=True)) == dict.fromkeys(addresses, ["ContextWindowExceededError"] * 4)
