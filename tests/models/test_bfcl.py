@@ -4,11 +4,12 @@ import json
 
 import environments
 import pytest
+from forking_bfcl import forking_python
 from real_models import file_of
 from recipes.recipe import CannotMakeError
 
 from promptools.cli import main
-from promptools.harness.evaluation.bfcl import read_answers
+from promptools.harness.evaluation.bfcl import WORKER, read_answers
 from promptools.lab.llamacpp_server import can_serve, serve_file
 
 pytestmark = pytest.mark.models
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.models
 MODEL = "qwen-0.5b"
 CATEGORY = "simple_python"
 COUNT = 2
-"""Few: both runs take some 40 s of one core, most of which the package takes to load."""
+"""Few: a small model on one core takes seconds for each."""
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,11 @@ def runs(server, tmp_path_factory):
     except CannotMakeError as error:
         pytest.skip(f"no bfcl-eval: {error}")
     folder = tmp_path_factory.mktemp("bfcl")
-    command = ["eval", "bfcl", "--base-url", server.base_url, "--bfcl-python", python, "--categories", CATEGORY]
-    command += ["--limit", str(COUNT), "--threads", "1", "--request", '{"temperature": 0, "max_tokens": 100}']
-    for name, more in (("ours", ("--report", str(folder / "report.md"))), ("bare", ("--direct",))):
-        assert main([*command, "--output", str(folder / name), *more]) == 0
+    command = ["eval", "bfcl", "--base-url", server.base_url, "--categories", CATEGORY, "--limit", str(COUNT)]
+    command += ["--threads", "1", "--request", '{"temperature": 0, "max_tokens": 100}']
+    with forking_python(python, WORKER, tmp_path_factory.mktemp("forking")) as program:
+        for name, more in (("ours", ("--report", str(folder / "report.md"))), ("bare", ("--direct",))):
+            assert main([*command, "--bfcl-python", program, "--output", str(folder / name), *more]) == 0
     return folder
 
 

@@ -13,13 +13,21 @@ from urllib.parse import urlsplit
 import environments
 import openai
 import pytest
+from forking_bfcl import forking_python
 from recipes.recipe import CannotMakeError
 from upstream import running
 
 from promptools.cli import main
 from promptools.cli.serve_command import serve_in_thread
 from promptools.errors import UsageError
-from promptools.harness.evaluation.bfcl import BfclAnswer, BfclRunLog, read_answers, remove_failures, summarize_answers
+from promptools.harness.evaluation.bfcl import (
+    WORKER,
+    BfclAnswer,
+    BfclRunLog,
+    read_answers,
+    remove_failures,
+    summarize_answers,
+)
 from promptools.harness.evaluation.bfcl_worker import choose
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
@@ -84,10 +92,17 @@ def server(tmp_path_factory):
         yield running
 
 
+@pytest.fixture(scope="module")
+def loaded_python(python, tmp_path_factory):
+    """The Python of bfcl-eval, which has loaded what that imports."""
+    with forking_python(python, WORKER, tmp_path_factory.mktemp("forking")) as program:
+        yield program
+
+
 @pytest.fixture
-def command(server, python, tmp_path):
+def command(server, loaded_python, tmp_path):
     """The arguments of a run on six questions."""
-    endpoint = ("--base-url", server.base_url, "--bfcl-python", python, "--output", str(tmp_path / "run"))
+    endpoint = ("--base-url", server.base_url, "--bfcl-python", loaded_python, "--output", str(tmp_path / "run"))
     return ["eval", "bfcl", *endpoint, "--categories", "simple_python", "--limit", "6", "--seed", "3"]
 
 
@@ -128,11 +143,12 @@ def package_scores(run, category):
 @pytest.mark.integrations
 @pytest.mark.bfcl
 class TestReal:
-    """With the real package, which takes five seconds to load."""
+    """With the real package, which takes five seconds to load: once by a process of its own, then by forks."""
 
-    def test_a_run_is_checked_and_has_a_report(self, evaluate, tmp_path):
+    def test_a_run_is_checked_and_has_a_report(self, evaluate, python, tmp_path):
         run = tmp_path / "run"
-        status, printed = evaluate("--json", "--report", str(tmp_path / "report.md"), "--threads", "2")
+        own = ("--bfcl-python", python)
+        status, printed = evaluate(*own, "--json", "--report", str(tmp_path / "report.md"), "--threads", "2")
         assert status == 0, printed.err
         figures = json.loads(printed.out)
         answers = {answer.id: answer for answer in read_answers(run)}
