@@ -353,7 +353,7 @@ class ServerActorSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineActorSettings:
-    """Settings of the engine in an actor; each actor has an engine of its own."""
+    """Settings of the engine in an actor; each actor has its own engine."""
 
     engine: EngineSettings
     patience: float

@@ -57,7 +57,7 @@ class Head(NamedTuple):
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
     so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
     not contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
-    unfinished. A head without a marker of its own is the beginning of the body itself, and `begins` decides whether
+    unfinished. A head without a marker is the beginning of the body itself, and `begins` decides whether
     that may be a call.
     """
 
@@ -293,7 +293,7 @@ class Textual:
     rescues: bool = False
 
     def declare_markers(self, **declared: Unpack[MarkerDeclarations]) -> None:
-        """Set the markers apart from calls, for a dialect that has no class of its own."""
+        """Set the markers that are not part of calls, for a dialect without a class."""
         for member, value in declared.items():
             setattr(self, member, value)
 

@@ -232,7 +232,7 @@ class ReplyDecoder:
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
-        """Return how many bytes are decoded when this piece of the body is fed; None stands for the end of the body."""
+        """Return how many bytes are decoded when this piece of the body is fed; None is the end of the body."""
         if not self.streamed:
             return self._buffered if data is None else 0
         if data is not None and b"\n" not in data and b"\r" not in data:

@@ -1,6 +1,6 @@
 """Names of tools as recipients: `get_weather` becomes `functions.get_weather`, `container.exec` keeps its namespace.
 
-A tool that takes free text, such as `python`, is a namespace of its own, without functions.
+A tool that takes free text, such as `python`, is itself a namespace, without functions.
 
 A recipient must be valid in a header and in TypeScript, so characters that are not valid become `_`. Two tools never
 share a recipient.

@@ -106,7 +106,7 @@ def read_script(
 
 
 def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
-    """Cut a reply into distinct pieces. A special token is always a piece of its own."""
+    """Cut a reply into distinct pieces. A special token is always a separate piece."""
     tokens = special.all
     words = [word.encode() for word in special.words]
     if not tokens:

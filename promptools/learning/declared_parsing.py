@@ -74,7 +74,7 @@ class _InexpressibleError(Exception):
 class _Form(NamedTuple):
     """How a parser finds calls: the texts before and after a call, and the kind of content between them.
 
-    `{name}` in a text stands for the captured name of the tool.
+    `{name}` in a text is the captured name of the tool.
     """
 
     before: str

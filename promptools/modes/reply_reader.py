@@ -656,7 +656,7 @@ def _sent_tools(tools: Tools, prepared: PreparedRequest) -> Tools:
 
 
 def _parse_options(request: ToolRequest, tools: Tools, restore: RestoreArguments | None) -> ParseOptions:
-    """Return the options for calls that do not come in the content, which has a parser with options of its own."""
+    """Return the options for calls outside the content, whose parser has other options."""
     return ParseOptions(
         tools,
         request.options.strictness,

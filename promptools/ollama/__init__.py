@@ -18,7 +18,7 @@ __all__ = list(_ollama.__all__)  # pyright: ignore[reportUnsupportedDunderAll] -
 
 @cache
 def _default() -> Client:
-    """Return the client behind the module's functions."""
+    """Return the client that the module's functions use."""
     return Client()
 
 

@@ -144,8 +144,8 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set, by tool name; marks for tools that are not in the list are ignored.
 
-        Marks that do not fit their tool, or conflict with those of another tool, are ignored too: whoever writes a
-        config does not know the tools.
+        Marks that do not fit their tool, or conflict with those of another tool, are ignored too: the
+        author of a config does not know the tools.
         """
         return _from_entries(
             [

@@ -296,7 +296,7 @@ class ExchangeDriver:
     def client_redirect(self, outcome: EffectResult) -> Head | None:
         """Return the head of a redirect that the client follows itself, by a request that starts a new exchange.
 
-        None if the outcome is no such redirect.
+        None if the outcome is not such a redirect.
         """
         if self.has_emitted or not isinstance(outcome, Opened) or not self.response.has_redirect_location:
             return None

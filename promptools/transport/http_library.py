@@ -1,6 +1,6 @@
 """The two HTTP libraries that are supported: `httpx`, and `httpx2`, which openai 3 uses.
 
-Their classes look the same but cannot be mixed: a transport must return responses of its own library. So nothing here
+Their classes look the same but cannot be mixed: a transport must return the responses of its library. So nothing here
 imports either library by name; it is found from the class of the client that will use the transport.
 """
 

@@ -150,7 +150,7 @@ def _tokens_text(strings: Sequence[str]) -> str:
 
 
 def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
-    """Return the bytes of a token; `of_bytes`: in this vocabulary, each letter stands for a byte."""
+    """Return the bytes of a token; `of_bytes`: in this vocabulary, each letter is a byte."""
     if string.startswith("<") and string.endswith(">"):
         byte = _BYTE.fullmatch(string)
         return string.encode() if byte is None else bytes([int(byte[1], 16)])

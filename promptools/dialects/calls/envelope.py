@@ -173,7 +173,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the member that wraps calls; a list gets a span of its own even if its text is not strict JSON.
+    """Return the member that wraps calls; a list gets its own span even if its text is not strict JSON.
 
     Raises `NotACall` if the span cannot be found.
     """

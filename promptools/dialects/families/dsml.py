@@ -1,4 +1,4 @@
-"""DSML: a declared dialect with a head of its own, since models lose, double or write in ASCII the bars of its tags."""
+"""DSML: a declared dialect with its own head, since models lose, double or write in ASCII the bars of its tags."""
 
 from __future__ import annotations
 

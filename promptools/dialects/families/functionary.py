@@ -3,8 +3,8 @@ r"""Functionary v3.2: `>>>name` and the arguments on the next line; and v2, whos
     >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
     <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
 
-The prompt contains the first `>>>`, and v2's first two tokens. `all` stands for the user. Source: MeetKai/functionary,
-prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>`.
+The prompt contains the first `>>>`, and v2's first two tokens. The recipient `all` is the user. Source:
+MeetKai/functionary, prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>`.
 """
 
 from __future__ import annotations

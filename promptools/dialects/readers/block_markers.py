@@ -63,7 +63,7 @@ class Closers:
 
     @cached_property
     def gap(self) -> re.Pattern[str]:
-        """The pattern of what may stand between a value and its closer."""
+        """The pattern of what may come between a value and its closer."""
         fence = "" if self.markers and self.markers[0][0] in "`~" else f"(?:```)?{_GAP}"
         return re.compile(_GAP + fence)
 

@@ -169,7 +169,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text as long as the part of a message that a prompt contains. Spaces stand for images."""
+    """Return a text as long as the part of a message that a prompt contains, with spaces in place of images."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)

@@ -217,7 +217,7 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def promptools_error(error: Exception) -> PromptoolsError | None:
-    """Return promptools' own error behind `error`: in the HTTP response, or among its causes; else None."""
+    """Return the error of promptools that led to `error`, from its HTTP response or its causes; else None."""
     details = as_object(getattr(error, "body", None))
     message = str(details.get("message"))
     made: PromptoolsError | None = None

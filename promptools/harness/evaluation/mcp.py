@@ -302,7 +302,7 @@ class McpRun(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class McpSolver:
-    """A solver that starts the servers of a task anew for each attempt, with an empty folder.
+    """A solver that starts new servers for each attempt at a task, with an empty folder.
 
     So an attempt does not see the state of another attempt. But servers over HTTP are shared by all attempts.
     """

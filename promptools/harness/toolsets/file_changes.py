@@ -34,7 +34,7 @@ Undo: TypeAlias = "list[Callable[[], object]]"
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The content of a file, and its permissions: `mode` None stands for the permissions of a new file."""
+    """The content of a file, and its permissions (`mode`; None: those of a new file)."""
 
     data: bytes
     mode: int | None = None
