@@ -8,12 +8,14 @@ Bodies and headers contain what users wrote, and credentials: an observer that s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from promptools.exchange.effects import Ended, Failed, Opened, Piece
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from promptools.exchange.effects import Request
     from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
@@ -139,3 +141,42 @@ class Observer(Protocol):
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
         """Handle the end: the response to the client is complete, or there is none."""
         ...
+
+
+class Observation:
+    """Tells the observer about one exchange."""
+
+    def __init__(self, observer: Observer, exchange: ObservedExchange, response_bytes: int) -> None:
+        self._observer = observer
+        self._exchange = exchange
+        self._sent_count = 0
+        self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
+        """For each attempt: the number of its request, the failed reply (None: none), and what the server sent."""
+        self._response: list[bytes] = []
+        self._response_room = response_bytes
+        observer.began(exchange)
+
+    def sent(self, purpose: Purpose, mode: str, request: Request, at: float, **facts: Any) -> None:
+        """Report a request to the server; `facts` are the fields of `SentRequest` about an attempt."""
+        self._sent_count += 1
+        self._observer.sent(self._exchange, SentRequest(self._sent_count, purpose, mode, request, at, **facts))
+
+    def received(self, received: Received) -> None:
+        """Report a part of the server's response."""
+        self._observer.received(self._exchange, received)
+
+    def emitted(self, data: bytes) -> None:
+        """Keep a part of the response to the client, as far as the observer wants to know it."""
+        if self._response_room > 0:
+            self._response.append(data[: self._response_room])
+            self._response_room -= len(data)
+
+    def attempt_ended(self, failed_reply: Reply | None, written: tuple[WrittenChoice, ...]) -> None:
+        """Keep the results of an attempt."""
+        self._attempt_ends.append((self._sent_count, failed_reply, written))
+
+    def ended(self, attempts: Sequence[Attempt], end: ExchangeEnd) -> None:
+        """Report the end, with these attempts and their results, and with the response to the client."""
+        observed = (ObservedAttempt(each, *results) for each, results in zip(attempts, self._attempt_ends, strict=True))
+        complete = replace(end, attempts=tuple(observed), response=b"".join(self._response))
+        self._observer.ended(self._exchange, complete)

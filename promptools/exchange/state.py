@@ -33,7 +33,7 @@ from promptools.exchange.effects import (
     Wait,
 )
 from promptools.exchange.failures import MAX_ERROR, introduces_reply
-from promptools.exchange.observer import ExchangeEnd, ObservedAttempt, ObservedExchange, SentRequest
+from promptools.exchange.observer import ExchangeEnd, Observation, ObservedExchange
 from promptools.exchange.upstream import is_stream
 from promptools.fallback import RetryPolicy
 from promptools.profiles.server_detection import server_root
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from promptools.dialects.own_dialects import OwnDialects
     from promptools.exchange.context import ClientRequest, Context
     from promptools.exchange.failures import Failure
-    from promptools.exchange.observer import Purpose, Received, WrittenChoice
+    from promptools.exchange.observer import WrittenChoice
     from promptools.modes.prepared_request import PreparedRequest
     from promptools.modes.tool_request import ToolRequest
     from promptools.profiles.profile import Api
@@ -95,6 +95,16 @@ class Heartbeat:
     head: Callable[[], Head]
 
 
+def _begin_observation(client: ClientRequest, context: Context) -> Observation | None:
+    if context.observer is None:
+        return None
+    api, caller = client.client_api, client.caller
+    exchange = ObservedExchange(
+        context.new_id(), client.request, api.wire or api.path, client.at, caller.request_id, caller.secrets
+    )
+    return Observation(context.observer, exchange, context.response_bytes)
+
+
 class ExchangeState:
     """Runs single effects for one request, and records their results."""
 
@@ -129,13 +139,7 @@ class ExchangeState:
         """When the first byte of the last response's body arrived."""
         self._head: Head | None = None
         self._first_byte_at: float | None = None
-        self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
-        """For each attempt: the number of its request, the failed reply (None: none), and what the server sent."""
-        self._sent_count = 0
-        self._response: list[bytes] = []
-        self._response_room = context.response_bytes
-        self._observer = context.observer
-        self._observe_begin(client)
+        self._observation = _begin_observation(client, context)
 
     @property
     def seconds(self) -> float:
@@ -177,7 +181,9 @@ class ExchangeState:
         self._attempt_started_at = self.now
         self.policy.count_attempt()
         request = self._request(body, path, method)
-        self._observe_sent("forward" if attempt is None else "attempt", mode, request, attempt)
+        if self._observation is not None:
+            facts = {} if attempt is None else attempt._asdict()
+            self._observation.sent("forward" if attempt is None else "attempt", mode, request, self.now, **facts)
         return (yield from self._open(request))
 
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
@@ -191,7 +197,8 @@ class ExchangeState:
             return kept
         self._attempt_started_at = self.now
         request = self._request(body, path)
-        self._observe_sent("template", mode, request, None)
+        if self._observation is not None:
+            self._observation.sent("template", mode, request, self.now)
         opened = yield from self._open(request)
         if isinstance(opened, Failed) or not 200 <= opened.status < 300:
             return opened
@@ -211,7 +218,8 @@ class ExchangeState:
             self.opened = result
         elif result.kind == "connect":
             self.context.detection_cache.evict(server_root(api_base(request.url)))
-        self._observe_received(result)
+        if self._observation is not None:
+            self._observation.received(result)
         return result
 
     def _send_timeout(self) -> float | None:
@@ -232,8 +240,8 @@ class ExchangeState:
     def read(self) -> Steps[bytes | Failed | None]:
         """Return the next chunk of the body, None at its end, or the failure if the connection broke."""
         result = yield from self._perform(Read())
-        if isinstance(result, (Piece, Ended, Failed)):
-            self._observe_received(result)
+        if isinstance(result, (Piece, Ended, Failed)) and self._observation is not None:
+            self._observation.received(result)
         if isinstance(result, Piece):
             if self._reply_began_at is None:
                 self._reply_began_at = self.now
@@ -305,9 +313,8 @@ class ExchangeState:
             self._head = head()
             self.now = (yield Emit(self._head)).at
         if data:
-            if self._response_room > 0:
-                self._response.append(data[: self._response_room])
-                self._response_room -= len(data)
+            if self._observation is not None:
+                self._observation.emitted(data)
             self.now = (yield Emit(data)).at
             if self._first_byte_at is None:
                 self._first_byte_at = self.now
@@ -329,52 +336,23 @@ class ExchangeState:
         self.now = result.at
         return result
 
-    # -- the observer
-
-    def _observe_begin(self, client: ClientRequest) -> None:
-        if self._observer is not None:
-            api, caller = client.client_api, client.caller
-            self._observed = ObservedExchange(
-                self.context.new_id(),
-                client.request,
-                api.wire or api.path,
-                client.at,
-                caller.request_id,
-                caller.secrets,
-            )
-            self._observer.began(self._observed)
-
-    def _observe_sent(self, purpose: Purpose, mode: str, request: Request, attempt: AttemptFacts | None) -> None:
-        self._sent_count += 1
-        if self._observer is not None:
-            facts = {} if attempt is None else attempt._asdict()
-            sent = SentRequest(self._sent_count, purpose, mode, request, self.now, **facts)
-            self._observer.sent(self._observed, sent)
-
-    def _observe_received(self, received: Received) -> None:
-        if self._observer is not None:
-            self._observer.received(self._observed, received)
-
     def observe_end(self, replies: Sequence[Reply], error: BaseException | None) -> None:
-        """Report the end of the exchange."""
-        if self._observer is not None:
+        """Report the end of the exchange to the observer."""
+        if self._observation is not None:
             head = self._head
-            end = ExchangeEnd(
-                self.now,
-                *self.provider_model,
-                head.status if head else None,
-                tuple(replies),
-                error,
-                tuple(
-                    ObservedAttempt(attempt, *end)
-                    for attempt, end in zip(self.attempts, self._attempt_ends, strict=True)
+            self._observation.ended(
+                self.attempts,
+                ExchangeEnd(
+                    self.now,
+                    *self.provider_model,
+                    head.status if head else None,
+                    tuple(replies),
+                    error,
+                    first_byte_at=self._first_byte_at,
+                    error_kind=self.error_kind,
+                    streamed=head is not None and is_stream(head.headers, asked=False),
                 ),
-                self._first_byte_at,
-                self.error_kind,
-                streamed=head is not None and is_stream(head.headers, asked=False),
-                response=b"".join(self._response),
             )
-            self._observer.ended(self._observed, end)
 
     # -- account
 
@@ -391,8 +369,9 @@ class ExchangeState:
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
         self.attempts.append(Attempt(mode, status, outcome, why, self.now - self._attempt_started_at, usage))
         self.usage = add_usage(self.usage, usage)
-        failed_reply = (failure.verdict.reply if failure.verdict else failure.partial_reply) if failure else None
-        self._attempt_ends.append((self._sent_count, failed_reply, written() if self._observer is not None else ()))
+        if self._observation is not None:
+            failed_reply = (failure.verdict.reply if failure.verdict else failure.partial_reply) if failure else None
+            self._observation.attempt_ended(failed_reply, written())
 
     def note_remedy(self, failure: Failure, remedy: str) -> None:
         """Add the remedy for a failed attempt to the trace and the log."""
