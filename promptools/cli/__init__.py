@@ -61,6 +61,14 @@ COMMANDS = (
     Command("version", "Show the version of promptools."),
 )
 
+FIRST_STEPS = """\
+first steps:
+  promptools demo                  see a broken call, and what promptools does
+  promptools doctor URL            check your server at URL
+  promptools serve URL --inspect   run the proxy in front of it
+  promptools help serve            show the options of a command
+"""
+"""The end of the program's help."""
 COMPLETING = "_ARGCOMPLETE"
 """The environment variable that is set when a shell asks for completions."""
 FAILURE = 1
@@ -69,7 +77,12 @@ INTERRUPTED = 130
 
 def build_parser(loaded: Collection[str] = ()) -> CommandParser:
     """Return the parser of all commands. The arguments of the commands in `loaded` are added at once."""
-    parser = CommandParser(prog="promptools", description="Working tool calls from any open-model server.")
+    parser = CommandParser(
+        prog="promptools",
+        description="Working tool calls from any open-model server.",
+        epilog=FIRST_STEPS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"promptools {promptools.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in COMMANDS:

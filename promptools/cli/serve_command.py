@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from promptools.proxy.access import ApiKey
 
 
-# Rate and size limits, and the web pages that may use the proxy.
+# Limits in number, size and time, and processes that share them.
 
 
 _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
@@ -58,70 +58,90 @@ _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add the options for limits."""
-    parser.add_argument(
+    group = parser.add_argument_group("limits")
+    group.add_argument(
         "--requests-per-minute",
         type=at_least(1, "requests"),
         metavar="N",
         help="requests beyond this rate are refused with 429",
     )
-    parser.add_argument(
+    group.add_argument(
         "--concurrency",
         type=at_least(1, "requests"),
         metavar="N",
         help="maximum number of requests in progress; others wait",
     )
-    parser.add_argument(
+    group.add_argument(
         "--queue",
         type=at_least(0, "requests"),
         metavar="N",
         help="maximum number of waiting requests; others are refused (default: 100)",
     )
-    parser.add_argument(
-        "--queue-timeout", type=seconds, metavar="SECONDS", help="longest time that a request may wait (default: 30)"
+    group.add_argument(
+        "--max-body",
+        type=at_least(1, "bytes"),
+        metavar="BYTES",
+        help="maximum size of a request's body (default: 64 MiB)",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--max-reply",
+        type=at_least(1, "bytes"),
+        metavar="BYTES",
+        help="maximum size of a reply held in memory (default: 64 MiB)",
+    )
+
+
+def add_times(parser: argparse.ArgumentParser) -> None:
+    """Add the options for time limits."""
+    group = parser.add_argument_group("time limits")
+    group.add_argument(
+        "--deadline", type=seconds, metavar="SECONDS", help="longest time for all attempts at one request"
+    )
+    group.add_argument(
         "--attempt-timeout",
         type=seconds,
         metavar="SECONDS",
         help="longest time for one request to the server, including its reply",
     )
-    _add_sharing(parser)
-
-
-def _add_sharing(parser: argparse.ArgumentParser) -> None:
-    """Add the options about web pages, about processes that share work and state, and about time limits."""
-    parser.add_argument(
-        "--cors-origin",
-        metavar="ORIGIN",
-        action="append",
-        default=[],
-        help="let web pages of this origin use the proxy, such as https://HOST ('*': any, with an API key)",
+    group.add_argument(
+        "--queue-timeout", type=seconds, metavar="SECONDS", help="longest time that a request may wait (default: 30)"
     )
-    parser.add_argument(
-        "--redis-url",
-        metavar="URL",
-        help="share state between workers and replicas through this Redis, such as redis://HOST:6379/0",
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least(1, "processes"),
-        metavar="N",
-        default=1,
-        help="number of server processes (default: 1)",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--head-timeout",
         type=seconds_or_none,
         metavar="SECONDS",
         default=30.0,
         help="longest time for a client to send the head of a request; 0: no limit (default: 30)",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--heartbeat",
+        type=seconds_or_none,
+        metavar="SECONDS",
+        help="send a keep-alive comment after so many silent seconds in a stream; 0: never (default: 5)",
+    )
+    group.add_argument(
         "--drain-seconds",
         type=seconds_or_none,
         metavar="SECONDS",
         default=30.0,
         help="how long requests may take to finish after SIGTERM (default: 30)",
+    )
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add the options about processes that share work and state."""
+    group = parser.add_argument_group("processes")
+    group.add_argument(
+        "--workers",
+        type=at_least(1, "processes"),
+        metavar="N",
+        default=1,
+        help="number of server processes (default: 1)",
+    )
+    group.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help="share state between workers and replicas through this Redis, such as redis://HOST:6379/0",
     )
 
 
@@ -149,18 +169,19 @@ _LOG_FORMATS = ("json", "text", "none")
 
 def add_reports(parser: argparse.ArgumentParser) -> None:
     """Add the options for reports."""
-    parser.add_argument(
+    group = parser.add_argument_group("logs and metrics")
+    group.add_argument(
         "--log-format",
         choices=_LOG_FORMATS,
         default="none",
         help="log each exchange to stderr, without text from users or models (default: none)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--metrics-key",
         metavar="KEY",
         help="a key for /metrics alone (prefer PROMPTOOLS_METRICS_KEY: other users of this machine can see arguments)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--otel",
         action="store_true",
         help="export OpenTelemetry spans of all exchanges, as configured by the OTEL_* environment variables",
@@ -207,19 +228,20 @@ def shared_counts() -> Generator[None]:
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """Add the options for recording."""
-    parser.add_argument("--record", metavar="DIR", help="record raw replies and their tools in this directory")
-    parser.add_argument(
+    group = parser.add_argument_group("recording")
+    group.add_argument("--record", metavar="DIR", help="record raw replies and their tools in this directory")
+    group.add_argument(
         "--record-messages",
         action="store_true",
         help="also record the requests' messages, which contain what users write",
     )
-    parser.add_argument(
+    group.add_argument(
         "--record-limit",
         type=at_least(MIN_LIMIT, "bytes"),
         metavar="BYTES",
         help="maximum size of all recordings; the oldest are deleted (default: 256 MiB)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--redact",
         metavar="PATTERN",
         action="append",
@@ -297,83 +319,79 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=8100, help="port to listen on; 0 takes any free one (default: 8100)"
     )
+    add_inspector(parser)
+    add_json(parser)
+    add_dialect_files(parser)
     _add_request_defaults(parser)
     _add_access(parser)
     add_limits(parser)
+    add_times(parser)
+    add_processes(parser)
     add_reports(parser)
     add_recording(parser)
-    add_inspector(parser)
-    add_json(parser)
+
+
+_WORDS = (
+    "A mode is a way to request tools: native, as the app does; prompt, in the text of the prompt; raw, in the model's"
+    " own template and without the server's parser; harmony, in the format of gpt-oss. A dialect is how a model writes"
+    " calls as text."
+)
 
 
 def _add_request_defaults(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mode", choices=get_args(ModeName), help="request tools in this mode only")
-    parser.add_argument("--dialect", metavar="NAME", help="dialect of prompt mode")
-    parser.add_argument(
+    group = parser.add_argument_group("tool calls", _WORDS)
+    group.add_argument("--mode", choices=get_args(ModeName), help="request tools in this mode only")
+    group.add_argument("--dialect", metavar="NAME", help="dialect of prompt mode")
+    group.add_argument(
         "--accept",
         action="append",
         metavar="NAME",
         help="accept calls in this dialect, besides the one that prompt mode requests (repeatable)",
     )
-    add_dialect_files(parser)
-    parser.add_argument("--strictness", choices=get_args(Strictness), help="how much evidence a call in text needs")
-    parser.add_argument("--hold", choices=get_args(Hold), help="all: stream nothing before the whole reply is checked")
-    parser.add_argument(
+    group.add_argument("--strictness", choices=get_args(Strictness), help="how much evidence a call in text needs")
+    group.add_argument("--hold", choices=get_args(Hold), help="all: stream nothing before the whole reply is checked")
+    group.add_argument(
         "--on-repeat",
         choices=get_args(OnRepeat),
         help="what to do about a call that the history repeats: hint tells the model, answer makes it answer"
         " without tools (default: hint in prompt and harmony mode)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--repeats",
         type=at_least(0, "calls"),
         metavar="N",
         help="apply --on-repeat when the history has the same call and result so often (default: 2; 0: never)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--max-tools",
         type=at_least(0, "tools"),
         metavar="N",
         help="maximum number of tools in a request (default: 4096; 0: no limit)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--no-escape",
         dest="escape",
         action="store_const",
         const=False,
         help="do not escape control tokens in messages, results and tools",
     )
-    parser.add_argument(
+    group.add_argument(
         "--no-heal-format",
         dest="heal_format",
         action="store_const",
         const=False,
         help="do not repair answers that do not match response_format",
     )
-    parser.add_argument(
-        "--heartbeat",
-        type=seconds_or_none,
-        metavar="SECONDS",
-        help="send a keep-alive comment after so many silent seconds in a stream; 0: never (default: 5)",
-    )
-    parser.add_argument(
-        "--deadline", type=seconds, metavar="SECONDS", help="longest time for all attempts at one request"
-    )
-    parser.add_argument(
-        "--max-reply",
-        type=at_least(1, "bytes"),
-        metavar="BYTES",
-        help="maximum size of a reply held in memory (default: 64 MiB)",
-    )
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group = parser.add_argument_group("access")
+    group.add_argument(
         "--api-key-file",
         metavar="FILE",
         help="require an API key from this file: one key per line, or NAME = KEY",
     )
-    parser.add_argument(
+    group.add_argument(
         "--api-key",
         metavar="KEY",
         action="append",
@@ -381,36 +399,37 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         help="require this API key (prefer PROMPTOOLS_API_KEY or --api-key-file: other users of this machine can see"
         " arguments; repeatable)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--api-key-env",
         metavar="NAME",
         action="append",
         default=[],
         help="require an API key from this environment variable (repeatable)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--no-api-key",
         action="store_true",
         help="listen on the network without an API key: anyone who can reach the proxy can use it",
     )
-    parser.add_argument(
+    group.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
         help="without an API key, also accept this host name over loopback ('*': any; repeatable)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--allow-provider",
         action="store_true",
         default=None,
         help="let requests choose another provider of the config, and use its key",
     )
-    parser.add_argument(
-        "--max-body",
-        type=at_least(1, "bytes"),
-        metavar="BYTES",
-        help="maximum size of a request's body (default: 64 MiB)",
+    group.add_argument(
+        "--cors-origin",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="let web pages of this origin use the proxy, such as https://HOST ('*': any, with an API key)",
     )
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import promptools
-from promptools.cli import COMMANDS, main
+from promptools.cli import COMMANDS, FIRST_STEPS, build_parser, main
 from promptools.cli.terminal_output import print_progress
 from promptools.log import log
 
@@ -41,6 +41,18 @@ def test_help_of_a_command(capsys, words):
     helped = shown(capsys, "help", *words)
     assert helped == shown(capsys, *words, "--help")
     assert helped.startswith(" ".join(["usage: promptools", *words]))
+
+
+def test_the_first_steps_are_commands(capsys):
+    assert FIRST_STEPS in shown(capsys, "--help")
+    steps = [line.split("   ")[0].split()[1:] for line in FIRST_STEPS.splitlines()[1:]]
+    assert [step[0] for step in steps] == ["demo", "doctor", "serve", "help"]
+    for step in steps:
+        words = ["http://localhost:8000/v1" if word == "URL" else word for word in step]
+        if words[0] == "help":
+            assert shown(capsys, *words).startswith("usage: promptools serve")
+        else:
+            assert build_parser().parse_args(words).command == words[0]
 
 
 def test_the_version(capsys):
