@@ -35,6 +35,7 @@ DISTRIBUTION: Final = "promptools-compat"
 _REQUIREMENT: Final = re.compile(
     r"(?P<name>[\w.-]+)(?:\[(?P<extras>[^]]*)\])?[^;]*(?:;.*extra == ['\"](?P<extra>[\w-]+)['\"])?"
 )
+_INSTALLED: Final = "installed"
 _FOR_DEVELOPERS: Final = frozenset({"dev", "docs"})
 
 Rows = list[tuple[str, ...]]
@@ -71,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print_json({**shown, "problems": problems})
     else:
+        tables["Extras"] = (("state", "extras"), _shown_extras(tables["Extras"][1]))
         for title, (columns, rows) in tables.items():
             print_table(title, columns, rows)
         for problem in problems:
@@ -102,10 +104,20 @@ def _extras() -> Rows:
     return [(extra, _state(extra, names)) for extra, names in sorted(needed.items())]
 
 
+def _shown_extras(extras: Rows) -> Rows:
+    """Return two rows in place of one for each extra: most people need few of them, and none is a problem."""
+    names = {here: [extra for extra, state in extras if (state == _INSTALLED) is here] for here in (True, False)}
+    rows = [("installed", ", ".join(names[True]) or "none")]
+    if names[False]:
+        how = f"pip install '{DISTRIBUTION}[NAME]'"
+        rows.append(("not installed", f"{', '.join(names[False])}; if you need one: {how}"))
+    return rows
+
+
 def _state(extra: str, names: list[str]) -> str:
     missing = [name for name in dict.fromkeys(names) if _version(name) is None]
     if not missing:
-        return "installed"
+        return _INSTALLED
     return f"not installed ({', '.join(missing)}): pip install '{DISTRIBUTION}[{extra}]'"
 
 

@@ -110,3 +110,9 @@ def test_what_is_installed_and_what_is_missing(monkeypatch, capsys):
         "demo": "not installed (gguf): pip install 'promptools-compat[demo]'",
         "server": "installed",
     }
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if "demo" in line] == [
+        line for line in shown.splitlines() if "not installed" in line
+    ]
+    assert "demo; if you need one: pip install 'promptools-compat[NAME]'" in shown
