@@ -70,7 +70,7 @@ def detect_server(
 
 
 def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
-    print_table(base_url, ("asked", "answered"), detection.asked)
+    """Print what the server is, and then the answers that show it."""
     kind = target.profile.kind
     version = f", version {detection.version}" if detection.version else ""
     server = load_builtin(kind).title if detection.kind else f"Treated as {GENERIC!r}"
@@ -85,12 +85,11 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
         lines.append((f"\n{model}: no known family matches", ""))
     if detection.template_why:
         lines.append((f"\n{model}: {detection.template_why}", ""))
-    if detection.answered:
-        lines.append((f"\n{_raw_mode(target)}", ""))
-    if detection.family_evidence:
-        rows = [(label, says or "-") for label, says in detection.family_evidence]
-        print_table("Which family of models it is", ("evidence", "families"), rows)
+    lines.append((f"\nmodes: {', then '.join(target.profile.modes)}\n{_raw_mode(target)}", ""))
     print_styled(lines)
+    print_table(f"What {base_url} was asked, to tell servers apart", ("asked", "answered"), detection.asked)
+    rows = [(label, says or "-") for label, says in detection.family_evidence or ()]
+    print_table("Which family of models it is", ("evidence", "families that it fits"), rows)
 
 
 def _raw_mode(target: Target) -> str:

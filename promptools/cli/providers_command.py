@@ -59,7 +59,8 @@ def _list(config: Config) -> None:
             (_row(provider, config.default_provider) for provider in config.providers.values()),
         )
     else:
-        print_styled([(f"No providers: {config.file}", "dim")])
+        where = "there is no config" if config.file == Config().file else config.file
+        print_styled([(f"No providers: {where}", "dim")])
     profiles = [load_builtin(kind) for kind in kinds()]
     print_table(
         "Kinds of server that promptools has facts about",
@@ -74,12 +75,15 @@ def _list(config: Config) -> None:
 
 
 def _explain(target: Target) -> None:
+    """Print the settings that have a value, and the reasons for them."""
+    values = ((key, _text(value)) for key, value in asdict(target.profile).items())
     print_table(
         f"{target.provider or 'No provider'}: {target.model or 'no model named'}",
-        ("what", "is"),
-        ((key, _text(value)) for key, value in asdict(target.profile).items()),
+        ("setting", "is"),
+        (row for row in values if row[1]),
     )
-    print_styled([("Why\n", "bold"), ("\n".join(f"- {reason}" for reason in target.reasons), "")])
+    why = "\n".join(f"- {reason}" for reason in target.reasons)
+    print_styled([("Why\n", "bold"), (f"{why}\n", ""), ("No server was asked: promptools detect URL asks one", "dim")])
 
 
 def _row(provider: Provider, default: str | None) -> tuple[str, ...]:
