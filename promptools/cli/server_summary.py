@@ -31,7 +31,7 @@ def print_servers(proxy: Proxy, say: Callable[[str], None]) -> None:
         _, seen = detect_server(proxy.base_url, proxy.target.model, proxy.authorization, cache)
         target = _resolve(proxy, proxy.base_url, proxy.session.provider, seen)
         answers = "it answers" if seen.answered else "it does not answer yet; requests fail until it does"
-        say(f"server: {_title(target, seen)}; {answers}")
+        say(f"server: {_titled(target, seen, answers)}")
         _warn_of_other_kind(target, seen)
         say(f"modes: {_modes(proxy, target)}{f' (for {target.model})' if target.model else ''}")
 
@@ -88,7 +88,7 @@ def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | N
         answers = f"{len(answering)} of {len(known)} answer"
     else:
         answers = "it answers" if answering else "it does not answer yet"
-    return f"{line}; {_title(target, seen)}; {answers}; modes: {_modes(proxy, target)}"
+    return f"{line}; {_titled(target, seen, answers)}; modes: {_modes(proxy, target)}"
 
 
 def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
@@ -98,10 +98,13 @@ def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo
     return target if target.probe is None else resolve(detection=seen)
 
 
-def _title(target: Target, seen: ServerInfo) -> str:
+def _titled(target: Target, seen: ServerInfo, answers: str) -> str:
+    """Return whether a server answers, behind what it is. A server that has not answered is not called unknown."""
     kind = target.profile.kind
-    title = "unknown kind of server" if kind == GENERIC else load_builtin(kind).title
-    return title + (f" {seen.version}" if seen.version and seen.kind == kind else "")
+    if kind == GENERIC:
+        return f"unknown kind of server; {answers}" if seen.answered else answers
+    version = f" {seen.version}" if seen.version and seen.kind == kind else ""
+    return f"{load_builtin(kind).title}{version}; {answers}"
 
 
 def _modes(proxy: Proxy, target: Target) -> str:

@@ -118,7 +118,7 @@ def server_key(arguments: argparse.Namespace) -> str | None:
 def named_url(arguments: argparse.Namespace) -> str:
     """Return the server's base URL; raise `UsageError` if the arguments name none."""
     if not arguments.base_url:
-        raise UsageError("name the server: its URL, as http://HOST:PORT/v1")
+        raise UsageError("name the server by its URL, such as http://HOST:PORT/v1")
     return str(arguments.base_url)
 
 

@@ -120,7 +120,7 @@ def test_a_local_address_without_a_scheme_is_an_error_that_has_the_url(command, 
 @pytest.mark.parametrize("command", ["detect", "probe"])
 def test_without_a_server(command, capsys):
     assert main([command]) == 2
-    assert capsys.readouterr().err == f"promptools {command}: name the server: its URL, as http://HOST:PORT/v1\n"
+    assert capsys.readouterr().err == f"promptools {command}: name the server by its URL, such as http://HOST:PORT/v1\n"
 
 
 @pytest.mark.parametrize("command", ANSWERED)

@@ -66,7 +66,7 @@ def test_on_loopback_it_needs_none(capsys, listening, host):
     assert (status, err) == (0, "")
     assert out.splitlines()[:2] == [
         "forwarding to http://127.0.0.1:9/v1",
-        "server: unknown kind of server; it does not answer yet; requests fail until it does",
+        "server: it does not answer yet; requests fail until it does",
     ]
     assert not listening[0][1].access.requires_key
 
