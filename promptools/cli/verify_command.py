@@ -89,6 +89,8 @@ def _verify(arguments: argparse.Namespace) -> int:
             planned = _plan(arguments, chosen, askers, known)
             _ask_to_go_on(arguments, planned, about)
             with show_progress(model) as show:
+                if planned.requests:
+                    show("asking", len(log.rows), arguments.repeats * len(planned.cases))
                 rows = measure(
                     planned.cases,
                     askers,

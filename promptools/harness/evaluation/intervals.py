@@ -156,7 +156,7 @@ def _bounded(rate: float, trials: int, confidence: float = CONFIDENCE) -> Interv
 def require_numpy() -> None:
     """Raise `UsageError` if numpy is not installed."""
     if importlib.util.find_spec("numpy") is None:
-        raise UsageError("intervals need numpy: pip install 'promptools-compat[evaluation]'")
+        raise UsageError("the 95 % intervals of the results need numpy: pip install 'promptools-compat[evaluation]'")
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -19,6 +19,8 @@ Side: TypeAlias = Literal["alone", "through"]
 """How a case is asked: of the server alone, or through promptools."""
 SIDES: tuple[Side, ...] = get_args(Side)
 _MAX_SHOWN = 2_000
+_TRIES = 3
+"""How often the SDK sends a request that times out. All of them together must end with the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def _run_sides(
     for side, asker in askers.items():
         if left() <= 0:
             return None
-        results[side] = run_case(case, asker, lambda: min(timeout, max(left(), 1.0)))
+        results[side] = run_case(case, asker, lambda: min(timeout, max(left() / _TRIES, 1.0)))
     return None if left() <= 0 else results
 
 

@@ -205,6 +205,19 @@ def test_nothing_counts_that_ends_after_the_time():
     assert len(rows) == 5  # the clock is read five times for each case, and the sixth one ends at 30
 
 
+def test_three_tries_of_a_request_end_with_the_run():
+    given = []
+
+    class Patient(Scripted):
+        def ask(self, body, timeout):
+            given.append(timeout)
+            return super().ask(body, timeout)
+
+    with VerificationLog(None, {}) as log:
+        measured(log, Patient(), Patient(), workers=1, timeout=9, seconds=24, now=lambda: 0)
+    assert set(given) == {8}
+
+
 def test_each_side_goes_first_in_half_of_the_cases():
     order = []
     askers = [Scripted(then=lambda name=name: order.append(name)) for name in ("alone", "through")]

@@ -64,6 +64,7 @@ def test_a_server_that_loses_calls(capsys, server, tmp_path):
     assert result["server"].startswith("llamacpp")
     assert result["settings"] == {"temperature": 0.0, "max_tokens": 128}
     assert "will be asked 40 times" in printed.err
+    assert "0/20 asking" in printed.err
     row = next(row for row in result["rows"] if row["scenario"] == HEALED)
     assert row["alone"]["failure"].startswith("the call is in the content, as json")
     assert row["alone"]["reply"].startswith("```json")
