@@ -107,7 +107,7 @@ def _extras() -> Rows:
 def _shown_extras(extras: Rows) -> Rows:
     """Return two rows in place of one for each extra: most people need few of them, and none is a problem."""
     names = {here: [extra for extra, state in extras if (state == _INSTALLED) is here] for here in (True, False)}
-    rows = [("installed", ", ".join(names[True]) or "none")]
+    rows: Rows = [("installed", ", ".join(names[True]) or "none")]
     if names[False]:
         how = f"pip install '{DISTRIBUTION}[NAME]'"
         rows.append(("not installed", f"{', '.join(names[False])}; if you need one: {how}"))
