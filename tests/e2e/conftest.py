@@ -34,8 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have each vLLM asked by one process, for its boot is long, and the rows of each of Ollama's models, for what one
-    test asked another need not ask again. `--dist loadgroup` asks for this.
+    """Have each vLLM asked by one process, for its boot is long, and each Ollama that some tests have to themselves.
+
+    The rows of each of Ollama's models, too: what one test asked another need not ask again. `--dist loadgroup` asks
+    for this.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -43,7 +45,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByServer(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return rig_vllm.server_of(nodeid) or rig_ollama.rows_of(nodeid) or scope_of(nodeid)
+            return rig_vllm.server_of(nodeid) or rig_ollama.scope_of(nodeid) or scope_of(nodeid)
 
     return ByServer(config, log)
 

@@ -130,10 +130,15 @@ def _plain(kind: OllamaTemplate, text: str) -> str:
     return f"Simple.\n</think>\n\n{text}" if kind == "think" else text
 
 
-def rows_of(test: str) -> str | None:
-    """Return the rig whose rows of the table a test plays: its id holds the name."""
-    found = re.search(r"test_(?:table|results)\.py.*\[(ollama-\w+)-", test)
-    return found[1] if found else None
+_OWN = re.compile(r"test_ollama_(?:context|faults|learned)\b")
+"""Tests that have an Ollama to themselves."""
+_ROWS = re.compile(r"test_(?:table|results)\.py.*\[(ollama-\w+)-")
+
+
+def scope_of(test: str) -> str | None:
+    """Return the test file that has its own Ollama, or the rig whose rows a test plays: its id holds the name."""
+    own, rows = _OWN.search(test), _ROWS.search(test)
+    return own[0] if own else rows[1] if rows else None
 
 
 def program() -> Path:

@@ -21,7 +21,6 @@ from asking import FORMS, Got, Proxies
 from fronts import FRONTS
 from rig.ollama import ScriptedModel, serve_models
 from rig_ollama import program
-from rig_vllm import shared
 from scenes import ANSWER, FENCED_CALL, HERMES_CALL, QUESTION, RESULT, WEATHER
 from serving import serving
 
@@ -68,11 +67,10 @@ def start(folder: Path, *, idle: int = 0, **keys: Any) -> Server:
     return serve_models(models(idle), folder=folder, program=program(), **keys)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the large models, for all processes that share the tests: to write them takes eight seconds."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if shared() else base) / "large"
+    """The folder of the large models, which several servers have: to write them takes eight seconds."""
+    return tmp_path_factory.mktemp("large")
 
 
 @pytest.fixture(scope="module")
