@@ -136,12 +136,13 @@ def test_every_example_of_the_page_on_frameworks_is_run():
 
 
 def test_what_shares_a_server_runs_in_one_process():
-    assert [path for path in (*one_process.TOGETHER, one_process.MODELS) if not (stage.ROOT / path).exists()] == []
+    files = (*one_process.TOGETHER, one_process.MODELS, one_process.DEMO)
+    assert [path for path in files if not (stage.ROOT / path).exists()] == []
     ray, models = "tests/batch/test_batch_on_ray.py", one_process.MODELS
     assert one_process.scope_of(f"{ray}::test_a") == one_process.scope_of(f"{ray}::test_b[x]")
     assert one_process.scope_of("tests/test_client.py::test_a") != one_process.scope_of("tests/test_client.py::test_b")
     raw, named = f"{models}::test_no_question_fails[m-raw mode]", f"{models}::test_a_required_call_is_begun_in_raw_mode"
-    assert one_process.scope_of(raw) == one_process.scope_of(named)
+    assert one_process.scope_of(raw) == one_process.scope_of(named) == one_process.scope_of(f"{one_process.DEMO}::test")
     assert one_process.scope_of(raw) != one_process.scope_of(f"{models}::test_no_question_fails[m-native]")
 
 

@@ -5,11 +5,11 @@ of tests that is no longer read.
 """
 
 MODELS = "tests/models/test_models.py"
+DEMO = "tests/models/test_demo.py"
 TOGETHER = {
     "tests/batch/test_batch_on_ray.py",
     "tests/models/test_bfcl.py",
     "tests/models/test_conversations_with_models.py",
-    "tests/models/test_demo.py",
     "tests/models/test_misnamed_models.py",
     "tests/proxy/test_inspector_page.py",
 }
@@ -19,9 +19,10 @@ TOGETHER = {
 def scope_of(test: str) -> str:
     """Return what the tests have in common that run in the same process; the test's own id where there is nothing.
 
-    Real models in raw mode take as long as in all other ways together: they are asked by another process.
+    Real models in raw mode take as long as in all other ways together: they are asked by another process. It has the
+    demo, too, which is one long test: by itself it would begin last, and leave the other process with nothing to do.
     """
     file = test.partition("::")[0]
-    if file == MODELS:
-        return f"{file}, {'raw mode' if 'raw mode' in test.replace('_', ' ') else 'others'}"
+    if file in {MODELS, DEMO}:
+        return f"{MODELS}, {'raw mode' if file == DEMO or 'raw mode' in test.replace('_', ' ') else 'others'}"
     return file if file in TOGETHER else test
