@@ -1,5 +1,6 @@
 """A stage of the real servers: what cannot be installed is told, and is a failure only where it is asked for."""
 
+import os
 import re
 import subprocess
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from recipes.recipe import CannotMakeError
 from recipes.vllm import OLD_VERSION
 
 SHARED = ("-n", "auto", "--dist", "loadgroup")
+WAITING = ("-n", str((os.cpu_count() or 1) + 1), *SHARED[2:])
+"""Where servers boot, hang and are away, one process more than there are cores."""
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def test_where_it_is_installed_its_tests_run(ran, monkeypatch):
     assert stage.main(["ollama"], ["-k", "queue"]) == 5, "pytest's own status"
     (command,) = ran
     assert command[command.index("pytest") :] == [
-        *("pytest", "-o", "testpaths=tests/e2e", "-m", "ollama", *SHARED, "-k", "queue"),
+        *("pytest", "-o", "testpaths=tests/e2e", "-m", "ollama", *WAITING, "-k", "queue"),
     ]
 
 
@@ -46,7 +49,7 @@ def test_several_are_played_together_without_those_that_are_not_there(ran, monke
     assert stage.main(["vllm", "ollama", "o200k"], []) == 5
     (command,) = ran
     assert command[command.index("pytest") :] == [
-        *("pytest", "-o", f"testpaths=tests/e2e {stage.FOLDERS[stage.VOCABULARY]}", "-m", "ollama or oracle", *SHARED),
+        *("pytest", "-o", f"testpaths=tests/e2e {stage.FOLDERS[stage.VOCABULARY]}", "-m", "ollama or oracle", *WAITING),
     ]
     assert capsys.readouterr().out.startswith("== SKIPPED: no test ran against a real vllm: no compiler")
 

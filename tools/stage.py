@@ -5,7 +5,8 @@
 Installs it first (see `environments.py`), then runs the tests with its mark, in the folders of `FOLDERS`. If one cannot
 be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
-The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute.
+The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute: one process
+more than there are cores, where there are servers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import environments
@@ -66,12 +67,20 @@ def main(names: Sequence[str], arguments: Sequence[str]) -> int:
     # collecting all tests would take longer than some of these
     folders = dict.fromkeys(folder(name) for name in available)
     marks = " or ".join(dict.fromkeys(map(mark, available)))
-    chosen = ["-o", f"testpaths={' '.join(folders)}", "-m", marks, "-n", "auto", "--dist", "loadgroup"]
+    chosen = ["-o", f"testpaths={' '.join(folders)}", "-m", marks, "-n", processes(folders), "--dist", "loadgroup"]
     command = [sys.executable, "-m", "pytest", *chosen, *arguments]
     # a model that another run has left here is not asked as well
     models = [name.removeprefix("model-") for name in available if name.startswith("model-")]
     asked = {"PROMPTOOLS_MODELS": " ".join(models)} if models else {}
     return subprocess.run(command, check=False, cwd=ROOT, env=os.environ | asked).returncode
+
+
+def processes(folders: Iterable[str]) -> str:
+    """Return how many processes run the tests of `folders`: one more than there are cores where many wait for servers.
+
+    A server that boots, hangs or is away keeps a process waiting, and no core busy.
+    """
+    return str((os.cpu_count() or 1) + 1) if SERVERS in folders else "auto"
 
 
 def folder(name: str) -> str:
