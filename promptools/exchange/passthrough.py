@@ -38,7 +38,7 @@ from promptools.fallback import REFUSAL_KINDS
 from promptools.json_values import try_json
 from promptools.modes.response_format import AnswerStream, format_error
 from promptools.modes.verdict import HARMONY_CALL, MAX_EMPTY_TOKENS
-from promptools.numbers import as_int
+from promptools.numbers import as_count
 from promptools.patterns import lazy_pattern
 from promptools.profiles.profile import Wire
 from promptools.wire.json_body import as_object, parse_json
@@ -315,7 +315,7 @@ class PassthroughMonitor:
     def _is_swallowed(self) -> bool:
         if not self._swallows or set(self._decoder.finish_reasons.values()) - {"stop"}:
             return False
-        spent = as_int((self._decoder.usage or {}).get("completion_tokens"))
+        spent = as_count((self._decoder.usage or {}).get("completion_tokens"))
         return self._has_reasoning or (spent is not None and spent > MAX_EMPTY_TOKENS)
 
 

@@ -184,6 +184,7 @@ def test_tool_history_and_forced_modes_are_not_untouched():
         Answer(200, json.dumps({"error": {"message": HARMONY}}).encode()),
         reply("", reasoning="Hm."),
         reply("", usage={"completion_tokens": 40}),
+        reply("", usage={"completion_tokens": 40.0}),
         reply(None, stop_reason=200012),
         reply(None, finish="tool_calls"),
     ],
