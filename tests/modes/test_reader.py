@@ -297,6 +297,12 @@ def test_what_the_server_could_not_read_of_a_call_is_not_content(mode, raw):
     assert (run.reply.content, run.reader.raw) == ("", raw)
 
 
+def test_what_ends_in_a_token_of_harmony_beside_a_call_of_the_server_is_content():
+    run = Run(Delta(content="I'll look, please.<|call|>"), *server(("get_weather", args(city="Oslo"))))
+    assert (run.calls, run.reply.malformed) == ([OSLO], ())
+    assert (run.reply.content, run.reader.raw) == ("I'll look, please.", "I'll look, please.<|call|>")
+
+
 @pytest.mark.parametrize("mode", ["native", "prompt"])
 def test_words_without_a_header_are_an_answer(mode):
     run = Run(Delta(content="Hello there.<|return|>"), mode=mode)
