@@ -100,10 +100,19 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
             if token.name not in open_names:
                 fixes.append(Fix("closer", f"{token.raw!r} too many"))
                 continue
-            while stack.pop().name != token.name:
+            while (element := stack.pop()).name != token.name:
+                _remove_lone_mark(element, tag_prefix)
                 fixes.append(Fix("closer", f"closed by {token.raw!r}"))
-    fixes += [Fix("closer", f"no closer of {element.name!r}") for element in stack[1:]]
+    for element in stack[1:]:
+        _remove_lone_mark(element, tag_prefix)
+        fixes.append(Fix("closer", f"no closer of {element.name!r}"))
     return root, fixes
+
+
+def _remove_lone_mark(element: Element, mark: str) -> None:
+    """Remove the mark at the end of an element without its closer: it is what is left of the closer."""
+    if mark != "<" and element.text[-1:] == [mark]:
+        element.text.pop()
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
