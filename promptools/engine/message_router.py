@@ -82,7 +82,7 @@ class MessageRouter:
         self._has_reasoning = False
         """The assistant's reasoning has a header, so text without a header is not reasoning."""
         self._outside_space: list[str] = []
-        """White space outside of messages, held: it is text only between a call and words without a header."""
+        """White space outside of messages, held: it is text only between a call or text and words without a header."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
         """Another role speaks: all that follows is made up, and left out."""
@@ -117,8 +117,8 @@ class MessageRouter:
             self._offset += len(segment.raw)
 
     def _route_one(self, segment: Segment, finish_reason: str | None) -> None:
-        follows_call = isinstance(segment, Outside) and segment.kind in ("words", "space") and self._out.is_after_call
-        if self._outside_space and not follows_call:
+        is_text = isinstance(segment, Outside) and segment.kind in ("words", "space")
+        if self._outside_space and not (is_text and (self._out.is_after_call or self._out.has_text)):
             self._discard_outside_space()
         match segment:
             case MessageStart():

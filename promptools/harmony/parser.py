@@ -297,7 +297,8 @@ class MessageMachine:
     def _text_before_token(self) -> Iterator[Item]:
         """Keep text before a header's first token if it belongs to the header; otherwise emit it."""
         held = self._held.raw + self._tail
-        if header_end(held) != len(held):
+        only_begun = self._state == "astray" and held != ASSISTANT  # "such as<|message|>"
+        if only_begun or header_end(held) != len(held):
             yield from self._emit_aside()
         elif held:
             self._held.clear()
