@@ -99,6 +99,22 @@ def opening_bracket(raw: str, start: int) -> int:
     return bracket.start()
 
 
+def words_start(header: str, known: IsTool | None) -> int:
+    """Return the offset at which words follow the known parts of a header without a recipient; else its length.
+
+    gpt-oss leaves `<|message|>` out: `<|channel|>final Here is the JSON: {"city": "Oslo"}`. A tool's name is a known
+    part too, unless it is among more other words, which mention it.
+    """
+    parts = HEADER_PARTS.match(header)
+    end = parts.end() if parts is not None else 0
+    named = has_routing(header[:end]) and "to=" not in header
+    if not named or not header[end - 1].isspace() or header[:end].rstrip().endswith("<|constrain|>"):
+        return len(header)
+    words = [word.strip(_EDGE) for word in header[end:].split() if word not in HEADER_WORDS]
+    tools = [word for word in words if _TOOL.match(word) or (known is not None and known(word))]
+    return end if len(words) - len(tools) > len(tools) else len(header)
+
+
 def speaker_start(text: str) -> int:
     """Return the offset of a suffix of `text` that may be the first word of a header; `len(text)` if there is none."""
     speaker = _SPEAKER.search(text, max(0, len(text) - len(ASSISTANT)))

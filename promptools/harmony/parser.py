@@ -33,6 +33,7 @@ from promptools.harmony.messages import (
     opening_bracket,
     parse_header,
     speaker_start,
+    words_start,
 )
 from promptools.harmony.quotes import HeldQuote, QuotedTokens, may_end_content
 from promptools.harmony.stripped_headers import StrippedHeaderFinder
@@ -242,7 +243,7 @@ class MessageMachine:
         at = opening_bracket(raw, len(raw) - len(last))
         if 0 <= at <= MAX_HEADER and ("<|channel|>" in raw[:at] or has_routing(raw[:at])):
             self._repairs.append("no <|message|>")
-            yield from self._begin_at(raw, at)
+            yield from self._begin_at(raw, words_start(raw[:at], self._known))
         elif len(raw) > MAX_HEADER:
             yield from self._end_unfinished_header("cut", "")
 
