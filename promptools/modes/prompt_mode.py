@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.json_values import is_object, try_json
+from promptools.modes.failed_results import is_first_failure
 from promptools.modes.foreign_text import foreign_escaper
 from promptools.modes.history import (
     Message,
@@ -35,7 +35,6 @@ from promptools.modes.reply_reader import HARMONY
 from promptools.modes.response_format import describe_answer_format
 from promptools.modes.tool_names import harmony_names, rename_tools
 from promptools.modes.tool_request import parse_request
-from promptools.patterns import lazy_pattern
 from promptools.profiles import Profile
 from promptools.schema import Tools
 from promptools.wire.json_body import as_list, split_content
@@ -205,7 +204,7 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: boo
         return ""
     if not may_call:
         return f"Answer the user now{'' if request.json_answer else ', in plain text'}."
-    if _is_first_failure(turns):
+    if is_first_failure(turns):
         return "A call failed. If its result says what is right, call the tool again with that."
     form = "" if request.json_answer else " in plain text"
     return (
@@ -234,42 +233,3 @@ def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
     more = [stop for stop in stops if stop not in own]
     if more:
         body["stop"] = [*own, *more]
-
-
-# Results that report a failed call: how apps and tools write errors where the API has no field for them.
-
-
-_ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing tool [^:\n]+)?:")
-"""`error:`, Python's `ValueError:`, and FastMCP's `Error executing tool NAME:`."""
-
-
-def _is_first_failure(turns: Sequence[Turn]) -> bool:
-    """Whether the results at the end of the conversation contain the first error since the user's last message.
-
-    O(n) in the size of the results since then.
-    """
-    latest = True
-    failed = False
-    for turn in reversed(turns):
-        if turn.result is None:
-            if turn.role == "user" or not failed:
-                break
-            latest = False
-        elif _failed(turn.result):
-            if not latest:
-                return False
-            failed = True
-    return failed
-
-
-def _failed(result: Result) -> bool:
-    return result.is_error or _ERROR_TEXT.match(result.content) is not None or _holds_error(result.content)
-
-
-def _holds_error(content: str) -> bool:
-    """Whether a text is a JSON object whose `error` is a text, an object or true; a number may be a measurement."""
-    if not content.lstrip().startswith("{") or '"error"' not in content:
-        return False
-    value = try_json(content)
-    error = value.get("error") if is_object(value) else None
-    return bool(error) and (error is True or isinstance(error, (str, dict)))
