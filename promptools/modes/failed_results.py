@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from promptools.json_values import is_object, try_json
 from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from promptools.modes.history import Turn
     from promptools.types import Result
@@ -17,23 +17,35 @@ _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing too
 """`error:`, Python's `ValueError:`, and FastMCP's `Error executing tool NAME:`."""
 
 
-def is_first_failure(turns: Sequence[Turn]) -> bool:
-    """Whether the results at the end of the conversation contain the first error since the user's last message.
+class AnsweredStep(NamedTuple):
+    """The results of the calls of one reply: the names of the tools that failed, and of the others."""
 
-    O(n) in the size of the results since then.
-    """
-    latest = True
-    failed = False
+    failed: tuple[str, ...]
+    succeeded: tuple[str, ...]
+
+
+def answered_steps(turns: Sequence[Turn]) -> Iterator[AnsweredStep]:
+    """Yield the steps since the user's last message, the latest first. O(n) in the size of the results read so far."""
+    results: list[Result] = []
     for turn in reversed(turns):
-        if turn.result is None:
-            if turn.role == "user" or not failed:
-                break
-            latest = False
-        elif _failed(turn.result):
-            if not latest:
-                return False
-            failed = True
-    return failed
+        if turn.result is not None:
+            results.append(turn.result)
+            continue
+        if results:
+            yield _step(results)
+            results = []
+        if turn.role == "user":
+            return
+    if results:
+        yield _step(results)
+
+
+def _step(results: Sequence[Result]) -> AnsweredStep:
+    """Return the step whose results are given from the last to the first."""
+    failed, succeeded = dict[str, None](), dict[str, None]()
+    for result in reversed(results):
+        (failed if _failed(result) else succeeded)[result.name] = None
+    return AnsweredStep(tuple(failed), tuple(name for name in succeeded if name not in failed))
 
 
 def _failed(result: Result) -> bool:

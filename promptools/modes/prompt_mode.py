@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from promptools import dialects
 from promptools.errors import UsageError
-from promptools.modes.failed_results import is_first_failure
+from promptools.modes.failed_results import AnsweredStep, answered_steps
 from promptools.modes.foreign_text import foreign_escaper
 from promptools.modes.history import (
     Message,
@@ -40,7 +40,7 @@ from promptools.schema import Tools
 from promptools.wire.json_body import as_list, split_content
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from promptools.dialects.contract import Dialect
     from promptools.modes.tool_request import ToolRequest
@@ -75,12 +75,13 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
         notes += (f"the tool {name!r} was sent as {other!r}" for name, other in sent.items())
     if key:
         apply_constraint(body, key, request)
+    line = _after_results(request, turns, sent)
     turns = foreign.escape_turns(turns, len(request.feedback))
     turns, repeats = hint_turns(request, "prompt", turns, sent)
     if request.repeat_action("prompt") == "answer":
         turns = without_repeats(turns)
         repeats += ("calls that were made again with the same result were sent once",)
-    body["messages"] = _encode_messages(request, turns, dialect, block)
+    body["messages"] = _encode_messages(request, turns, dialect, block, line)
     names = {other: name for name, other in sent.items()}
     asked = dialect.name if len(request.offered) else None
     return PreparedRequest(
@@ -148,7 +149,9 @@ def _declaration(dialect: Dialect, tools: Tools, *, parallel: bool, required: bo
     return block
 
 
-def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Dialect, block: str) -> list[Message]:
+def _encode_messages(
+    request: ToolRequest, turns: Sequence[Turn], dialect: Dialect, block: str, line: str
+) -> list[Message]:
     own, turns = split_system(_with_ids(turns, dialect))
     messages: list[Message] = []
     results: list[Turn] = []
@@ -159,7 +162,6 @@ def _encode_messages(request: ToolRequest, turns: Sequence[Turn], dialect: Diale
         messages += _results_message(results, dialect, request.profile)
         results = []
         messages.append(_with_calls(turn, dialect, request.profile))
-    line = _after_results(request, turns, may_call=bool(block)) if results else ""
     messages += _results_message(results, dialect, request.profile, line)
     return fit_template(join_system(request, own, block), messages, request.profile)
 
@@ -192,25 +194,46 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
     return message
 
 
-def _after_results(request: ToolRequest, turns: Sequence[Turn], *, may_call: bool) -> str:
+def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[str, str]) -> str:
     """Return the line after the results that end a conversation; without that line, small models keep calling.
 
     The line's first sentence makes them answer; the second makes them continue if a step is missing. After an error,
-    they would only report the error. So the first error since the user's last message gets a different line, which asks
-    for one attempt to correct the call. If no call is possible, small models copy the last call as text unless they are
-    told to answer (docs/reference/real-models.md).
+    they would only report the error, so a failed call has a line of its own. If no call is possible, small models copy
+    the last call as text unless they are told to answer (docs/reference/real-models.md).
     """
-    if request.choice.forced:
+    if request.choice.forced or not turns or turns[-1].result is None:
         return ""
-    if not may_call:
+    if not len(request.offered):
         return f"Answer the user now{'' if request.json_answer else ', in plain text'}."
-    if is_first_failure(turns):
-        return "A call failed. If its result says what is right, call the tool again with that."
+    callable_names = {name: sent.get(name, name) for name in request.offered.names}
     form = "" if request.json_answer else " in plain text"
-    return (
+    return _after_failure(answered_steps(turns), callable_names) or (
         f"If these results answer the user, write the answer now{form}. If an error can be mended, or a step that the"
         " user asked for is still missing, make the next call."
     )
+
+
+def _after_failure(steps: Iterator[AnsweredStep], names: Mapping[str, str]) -> str:
+    """Return the line that asks for a failed call to be made again, or nothing; `steps` begin with the latest.
+
+    The first error since the user's last message may say what is right, so one attempt to correct the call is asked
+    for. In the next step models often find, with another tool, what the call lacked, and then report only that, or make
+    the same call beside it (Qwen2.5-Coder-1.5B). So they are reminded of the call, once; if no other tool has found
+    anything, the reminder only costs a needless call. `names` maps the tools that can be called to their names in the
+    prompt.
+    """
+    last, before = next(steps), next(steps, AnsweredStep((), ()))
+    if not (last.failed or before.failed) or any(step.failed for step in steps):
+        return ""
+    if not before.failed:
+        return "A call failed. If its result says what is right, call the tool again with that."
+    due = [name for name in before.failed if name in names and name not in last.succeeded]
+    if not due or set(last.succeeded) <= set(before.succeeded):
+        return ""
+    tools = " and ".join(names[name] for name in due)
+    if set(due) <= set(last.failed):
+        return f"{tools} failed. Call {tools} again now, with other arguments, taken from the other results."
+    return f"{tools} failed before. If its result is still missing, call {tools} again now with what these results say."
 
 
 def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, line: str = "") -> list[Message]:

@@ -214,6 +214,59 @@ def test_of_several_results_one_that_is_an_error_is_enough():
     assert sent([USER, CALLED, *results], tools=TOOLS).body["messages"][-1]["content"].endswith(AFTER_FAILURE)
 
 
+def after_steps(*steps, **keys):
+    """What follows the last results; a step maps the tools that one reply calls to their results."""
+    messages = [USER]
+    for number, step in enumerate(steps):
+        calls = [{"id": f"{number}{name}", "function": {"name": name, "arguments": "{}"}} for name in step]
+        messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+        messages += [
+            {"role": "tool", "tool_call_id": f"{number}{name}", "content": result} for name, result in step.items()
+        ]
+    body = sent(messages, **{"tools": TOOLS, **keys}).body
+    return body["messages"][-1]["content"].rpartition("\n\n")[2]
+
+
+FAILED = {"get_weather": '{"error": "no such city"}'}
+FOUND = {"ping": "Oslo is 0301"}
+REMINDER = (
+    "get_weather failed before. If its result is still missing, call get_weather again now with what these results say."
+)
+NEW_ARGUMENTS = "get_weather failed. Call get_weather again now, with other arguments, taken from the other results."
+
+
+def test_after_another_tool_found_something_the_failed_call_is_still_due():
+    assert after_steps(FAILED, FOUND) == REMINDER
+
+
+def test_the_same_call_made_beside_the_one_that_helps_needs_other_arguments():
+    """Where the hint about a repeated call stands behind the error, it is an error still."""
+    assert after_steps(FAILED, {**FOUND, **FAILED}) == NEW_ARGUMENTS
+
+
+def test_several_failed_tools_are_named_together():
+    both = {"get_weather": "error: no such city", "ping": "error: no such host"}
+    tools = [*TOOLS, {"type": "function", "function": {"name": "look_up", "parameters": {}}}]
+    line = after_steps(both, {"look_up": "0301"}, tools=tools)
+    assert line == REMINDER.replace("get_weather", "get_weather and ping")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([FAILED, {"get_weather": "4 C"}], id="mended"),
+        pytest.param([FAILED, {**FOUND, "get_weather": "4 C"}], id="mended beside another call"),
+        pytest.param([FAILED, {"ping": "error: no such host"}], id="nothing was found"),
+        pytest.param([{**FOUND, **FAILED}, {**FOUND, **FAILED}], id="nothing new was found"),
+        pytest.param([FAILED, FOUND, FOUND], id="reminded already"),
+        pytest.param([FAILED, FAILED, FOUND], id="failed twice"),
+        pytest.param([{"old_tool": "error: gone"}, FOUND], id="no longer offered"),
+    ],
+)
+def test_a_failed_call_is_not_asked_for_again(steps):
+    assert after_steps(*steps) == AFTER_RESULTS
+
+
 def test_only_the_first_failure_since_the_user_spoke_is_to_be_mended():
     failed = "error: no such city"
     assert ends_with("4 C", failed) == AFTER_FAILURE

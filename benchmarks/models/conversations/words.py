@@ -1,7 +1,8 @@
 """The words that a way of asking sends for a sample conversation, as a digest.
 
-Its prompts are those of a question, of a call with its result or its error, and of the correction after a malformed
-call. The page tells by it which transcripts were made with today's words.
+Its prompts are those of a question, of a call with its result or its error, of what another tool finds after that
+error, alone and beside the same call, and of the correction after a malformed call. The page tells by it which
+transcripts were made with today's words.
 """
 
 from __future__ import annotations
@@ -31,6 +32,22 @@ _SAMPLE = [
     {"role": "tool", "tool_call_id": "call00001", "content": '{"temperature": 9}'},
 ]
 _FAILED = [*_SAMPLE[:2], {**_SAMPLE[2], "content": '{"error": "no such city; did you mean Oslo, Norway?"}'}]
+_FOUND = {
+    "id": "call00002",
+    "type": "function",
+    "function": {"name": "get_population", "arguments": '{"city": "Oslo"}'},
+}
+_MENDING = [
+    *_FAILED,
+    {"role": "assistant", "content": "", "tool_calls": [_FOUND]},
+    {"role": "tool", "tool_call_id": "call00002", "content": '{"city": "Oslo, Norway"}'},
+]
+_AGAIN = [
+    *_FAILED,
+    {"role": "assistant", "content": "", "tool_calls": [_FOUND, {**_CALL, "id": "call00003"}]},
+    _MENDING[-1],
+    {**_FAILED[-1], "tool_call_id": "call00003"},
+]
 _BAD = '```json\n[{"tool": "get_weather", "arguments": {"city": Oslo", "x"]}\n```'
 """A call that is malformed in every dialect."""
 
@@ -46,7 +63,7 @@ def _digest(options: str, served: str) -> str:
     sent: list[Any] = []
     tools = [{"type": "function", "function": tool} for tool in world("city").tools.values()]
     with client_of(way, httpx2.MockTransport(lambda request: _answer(request, sent))) as client:
-        for messages in (_SAMPLE, _SAMPLE[:1], _FAILED):
+        for messages in (_SAMPLE, _SAMPLE[:1], _FAILED, _MENDING, _AGAIN):
             try:
                 client.chat.completions.create(
                     model=served,
