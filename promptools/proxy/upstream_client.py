@@ -16,7 +16,7 @@ import asyncio
 import re
 import ssl
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -48,21 +48,28 @@ _LOOKS = 20
 """The limit is divided into this many waits, so that the loop looks at what has arrived before time is up."""
 
 
-async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; raise `TimeoutError` after `seconds` in which the event loop was not blocked."""
+async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:
+    """Return the result of `work`; raise `TimeoutError` after `seconds` in which the event loop was not blocked.
+
+    If this task is cancelled, or time is up, `unused` is called with the task of the work once that has ended: it may
+    have a result all the same, which nobody else will get.
+    """
     if seconds is None:
         return await work
     if seconds <= 0:
         work.close()
         raise TimeoutError
-    task = asyncio.ensure_future(work)
+    task, is_taken = asyncio.ensure_future(work), False
     try:
         for _ in range(_LOOKS):
             await asyncio.wait({task}, timeout=seconds / _LOOKS)
             if task.done():
+                is_taken = True
                 return task.result()
     finally:
-        task.cancel()
+        if not is_taken:
+            task.cancel()
+            task.add_done_callback(unused)
     raise TimeoutError
 
 
@@ -299,8 +306,9 @@ class DirectClient:
             return Http1Connection(loop, on_idle, on_lost, on_surplus)
 
         tls = self._tls_context() if server.scheme == "https" else None
+        connecting = loop.create_connection(build, server.host, server.port, ssl=tls)
         try:
-            _, connection = await within(timeout, loop.create_connection(build, server.host, server.port, ssl=tls))
+            _, connection = await within(timeout, connecting, _close_unused)
         except TimeoutError as error:
             raise module.ConnectTimeout(str(error)) from error
         except (OSError, ssl.SSLError) as error:
@@ -313,6 +321,12 @@ class DirectClient:
             context.set_alpn_protocols(["http/1.1"])
             self._tls = context
         return self._tls
+
+
+def _close_unused(connecting: asyncio.Task[tuple[asyncio.Transport, Http1Connection]]) -> None:
+    """Close a connection that was made for a request whose client had just left."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[1].close()
 
 
 async def send_with_library(http: Any, request: Any) -> Any:

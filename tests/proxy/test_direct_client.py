@@ -542,6 +542,35 @@ def test_a_response_that_is_left_takes_its_connection_along():
     asyncio.run(go())
 
 
+def test_a_connection_that_is_made_just_as_its_client_leaves_is_closed(monkeypatch):
+    made, connection_made = [], Http1Connection.connection_made
+
+    def collect(connection, transport):
+        made.append(transport)
+        connection_made(connection, transport)
+
+    monkeypatch.setattr(Http1Connection, "connection_made", collect)
+
+    async def silent(reader, writer):
+        await reader.read()
+
+    async def go():
+        async with before(silent) as (client, url, _):
+            for turns in range(16):
+                sending = asyncio.create_task(ask(client, url, connect=300.0))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                sending.cancel()
+                await asyncio.wait((sending,))
+            for _ in range(4):
+                await asyncio.sleep(0)
+            return [transport.is_closing() for transport in made]
+
+    closed = asyncio.run(go())
+    assert closed
+    assert all(closed)
+
+
 def test_a_slow_reader_slows_the_server_down():
     piece = b"x" * (1 << 16)
     size = 400
