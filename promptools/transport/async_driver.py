@@ -45,7 +45,10 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
 async def in_thread(work: Callable[[A], T], argument: A) -> T:
-    """Call a function in a thread; even if the task is cancelled, wait until the function has returned."""
+    """Call a function in a thread; a task that a cancel scope cancels waits until the function has returned.
+
+    A task that asyncio cancels (`asyncio.timeout`, `Task.cancel`) does not wait, and the result is dropped.
+    """
     limiter = _LIMITER.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(MAX_THREADS)
@@ -88,14 +91,16 @@ class AsyncDriver(ExchangeDriver):
             async for piece in self.output:
                 assert isinstance(piece, bytes), "an exchange emits one head"
                 yield piece
+            self.check_whole()
         finally:
             await self.close()
 
     async def close(self) -> None:
         """Close the exchange and its upstream reply.
 
-        While another task runs the exchange, only the reply is closed, which makes the exchange end by itself.
+        While another task runs the exchange, only the reply is closed, and that task ends the exchange.
         """
+        self.closing = True
         if self.running:
             await self._close()
         else:
@@ -110,45 +115,56 @@ class AsyncDriver(ExchangeDriver):
                     self.running = False
                     yield item
                     self.running = True
+                if self.closing:
+                    self.error = self.closed_error()
+                    break
                 self.waiting = not isinstance(effect, (Compute, Consult, ReadBody))
-                match effect:
-                    case Probe() | Consult():
-                        asking = probe_async(self, effect) if isinstance(effect, Probe) else consult_async(self, effect)
-                        outcome = await asking
-                    case Send():
-                        outcome = await self._open(effect)
-                        if (head := self.client_redirect(outcome)) is not None:
-                            self.running = False
-                            yield head
-                            return
-                    case Read():
-                        outcome = await self._read()
-                    case Abandon():
-                        await self._release()
-                        outcome = Done(self.clock())
-                    case Wait() | Compute() | ReadBody():
-                        outcome = await self._without_server(effect)
-                    case _:
-                        assert_never(effect)
+                outcome = await self._perform(effect)
                 self.waiting = False
+                if isinstance(effect, Send) and (head := self.client_redirect(outcome)) is not None:
+                    self.running = False
+                    yield head
+                    return
             self.running = False
-            for item in self.take_output():
+            last = self.take_output()
+            self.whole = self.finished and not last
+            for item in last:
+                self.whole = self.finished and item is last[-1]
                 yield item
             if self.error:
                 raise self.error
         finally:
-            self.running = self.waiting = False
-            self.exchange.close()
-            await self._release()
+            self.running, self.waiting = True, False
+            try:
+                self.exchange.close()
+            finally:
+                await self._release()
+                self.running = False
             self.pieces = None  # breaks a reference cycle: they refer to their request, and that to this driver
 
-    async def _without_server(self, effect: Wait | Compute | ReadBody) -> EffectResult:
-        if isinstance(effect, ReadBody):
-            assert self.read_body is not None, "the exchange began without the body"
-            return Body(await self.read_body(), self.clock())
-        if isinstance(effect, Compute):
-            return await in_thread(self.compute_outcome, effect.work)
-        await anyio.sleep(effect.seconds)
+    async def _perform(
+        self, effect: Probe | Consult | Send | Read | Abandon | Compute | Wait | ReadBody
+    ) -> EffectResult:
+        match effect:
+            case Probe():
+                return await probe_async(self, effect)
+            case Consult():
+                return await consult_async(self, effect)
+            case Send():
+                return await self._open(effect)
+            case Read():
+                return await self._read()
+            case Compute():
+                return await in_thread(self.compute_outcome, effect.work)
+            case ReadBody():
+                assert self.read_body is not None, "the exchange began without the body"
+                return Body(await self.read_body(), self.clock())
+            case Abandon():
+                await self._release()
+            case Wait():
+                await anyio.sleep(effect.seconds)
+            case _:
+                assert_never(effect)
         return Done(self.clock())
 
     async def _open(self, send: Send) -> EffectResult:

@@ -17,7 +17,8 @@ Invariants:
 - Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
   raised to the caller.
 - `running` is set while the driver itself runs, and unset while the caller has an item. While it is set, `close()` from
-  another thread or task only closes the upstream reply, which makes the exchange end by itself.
+  another thread or task only closes the upstream reply. `closing` is set from then on: the exchange may still emit what
+  it makes of the broken reply, but nothing more is sent, read or waited for, and the reader gets a `ReadError`.
 - `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
 """
 
@@ -168,6 +169,10 @@ class ExchangeDriver:
         """Trace events of the HTTP library for the last request."""
         self.reply: Reply | None = None
         self.running = False
+        self.closing = False
+        """Whether `close` was called."""
+        self.whole = False
+        """Whether the reader has got the last bytes of an exchange that ended by itself."""
         self.waiting = False
         """Whether an effect is being performed during which a tick may resume the exchange."""
         self.pending_output: list[Head | bytes] = []
@@ -207,6 +212,16 @@ class ExchangeDriver:
             return []
         self.step(Tick(self.clock()))
         return self.take_output()
+
+    def closed_error(self) -> Exception:
+        """Return the error for the reader of a response that was closed in another thread or task."""
+        error: Exception = self.library.module.ReadError("the response was closed")
+        return error
+
+    def check_whole(self) -> None:
+        """Raise an error if the response was closed before its reader had all of it."""
+        if self.closing and not self.whole:
+            raise self.error or self.closed_error()
 
     def take_output(self) -> list[Head | bytes]:
         """Return and clear the pending output, with all bytes joined."""

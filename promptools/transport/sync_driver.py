@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from promptools.transport.http_library import HttpLibrary
 
 
+_RUNNING = "generator already executing"
+"""The message of the `ValueError` of a generator that is resumed or closed while another thread runs it."""
+
+
 class SyncDriver(ExchangeDriver):
     """Drives an exchange with blocking calls; `send` sends a request without following redirects."""
 
@@ -52,19 +56,30 @@ class SyncDriver(ExchangeDriver):
     def body(self) -> Iterator[bytes]:
         """Yield the bytes of the body until the exchange ends; everything is closed, even if iteration stops early."""
         with closing(self):
-            for piece in self.output:
-                assert isinstance(piece, bytes), "an exchange emits one head"
-                yield piece
+            try:
+                for piece in self.output:
+                    assert isinstance(piece, bytes), "an exchange emits one head"
+                    yield piece
+            except ValueError as error:
+                if not self.closing or str(error) != _RUNNING:  # another thread is closing the exchange just now
+                    raise
+            self.check_whole()
 
     def close(self) -> None:
         """Close the exchange and its upstream reply.
 
-        While another thread runs the exchange, only the reply is closed, which makes the exchange end by itself.
+        While another thread runs the exchange, only the reply is closed, and that thread ends the exchange.
         """
-        if self.running:
-            self._close()
-        else:
-            self.output.close()
+        self.closing = True
+        if not self.running:
+            try:
+                self.output.close()
+            except ValueError as error:
+                if str(error) != _RUNNING:  # the other thread has resumed the exchange just now
+                    raise
+            else:
+                return
+        self._close()
 
     def _run(self) -> Generator[Head | bytes]:
         outcome: EffectResult | None = None
@@ -75,41 +90,51 @@ class SyncDriver(ExchangeDriver):
                     self.running = False
                     yield item
                     self.running = True
-                match effect:
-                    case Probe() | Consult():
-                        outcome = probe(self, effect) if isinstance(effect, Probe) else consult(self, effect)
-                    case Send():
-                        outcome = self._open(effect)
-                        if (head := self.client_redirect(outcome)) is not None:
-                            self.running = False
-                            yield head
-                            return
-                    case Read():
-                        outcome = self._read()
-                    case Abandon():
-                        self._release()
-                        outcome = Done(self.clock())
-                    case Wait() | Compute() | ReadBody():
-                        outcome = self._without_server(effect)
-                    case _:
-                        assert_never(effect)
+                if self.closing:
+                    self.error = self.closed_error()
+                    break
+                outcome = self._perform(effect)
+                if isinstance(effect, Send) and (head := self.client_redirect(outcome)) is not None:
+                    self.running = False
+                    yield head
+                    return
             self.running = False
-            for item in self.take_output():
+            last = self.take_output()
+            self.whole = self.finished and not last
+            for item in last:
+                self.whole = self.finished and item is last[-1]
                 yield item
             if self.error:
                 raise self.error
         finally:
-            self.running = False
-            self.exchange.close()
-            self._release()
+            self.running = True
+            try:
+                self.exchange.close()
+            finally:
+                self._release()
+                self.running = False
 
-    def _without_server(self, effect: Wait | Compute | ReadBody) -> EffectResult:
-        if isinstance(effect, ReadBody):
-            assert self.read_body is not None, "the exchange began without the body"
-            return Body(self.read_body(), self.clock())
-        if isinstance(effect, Compute):
-            return self.compute_outcome(effect.work)
-        time.sleep(effect.seconds)
+    def _perform(self, effect: Probe | Consult | Send | Read | Abandon | Compute | Wait | ReadBody) -> EffectResult:
+        match effect:
+            case Probe():
+                return probe(self, effect)
+            case Consult():
+                return consult(self, effect)
+            case Send():
+                return self._open(effect)
+            case Read():
+                return self._read()
+            case Compute():
+                return self.compute_outcome(effect.work)
+            case ReadBody():
+                assert self.read_body is not None, "the exchange began without the body"
+                return Body(self.read_body(), self.clock())
+            case Abandon():
+                self._release()
+            case Wait():
+                time.sleep(effect.seconds)
+            case _:
+                assert_never(effect)
         return Done(self.clock())
 
     def _open(self, send: Send) -> EffectResult:

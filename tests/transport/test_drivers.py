@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
@@ -17,6 +18,7 @@ from waiting import LONG
 from promptools.errors import UsageError
 from promptools.exchange import (
     Abandon,
+    Compute,
     Emit,
     Failed,
     Head,
@@ -504,6 +506,119 @@ def test_closing_from_another_task_or_thread_ends_the_stream(server, family):
             await answer.aclose()
             assert await asyncio.to_thread(server.gone.wait, LONG)
             task.cancel()
+
+    asyncio.run(go())
+
+
+def test_nothing_is_sent_once_the_response_was_closed_elsewhere(server, family):
+    """Whatever the exchange would try next, such as another mode: nobody reads its reply."""
+    entered, closed = threading.Event(), threading.Event()
+
+    def busy(request, door):
+        yield Emit(Head(200, ()))
+        yield Compute(lambda: entered.set() or closed.wait(LONG))
+        yield Send(request)
+
+    url = f"{server.url}/chat/completions"
+    with intercept(family.module.Client(), busy) as http, ThreadPoolExecutor() as threads:
+        answer = http.send(http.build_request("POST", url), stream=True)
+        reading = threads.submit(answer.read)
+        assert entered.wait(LONG)
+        answer.close()
+        closed.set()
+        with pytest.raises(family.module.ReadError, match="closed"):
+            reading.result()
+    entered.clear()
+    closed.clear()
+
+    async def go():
+        async with intercept(family.module.AsyncClient(), busy) as http:
+            answer = await http.send(http.build_request("POST", url), stream=True)
+            reading = asyncio.create_task(answer.aread())
+            assert await asyncio.to_thread(entered.wait, LONG)
+            await answer.aclose()
+            closed.set()
+            with pytest.raises(family.module.ReadError, match="closed"):
+                await reading
+
+    asyncio.run(go())
+    assert not server.seen
+
+
+def test_a_response_that_was_closed_between_two_pieces_is_not_whole(server, family):
+    url = f"{server.url}/chat/completions"
+    server.play(sse(chunk({"content": "a"}), chunk({"content": "b"})))
+    with intercept(family.module.Client(), plain) as http:
+        answer = http.send(http.build_request("POST", url), stream=True)
+        pieces = answer.iter_bytes()
+        next(pieces)
+        answer.close()
+        with pytest.raises(family.module.ReadError, match="closed"):
+            list(pieces)
+
+    async def go():
+        async with intercept(family.module.AsyncClient(), plain) as http:
+            answer = await http.send(http.build_request("POST", url), stream=True)
+            pieces = answer.aiter_bytes()
+            await anext(pieces)
+            await answer.aclose()
+            with pytest.raises(family.module.ReadError, match="closed"):
+                await anext(pieces)
+
+    asyncio.run(go())
+
+
+def test_a_response_may_be_closed_while_its_reader_leaves(server, family):
+    entered, closed = threading.Event(), threading.Event()
+
+    def slow_end(request, door):
+        try:
+            yield from plain(request)
+        finally:
+            entered.set()
+            assert closed.wait(LONG)
+
+    server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
+    with intercept(family.module.Client(), slow_end) as http, ThreadPoolExecutor() as threads:
+        answer = http.send(http.build_request("POST", f"{server.url}/chat/completions"), stream=True)
+        pieces = answer.iter_raw()
+        next(pieces)
+        leaving = threads.submit(pieces.close)
+        assert entered.wait(LONG)
+        try:
+            answer.close()
+        finally:
+            closed.set()
+        leaving.result()
+        assert server.gone.wait(LONG)
+
+
+def test_an_exchange_that_fails_as_it_is_closed_closes_its_upstream(server, family):
+    def broken_end(request, door):
+        try:
+            yield from plain(request)
+        finally:
+            raise ZeroDivisionError
+
+    url = f"{server.url}/chat/completions"
+    server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
+    with intercept(family.module.Client(), broken_end) as http:
+        answer = http.send(http.build_request("POST", url), stream=True)
+        pieces = answer.iter_bytes()
+        next(pieces)
+        with pytest.raises(ZeroDivisionError):
+            answer.close()
+        assert server.gone.wait(LONG)
+    server.play(sse(chunk({"content": "a"}), done=False, then="hang"))
+
+    async def go():
+        async with intercept(family.module.AsyncClient(), broken_end) as http:
+            answer = await http.send(http.build_request("POST", url), stream=True)
+            pieces = answer.aiter_bytes()
+            await anext(pieces)
+            with pytest.raises(ZeroDivisionError):
+                await answer.aclose()
+            assert await asyncio.to_thread(server.gone.wait, LONG)
 
     asyncio.run(go())
 
