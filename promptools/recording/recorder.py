@@ -435,7 +435,8 @@ class Recorder:
         self._files = RecordingFiles(directory, limit)
         self._running: dict[ObservedExchange, list[CapturedAttempt]] = {}
         self._queue: queue.SimpleQueue[list[CapturedAttempt] | threading.Event | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Reentrant: the garbage collector ends exchanges that were dropped, in any thread and at any moment."""
         self._thread: threading.Thread | None = None
         self._held = 0
         self._stopped = False
@@ -515,11 +516,15 @@ class Recorder:
             thread.join()
 
     def _start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="promptools-recorder", daemon=True)
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="promptools-recorder", daemon=True)
-                self._thread.start()
-                atexit.register(self.close)
+            if self._thread is not None:
+                return
+            self._thread = thread
+            thread.start()
+            atexit.register(self.close)
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:

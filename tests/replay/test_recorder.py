@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from upstream import Answer, chunk, completion, running, sse
@@ -119,6 +120,20 @@ def test_what_waits_to_be_written_is_bounded(server, client, tmp_path, caplog, m
     assert [row.expected[0]["content"] for row in read_rows(tmp_path)] == ["small"]
     assert "a reply was not recorded" in caplog.text
     assert vars(recorder)["_held"] == 0
+
+
+def test_a_dropped_stream_may_end_while_the_recorder_starts(server, client, tmp_path, monkeypatch):
+    """The collector ends it, at any moment in any thread: here in the one that holds the recorder's lock."""
+    recorder = Recorder(tmp_path)
+    server.play(sse(chunk({"content": "a"}), chunk({"content": "b"}), then="hang"), CALL)
+    dropped = client(recorder).chat.completions.create(**ASK, stream=True)
+    next(dropped)
+    monkeypatch.setattr(
+        recorder_module, "atexit", SimpleNamespace(register=lambda _: dropped.close(), unregister=lambda _: None)
+    )
+    client(recorder).chat.completions.create(**ASK)
+    recorder.close()
+    assert len([row for path in tmp_path.iterdir() for row in read_rows(path)]) == 2
 
 
 def test_a_client_that_goes_away(server, tmp_path):
