@@ -516,7 +516,8 @@ class Recorder:
             thread.join()
 
     def _start(self) -> None:
-        if self._thread is not None:
+        running = self._thread
+        if running is not None:
             return
         thread = threading.Thread(target=self._run, name="promptools-recorder", daemon=True)
         with self._lock:
