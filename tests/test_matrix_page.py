@@ -59,3 +59,24 @@ def test_a_later_result_replaces_the_earlier_one(tmp_path, monkeypatch):
     assert readme.startswith(f"before\n{matrix.BEGIN}| server |")
     assert readme.endswith(f"|\n{matrix.END}after\n")
     assert "## m on ollama 2\n\nx, promptools x, max_tokens 5. Good.\n" in page
+
+
+@pytest.mark.parametrize(("through", "better"), [(3, "server alone"), (4, "same"), (5, "promptools")])
+def test_a_benchmark_of_others_may_find_the_server_alone_better(tmp_path, monkeypatch, through, better):
+    monkeypatch.setattr(matrix, "OUTSIDE", tmp_path / "outside.jsonl")
+    run = {
+        "benchmark": "exam",
+        "version": "1.2",
+        "server": "vllm 1",
+        "model": "m",
+        "date": "2026-11-28",
+        "most": 30,
+        "alone": {"points": 4},
+        "through": {"points": through},
+        "note": "Few points.",
+        "command": "exam --short",
+    }
+    matrix.OUTSIDE.write_text(json.dumps(run) + "\n", encoding="utf-8")
+    page = matrix.page([])
+    assert f"| exam 1.2 | vllm 1 | m | 2026-11-28 | 4 of 30 | {through} of 30 | {better} |\n" in page
+    assert "\n\nexam: Few points.\n\n```sh\nexam --short\n```\n" in page

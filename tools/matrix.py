@@ -5,7 +5,8 @@
     python tools/matrix.py                              only write the page
 
 The results, without their single answers, are merged into benchmarks/models/verified.jsonl, from which the page is
-generated: a later result of the same server and model replaces the earlier one.
+generated: a later result of the same server and model replaces the earlier one. What benchmarks of others gave is kept
+by hand, with its command, in benchmarks/models/outside.jsonl.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "matrix.md"
 README = ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "models" / "verified.jsonl"
+OUTSIDE = ROOT / "benchmarks" / "models" / "outside.jsonl"
 HEAD = """# Servers and models, alone and through promptools
 
 <!-- made by `make matrix` from benchmarks/models/verified.jsonl -->
@@ -37,6 +39,14 @@ difference in percentage points. Your server and model are ten minutes away: `pr
 COLUMNS = ("server", "model", "date", "cases", "server alone", "through promptools", "difference")
 README_COLUMNS = ("server", "model", "cases", "server alone", "through promptools")
 README_ROWS = 6
+OUTSIDE_HEAD = """
+## By benchmarks of others
+
+Our scenarios are our own exam. These are the points that benchmarks of others gave, as black boxes, to the bare server
+and to the proxy in front of it, with the same settings. [BFCL](../tasks/run-a-benchmark.md#a-small-model) has its own
+page.
+"""
+OUTSIDE_COLUMNS = ("benchmark", "server", "model", "date", "server alone", "through promptools", "better")
 BEGIN, END = "<!-- made by `make matrix` -->\n", "<!-- end of what `make matrix` made -->\n"
 SCENARIO_COLUMNS = ("scenario", "cases", "server alone", "through promptools", "difference", "better")
 
@@ -81,7 +91,12 @@ def verify(model: str, minutes: str) -> str:
 
 def kept() -> list[dict[str, Any]]:
     """Return the results that are kept."""
-    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    return read_lines(KEPT)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file of JSON Lines; none if there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines]
 
 
@@ -92,9 +107,8 @@ def key(run: dict[str, Any]) -> tuple[str, str]:
 
 def page(runs: list[dict[str, Any]]) -> str:
     """Return the page."""
-    return (
-        "\n".join([HEAD, *_table(COLUMNS, map(_row, runs)), *(line for run in runs for line in _section(run))]) + "\n"
-    )
+    lines = [HEAD, *_table(COLUMNS, map(_row, runs)), *_outside(read_lines(OUTSIDE))]
+    return "\n".join([*lines, *(line for run in runs for line in _section(run))]) + "\n"
 
 
 def with_head(readme: str, runs: list[dict[str, Any]]) -> str:
@@ -121,6 +135,21 @@ def _section(run: dict[str, Any]) -> Iterator[str]:
 
 def _scenario_row(scenario: dict[str, Any]) -> Iterator[str]:
     yield from (scenario["name"], str(scenario["cases"]), *_figures(scenario), scenario["verdict"])
+
+
+def _outside(runs: list[dict[str, Any]]) -> Iterator[str]:
+    yield OUTSIDE_HEAD
+    yield from _table(OUTSIDE_COLUMNS, map(_outside_row, runs))
+    for run in runs:
+        yield from ("", f"{run['benchmark']}: {run['note']}", "", f"```sh\n{run['command']}\n```")
+
+
+def _outside_row(run: dict[str, Any]) -> Iterator[str]:
+    """Yield the cells of a row. Points have no interval: the better side is only the one that has more of them."""
+    alone, through = (run[side]["points"] for side in ("alone", "through"))
+    yield from (f"{run['benchmark']} {run['version']}", run["server"], run["model"], run["date"])
+    yield from (f"{points} of {run['most']}" for points in (alone, through))
+    yield "same" if alone == through else "promptools" if through > alone else "server alone"
 
 
 def _figures(summary: dict[str, Any]) -> Iterator[str]:
