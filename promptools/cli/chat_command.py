@@ -16,7 +16,7 @@ from promptools.cli.shared_arguments import (
     add_tools,
     read_tools,
 )
-from promptools.cli.terminal_output import print_json, print_styled, shows_progress
+from promptools.cli.terminal_output import print_json, print_styled, printable, shows_progress
 from promptools.errors import UsageError
 from promptools.harness.agent.run_events import ReasoningEvent, TextEvent
 from promptools.types import ModeName
@@ -94,7 +94,7 @@ def _stream_reply(
     if not quiet:
         print()
         for call in answer.reply.calls:
-            print_styled([("call ", "bold green"), (f"{call.name}({call.arguments})", "")])
+            print_styled([("call ", "bold green"), (printable(f"{call.name}({call.arguments})"), "")])
         steps = [f"{attempt['mode']}: {attempt['outcome']}" for attempt in answer.attempts]
         if steps and shows_progress():
             print_styled([(f"[{' -> '.join(steps)}]", "dim")])
@@ -121,5 +121,6 @@ def _read_lines(prompt: str) -> Iterator[str]:
 
 def _write(event: TextEvent | ReasoningEvent) -> None:
     dim = isinstance(event, ReasoningEvent) and sys.stdout.isatty()
-    sys.stdout.write(f"{_DIM}{event.text}{_RESET}" if dim else event.text)
+    text = printable(event.text)
+    sys.stdout.write(f"{_DIM}{text}{_RESET}" if dim else text)
     sys.stdout.flush()

@@ -113,3 +113,9 @@ def test_every_mode_can_be_asked_for(upstream, capsys):
     assert upstream.seen[0].path == "/v1/completions"
     said = json.loads(capsys.readouterr().out)
     assert (said["message"]["content"], said["promptools"]["mode"]) == ("Hello", "harmony")
+
+
+def test_control_characters_of_the_model_do_not_reach_the_terminal(upstream, capsys):
+    upstream.play(completion("a\x1b[2Jb\tc\n"))
+    assert main(["chat", "Hi", "--no-detect", "--base-url", upstream.url, "--model", "m"]) == 0
+    assert capsys.readouterr().out.startswith("a\\x1b[2Jb\tc\n")
