@@ -183,6 +183,7 @@ INSTALLED = {"ollama", "vllm", "chromium", "redis", "bubblewrap", "swebench", "r
 """Marks of tests that may have something installed while they run."""
 PATIENT = (
     ("promptools.exchange.detection", "PROBE_TIMEOUT"),
+    ("promptools.exchange.learning", "LEARN_TIMEOUT"),
     ("promptools.proxy.operations", "PROBE_TIMEOUT"),
     ("promptools.proxy.model_directory", "LEARN_TIMEOUT"),
     ("promptools.proxy.model_directory", "LIST_TIMEOUT"),

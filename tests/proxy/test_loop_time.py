@@ -88,16 +88,20 @@ def test_what_is_cancelled_or_fails_is_so_within_a_limit():
         async def fail():
             raise OSError("refused")
 
-        waiting = asyncio.ensure_future(within(600.0, never()))
+        unused = []
+        waiting = asyncio.ensure_future(within(600.0, never(), unused.append))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await cancelled.wait()
+        await asyncio.sleep(0)
+        assert [task.cancelled() for task in unused] == [True]
         with pytest.raises(OSError, match="refused"):
-            await within(600.0, fail())
+            await within(600.0, fail(), unused.append)
         with pytest.raises(OSError, match="refused"):
-            await within(None, fail())
+            await within(None, fail(), unused.append)
+        assert len(unused) == 1
 
     asyncio.run(scenario())
