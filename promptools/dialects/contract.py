@@ -57,8 +57,8 @@ class Head(NamedTuple):
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
     so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
     not contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
-    unfinished. A head without a marker is the beginning of the body itself, and `begins` decides whether
-    that may be a call.
+    unfinished. A head without a marker is the beginning of the body itself, and `begins` decides whether that may be a
+    call.
     """
 
     literals: tuple[str, ...]

@@ -126,10 +126,7 @@ class AsyncDriver(ExchangeDriver):
                     yield head
                     return
             self.running = False
-            last = self.take_output()
-            self.whole = self.finished and not last
-            for item in last:
-                self.whole = self.finished and item is last[-1]
+            for item in self.last_output():
                 yield item
             if self.error:
                 raise self.error

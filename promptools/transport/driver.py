@@ -61,7 +61,7 @@ from promptools.transport.http_library import decode_headers, error_text
 from promptools.transport.response_content import aiter_content, is_readable, iter_content, supported_encodings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from promptools.exchange import Request
     from promptools.exchange.effects import TransportFailureKind
@@ -212,6 +212,15 @@ class ExchangeDriver:
             return []
         self.step(Tick(self.clock()))
         return self.take_output()
+
+    def last_output(self) -> Iterator[Head | bytes]:
+        """Yield the output that is left when the exchange has ended; `whole` is set with the last of it."""
+        left = self.take_output()
+        self.whole = self.finished and not left
+        while left:
+            item = left.pop(0)
+            self.whole = self.finished and not left
+            yield item
 
     def closed_error(self) -> Exception:
         """Return the error for the reader of a response that was closed in another thread or task."""
