@@ -568,6 +568,30 @@ def test_a_response_that_was_closed_between_two_pieces_is_not_whole(server, fami
     asyncio.run(go())
 
 
+def test_a_response_that_was_closed_after_its_last_piece_is_whole(server, family):
+    def short(request, door):
+        yield Emit(Head(200, ()))
+        yield Emit(b"all of it")
+
+    url = f"{server.url}/chat/completions"
+    with intercept(family.module.Client(), short) as http:
+        answer = http.send(http.build_request("POST", url), stream=True)
+        pieces = answer.iter_raw()
+        assert next(pieces) == b"all of it"
+        answer.close()
+        assert list(pieces) == []
+
+    async def go():
+        async with intercept(family.module.AsyncClient(), short) as http:
+            answer = await http.send(http.build_request("POST", url), stream=True)
+            pieces = answer.aiter_raw()
+            assert await anext(pieces) == b"all of it"
+            await answer.aclose()
+            assert [piece async for piece in pieces] == []
+
+    asyncio.run(go())
+
+
 def test_a_response_may_be_closed_while_its_reader_leaves(server, family):
     entered, closed = threading.Event(), threading.Event()
 
