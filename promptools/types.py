@@ -313,6 +313,8 @@ class ServerInfo:
 
     For example `("name 'llama3'", "llama, contradicted")`.
     """
+    parameters: float | None = None
+    """The number of the model's parameters, as the server or a name of the model states it; None: not stated."""
     template_tools: bool = True
     """Whether the model's chat template renders a request's tools; true if this is unknown."""
     template_dialect: str | None = None
@@ -343,6 +345,7 @@ class ServerInfo:
             "family_by": self.family_by,
             "family_why": self.family_why,
             "family_evidence": [list(pair) for pair in self.family_evidence],
+            "parameters": self.parameters,
             "template_tools": self.template_tools,
             "template_dialect": self.template_dialect,
             "template_why": self.template_why,

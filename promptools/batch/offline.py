@@ -27,7 +27,7 @@ from promptools.batch.engine_guard import guard_engine
 from promptools.errors import PromptoolsError, UpstreamError, UsageError, clip, suggest
 from promptools.json_values import is_array, is_object, try_json
 from promptools.profiles.facts import families_of_template
-from promptools.profiles.model_family import ModelDescription, find_family
+from promptools.profiles.model_family import ModelDescription, find_family, find_size
 from promptools.profiles.server_detection import VLLM, server_root, with_family
 from promptools.transport import installed_library
 from promptools.transport.http_library import HttpLibrary
@@ -467,6 +467,7 @@ def _describe_model(app: VllmApp) -> ServerInfo:
         app.version,
         context=app.context,
         template_tools=described.renders_tools,
+        parameters=find_size(described, app.model),
         why="it runs in this process",
     )
     return with_family(info, find_family(described, app.model))

@@ -6,11 +6,12 @@ server's description of its model, and `template_dialect`.
 
 A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
 checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
-longer holds. `on` restricts it to kinds of server.
+longer holds. `on` restricts it to kinds of server, `from_parameters` and `below_parameters` to sizes of model.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import date
@@ -53,10 +54,17 @@ class Fact(Table):
     since: str | None = None
     until: str | None = None
     on: Strings = ()
+    from_parameters: float | None = None
+    """The number of parameters from which on the fact was measured."""
+    below_parameters: float | None = None
+    """The number of parameters below which the fact was measured."""
 
-    def holds(self, kind: str, version: str | None) -> bool:
-        """Whether the fact holds for this kind and version of server. An unknown version counts as the newest."""
-        if self.on and kind not in self.on:
+    def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
+        """Whether the fact holds for this kind and version of server, and this number of parameters of the model.
+
+        An unknown version counts as the newest. A fact about some sizes does not hold for a model of unknown size.
+        """
+        if (self.on and kind not in self.on) or not self._holds_for_size(parameters):
             return False
         if version is None:
             return self.until is None
@@ -64,6 +72,12 @@ class Fact(Table):
         return (self.since is None or version_numbers(self.since) <= at) and (
             self.until is None or at < version_numbers(self.until)
         )
+
+    def _holds_for_size(self, parameters: float | None) -> bool:
+        if self.from_parameters is None and self.below_parameters is None:
+            return True
+        smallest, too_large = self.from_parameters or 0.0, self.below_parameters or math.inf
+        return parameters is not None and smallest <= parameters < too_large
 
 
 class TemplateSignature(Table):
@@ -121,6 +135,19 @@ def version_numbers(version: str) -> tuple[int, ...]:
 def normalize_model_name(model: str) -> str:
     """Return a model's name in the form that globs are matched against: lower case, `-` for `_` and space."""
     return model.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+_SIZE_IN_NAME = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mb])(?![a-z0-9])")
+_UNITS = {"m": 1e6, "b": 1e9}
+
+
+def size_in_name(name: str) -> float | None:
+    """Return the number of parameters that a model's name states (`qwen2.5-coder-0.5b`: 5e8); None without one.
+
+    Of several sizes the first one counts, since the active parameters of a mixture of experts follow (`30b-a3b`).
+    """
+    size = _SIZE_IN_NAME.search(normalize_model_name(name))
+    return float(size[1]) * _UNITS[size[2]] if size else None
 
 
 @cache

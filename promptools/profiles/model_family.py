@@ -24,6 +24,7 @@ from promptools.profiles.facts import (
     families_without,
     family_known_as,
     family_of,
+    size_in_name,
     template_allows,
 )
 from promptools.profiles.tables import is_array, is_table
@@ -59,6 +60,8 @@ class ModelDescription(NamedTuple):
     """The architecture of the model's weights, as a GGUF file names it."""
     vocabulary: int | None = None
     """The size of the model's vocabulary."""
+    parameters: float | None = None
+    """The number of the model's parameters, as the server states it."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together."""
     serves_any_name: bool = False
@@ -115,6 +118,8 @@ def describe_ollama_model(shown: Mapping[str, Any]) -> ModelDescription:
         template_families=families_of_template(template),
         has_template=bool(template),
         architecture=nonempty_string(info.get("general.architecture")) or nonempty_string(details.get("family")),
+        parameters=token_count(info.get("general.parameter_count"))
+        or size_in_name(nonempty_string(details.get("parameter_size")) or ""),
         context=int(num_ctx[1]) or None if num_ctx else None,
     )
 
@@ -168,6 +173,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
         template_families=families_of_template(template),
         has_template=bool(template),
         vocabulary=token_count(meta.get("n_vocab")),
+        parameters=token_count(meta.get("n_params")),
         context=token_count(settings.get("n_ctx")) or token_count(meta.get("n_ctx")),
         serves_any_name=True,
         renders_tools=_template_renders_tools(props),
@@ -213,6 +219,13 @@ def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
         context=token_count(model.get("loaded_context_length")),
         serves_any_name=any_name,
     )
+
+
+def find_size(model: ModelDescription, requested_name: str) -> float | None:
+    """Return the number of a model's parameters: as the server states it, or as a name does; None if nothing does."""
+    names = (*(part for _, path in model.files for part in name_parts(path)), *(name for _, name in model.served_names))
+    sizes = (model.parameters, *map(size_in_name, (*names, requested_name)))
+    return next(filter(None, sizes), None)
 
 
 TEMPLATE, NAME = "chat template", "name"

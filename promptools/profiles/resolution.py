@@ -18,7 +18,7 @@ from promptools.dialects.own_dialects import read_own
 from promptools.errors import UsageError, bad_url_message, did_you_mean, safe_repr, suggest, without_credentials
 from promptools.profiles.config import DEFAULT, NO_FILE, Config, Model, Provider, ToolModePolicy
 from promptools.profiles.config_reach import is_loopback_url, require_trust, same_url
-from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin
+from promptools.profiles.facts import NO_FAMILY, check_facts, family_of, kind_of, kinds, load_builtin, size_in_name
 from promptools.profiles.profile import GENERIC, Profile
 from promptools.profiles.server_detection import PATHS_BY_KIND, detected_facts
 from promptools.profiles.tables import Location
@@ -65,8 +65,8 @@ class Target:
 class _ProfileBuilder:
     """Builds a profile from layers of facts, and keeps the reason for the winning value of each key."""
 
-    def __init__(self, kind: str, family: str | None) -> None:
-        self.kind, self.family = kind, family
+    def __init__(self, kind: str, family: str | None, parameters: float | None) -> None:
+        self.kind, self.family, self.parameters = kind, family, parameters
         self.facts: dict[str, Any] = {}
         self.reason_by_key: dict[str, str] = {}
         self._modes_are_configured = False
@@ -114,7 +114,7 @@ class _ProfileBuilder:
     def add_builtin(self, name: str, version: str | None) -> None:
         """Add the packaged facts about a kind or family that hold for this server."""
         for fact in load_builtin(name).facts:
-            if fact.holds(self.kind, version):
+            if fact.holds(self.kind, version, self.parameters):
                 self.add({fact.key: fact.value}, f"{name}: {fact.why} ({fact.source}, {fact.date})")
 
     def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
@@ -175,7 +175,8 @@ def resolve(
     url, url_why = _base_url(base_url, chosen, kind, config)
     family, family_why = _family(entry, seen)
     version = server_version or chosen.server_version or (seen.version if seen and seen.kind == kind else None)
-    draft = _start_profile(kind, family, version, url, seen)
+    size = (seen and seen.parameters) or size_in_name(entry.name)
+    draft = _start_profile(_ProfileBuilder(kind, family, size), version, url, seen)
     with dialects.using_own(read_own(config.dialects)):
         raw_why = _add_configured(draft, config, chosen, entry, overrides or {})
     return Target(
@@ -202,10 +203,9 @@ def _usable(config: Config, base_url: str | None, provider: str | None) -> Confi
 
 
 def _start_profile(
-    kind: str, family: str | None, version: str | None, url: str | None, seen: ServerInfo | None
+    draft: _ProfileBuilder, version: str | None, url: str | None, seen: ServerInfo | None
 ) -> _ProfileBuilder:
-    """Return a profile with the packaged facts and what the server reported."""
-    draft = _ProfileBuilder(kind, family)
+    """Add the packaged facts, and what the server reported; return the profile."""
     draft.add_packaged(version, url)
     if seen:
         draft.add_detected(seen)

@@ -35,6 +35,7 @@ from promptools.profiles.model_family import (
     family_by_name,
     find_description,
     find_family,
+    find_size,
     nonempty_string,
     objects_under,
     token_count,
@@ -170,6 +171,7 @@ def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str)
         with_family(seen, find_family(description, model)),
         context=description.context or seen.context,
         template_tools=description.renders_tools,
+        parameters=find_size(description, model),
     )
 
 
@@ -226,7 +228,13 @@ def read_model(
     table = _json_object(responses[0])
     shown = describe_ollama_model(table)
     parser = dict(shown.kind_names).get(PARSER_FIELD)
-    seen = replace(with_family(seen, find_family(shown, model)), num_ctx=shown.context, parser=parser, asked=asked)
+    seen = replace(
+        with_family(seen, find_family(shown, model)),
+        num_ctx=shown.context,
+        parser=parser,
+        parameters=find_size(shown, model),
+        asked=asked,
+    )
     listed: Any = table.get("capabilities")
     if not is_array(listed):
         return seen

@@ -1,5 +1,6 @@
 """The facts that ship: whole, sourced, dated, and unambiguous."""
 
+import itertools
 import re
 from dataclasses import fields
 from datetime import date
@@ -11,7 +12,14 @@ from promptools import dialects
 from promptools.errors import UsageError
 from promptools.harmony.tokens import TOKEN_IDS
 from promptools.profiles import Profile, all_control_tokens, facts, families, kinds, load_builtin
-from promptools.profiles.facts import Fact, fact_types, kind_of, normalize_model_name, version_numbers
+from promptools.profiles.facts import (
+    Fact,
+    fact_types,
+    kind_of,
+    normalize_model_name,
+    size_in_name,
+    version_numbers,
+)
 
 ALL = (*kinds(), *families())
 EXPECTED_KINDS = {"vllm", "ollama", "lmstudio", "llamacpp", "sglang", "transformers-serve", "openai-compatible"}
@@ -61,10 +69,11 @@ def test_a_family_has_globs_in_the_form_that_names_are_brought_to(name):
 def test_no_two_facts_of_a_file_disagree(name):
     shipped = load_builtin(name)
     bounds = {bound for fact in shipped.facts for bound in (fact.since, fact.until) if bound}
+    sizes = {size for fact in shipped.facts for size in (fact.from_parameters, fact.below_parameters) if size}
     for version in (None, "0", "99999999", *bounds):
-        for kind in kinds():
-            keys = [fact.key for fact in shipped.facts if fact.holds(kind, version)]
-            assert len(keys) == len(set(keys)), (kind, version)
+        for kind, size in itertools.product(kinds(), (None, 0, 1e15, *sizes)):
+            keys = [fact.key for fact in shipped.facts if fact.holds(kind, version, size)]
+            assert len(keys) == len(set(keys)), (kind, version, size)
 
 
 def test_aliases_of_kinds_are_unambiguous():
@@ -114,6 +123,52 @@ def test_a_fact_may_be_about_some_kinds_only():
     fact = Fact(key="n", value=True, why="", source="", date=date(2026, 11, 21), on=("vllm",))
     assert fact.holds("vllm", None)
     assert not fact.holds("ollama", None)
+
+
+@pytest.mark.parametrize(
+    ("smallest", "too_large", "parameters", "holds"),
+    [
+        (None, None, None, True),
+        (None, None, 7e9, True),
+        (None, 1e9, 494_032_768, True),
+        (None, 1e9, 1e9, False),
+        (None, 1e9, None, False),
+        (1e9, None, 1e9, True),
+        (1e9, None, 999_999_999, False),
+        (1e9, 2e9, 1.5e9, True),
+        (1e9, 2e9, 3e9, False),
+    ],
+)
+def test_a_fact_about_some_sizes_does_not_hold_for_an_unknown_one(smallest, too_large, parameters, holds):
+    fact = Fact(
+        key="n",
+        value=True,
+        why="",
+        source="",
+        date=date(2026, 11, 28),
+        from_parameters=smallest,
+        below_parameters=too_large,
+    )
+    assert fact.holds("vllm", None, parameters) is holds
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("qwen2.5-coder:0.5b", 5e8),
+        ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", 1.5e9),
+        ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 5e8),
+        ("gemma-3-270m-it", 2.7e8),
+        ("Qwen3-30B-A3B", 30e9),
+        ("494.03M", 494.03e6),
+        ("mixtral-8x7b", None),
+        ("qwen2.5-coder", None),
+        ("llama3.1", None),
+        ("model-b", None),
+    ],
+)
+def test_a_name_may_state_the_size(name, parameters):
+    assert size_in_name(name) == parameters
 
 
 def test_an_unknown_name_says_which_there_are():

@@ -253,8 +253,9 @@ def test_a_name_that_the_evidence_contradicts_is_not_a_family_for_the_profile_ei
     assert resolve("llama3", provider="ollama", seen=ServerInfo("ollama")).profile.family == "llama"
 
 
-def listing(vocabulary):
-    return {"/v1/models": {"data": [{"id": "local-model", "owned_by": "llamacpp", "meta": {"n_vocab": vocabulary}}]}}
+def listing(vocabulary, **meta):
+    meta = {"n_vocab": vocabulary, **meta}
+    return {"/v1/models": {"data": [{"id": "local-model", "owned_by": "llamacpp", "meta": meta}]}}
 
 
 @pytest.mark.parametrize(
@@ -272,6 +273,43 @@ def listing(vocabulary):
 def test_the_size_of_the_vocabulary_excludes_families(template, vocabulary, model, family, by):
     found = seen(props(template) | listing(vocabulary), model, "llamacpp")
     assert (found.family, found.family_by) == (family, by), found.family_evidence
+
+
+@pytest.mark.parametrize(
+    ("found", "parameters"),
+    [
+        (seen(props(QWEN) | listing(151_936, n_params=494_032_768), "m", "llamacpp"), 494_032_768),
+        (seen(props(QWEN, "/models/qwen2.5-coder-0.5b.gguf"), "m-7b", "llamacpp"), 0.5e9),
+        (seen(props(QWEN, model_alias="coder-3b"), "m-7b", "llamacpp"), 3e9),
+        (seen(props(QWEN), "m-7b", "llamacpp"), 7e9),
+        (seen(props(QWEN), "m", "llamacpp"), None),
+        (shown("m", model_info={"general.parameter_count": 494_032_768}), 494_032_768),
+        (shown("m", details={"parameter_size": "494.03M"}), 494.03e6),
+        (shown("coder:0.5b", details={"parameter_size": 5}), 0.5e9),
+    ],
+)
+def test_the_size_of_a_model_by_its_server_or_its_names(found, parameters):
+    assert found.parameters == pytest.approx(parameters)
+
+
+@pytest.mark.parametrize(
+    ("model", "told", "on_repeat"),
+    [
+        ("qwen2.5-coder-0.5b", None, "answer"),
+        ("qwen2.5-coder-1.5b", None, None),
+        ("qwen2.5-coder", None, None),
+        ("qwen2.5-coder", listing(151_936, n_params=494_032_768), "answer"),
+        ("qwen2.5-coder-0.5b", listing(151_936, n_params=1_543_714_304), None),
+        ("qwen2.5-0.5b", None, None),
+    ],
+)
+def test_the_smallest_model_of_a_family_may_need_another_setting(model, told, on_repeat):
+    """The 0.5B was measured; the others were not, or do not need it. The server's count goes before a name."""
+    found = None if told is None else seen(props(QWEN) | told, model, "llamacpp")
+    target = resolve(model, base_url=BASE, seen=found)
+    assert target.profile.on_repeat == on_repeat
+    own = resolve(model, base_url=BASE, seen=found, overrides={"on_repeat": "hint"})
+    assert own.profile.on_repeat == "hint"
 
 
 def test_all_that_was_considered_is_told_in_order():
