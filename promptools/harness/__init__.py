@@ -1,4 +1,4 @@
-"""What is built on the library: agents and their tools, sandboxes, benchmarks, discovery of tools, verification.
+"""Parts built on the library: agents and their tools, sandboxes, benchmarks, discovery of tools, verification.
 
-Nothing outside of it, but for the command line, imports from here.
+Of the other packages, only the command line imports from this one.
 """

@@ -1,6 +1,7 @@
-"""The agent: a model with tools that works on a task until it answers, or a limit is reached.
+"""The agent: a model with tools, which works on a task until the model answers or a limit is reached.
 
-`Agent` holds the settings. `AgentRun` is one run: a client with observers, the loop, its driver, and the tape.
+`Agent` holds the settings. `AgentRun` performs one run: it attaches the observers to the client, drives the loop and
+records the tape.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ TEXT_MODES = frozenset({"harmony", "raw"})
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
-    """The objects that one run needs."""
+    """One run: the objects that it needs, and the methods that perform it."""
 
     client: Any
-    """A client, or the name of a provider from which a client is made."""
+    """A client, or the name of a provider for which a client is made."""
     toolbox: Toolbox
     policy: AgentPolicy
     limits: RunLimits
@@ -52,7 +53,7 @@ class AgentRun:
     state: Any = None
     tape: TapeWriter | None = None
     player: TapePlayer | None = None
-    """In a replay: answers requests in place of the server, and calls in place of the tools."""
+    """In a replay, it answers requests in place of the server, and has the results of calls in place of the tools."""
     own_ids: bool = False
     """Whether calls get ids that are the same in each run, instead of the parser's random ids."""
 
@@ -96,7 +97,7 @@ class AgentRun:
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
         """Yield the client, with the run's observers attached, and the loop.
 
-        The beginning of the tape is written before, and a `TerminatingError` is recorded as its end.
+        The beginning of the tape is written first. If a `TerminatingError` ends the run, the tape's end records it.
         """
         client = self.player.client(client) if self.player else client
         tape, session = self.tape, getattr(client, "promptools", None)
@@ -153,12 +154,12 @@ class Agent:
 
     `client` is promptools' client, any other OpenAI client, or the name of a provider in the config. `tools` are Python
     functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s. `policy` is `"default"`, `"paper"` or an
-    `AgentPolicy`. `compaction` is a `Compaction`, True for its defaults, or False for none; it defaults to False with
-    the paper's checks, else to True. `discovered` is the folder that `promptools discover` wrote, or its `tools.json`:
-    tools are declared under the names that the model knows, and `toolbox.not_offered` lists the discovered tools that
-    no function runs. `approve` is a function that is called before each call is run: it returns None to allow the call,
-    `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it. Other keywords become parameters
-    of each request.
+    `AgentPolicy`. `compaction` is a `Compaction`, True for one with default settings, or False for none; the default is
+    False with the paper's checks, else True. `discovered` is the folder that `promptools discover` wrote, or its
+    `tools.json`: tools are declared under the names that the model knows, and `toolbox.not_offered` lists the
+    discovered tools that no function runs. `approve` is a function that is called before each call is run: it returns
+    None to allow the call, `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it. Other
+    keywords become parameters of each request.
     """
 
     def __init__(
@@ -247,7 +248,7 @@ class Agent:
         return await self.arun(self.resumed(tape, message), state=state, tape=tape)
 
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
-        """Return the messages from which a tape's last run continues, for `stream` and `astream`.
+        """Return the messages from which a tape's last run continues, to pass them to `stream` or `astream`.
 
         Calls that were not run get a result that says so. `message` is added as the user's last message. Raises
         `UsageError` if the run already has its answer.
@@ -271,7 +272,7 @@ class Agent:
         return await self._replayed(recorded, state).transcript_async(stream=recorded.streamed)
 
     def messages(self, task: Task) -> list[dict[str, Any]]:
-        """Return a task as messages, with the agent's instructions first unless the task begins with its own."""
+        """Return a task as messages. The agent's instructions come first, unless it begins with a system message."""
         messages = as_messages([{"role": "user", "content": task}] if isinstance(task, str) else task)
         if not messages:
             raise UsageError("there is no task: pass a text, or messages")

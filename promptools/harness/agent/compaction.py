@@ -11,10 +11,10 @@ Old turns that take up little room are not summarised: if the latest turns alone
 due at the next step.
 
 The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
-calls, and is kept or summarised as a whole, so that no result loses its call.
+calls. It is kept or summarised as a whole, so that no result loses its call.
 
-`Compaction` holds the settings. `Compactor` applies the stages until the conversation should fit, judging by the size
-of the last prompt, which `ContextCapture` recorded.
+`Compaction` holds the settings. `Compactor` applies the stages until the conversation is estimated to fit. The estimate
+begins with the size of the last prompt, which `ContextCapture` recorded.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SUMMARY_INSTRUCTIONS = (
 )
 IMAGE_LEFT_OUT = "[an image was left out here]"
 IMAGE_CHARACTERS = 4000
-"""The characters that an image is counted as: about a thousand tokens, like a large image in vision models."""
+"""How many characters an image counts as: about a thousand tokens, like a large image in vision models."""
 SUMMARY_HEADING = "Summary of the work so far:"
 LEAST_RESULT = 100
 """The fewest characters to which a result is shortened."""
@@ -57,8 +57,8 @@ class Compaction:
     """When and how a conversation is shortened."""
 
     context: int | None = None
-    """The size of the model's context in tokens. None: the size that the config or detection gives, if the client is
-    one of promptools', or that the server reports when a prompt does not fit."""
+    """The size of the model's context in tokens. None: the size that the server states when a prompt does not fit;
+    before that, for promptools' clients, the size from the config or from detection."""
     threshold: float = 0.8
     """The share of the context that a prompt may take up."""
     target: float = 0.5
@@ -66,7 +66,8 @@ class Compaction:
     keep_turns: int = 4
     """The number of latest turns that are kept unchanged, unless they alone are too long."""
     result_characters: int = 2000
-    """The characters that are left of a long result; a quarter as many if the target is not reached otherwise."""
+    """The length in characters to which a long result is shortened. If the target is not reached otherwise, it is a
+    quarter of this."""
     summarise: bool = True
     """Whether the model is asked for a summary, in a separate request."""
 
@@ -80,18 +81,18 @@ class Compaction:
 
 
 def size(messages: Sequence[Message]) -> int:
-    """Return the number of characters in messages, a measure that needs no tokenizer."""
+    """Return the number of characters in messages; unlike tokens, they can be counted without a tokenizer."""
     return sum(len(_flat(message)) for message in messages)
 
 
 def latest_turns(messages: Sequence[Message], turns: int) -> int:
-    """Return the position at which the latest turns begin."""
+    """Return the position at which the latest `turns` turns begin."""
     starts = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
     return starts[-turns] if len(starts) >= turns else starts[0] if starts else len(messages)
 
 
 def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
-    """Return the messages, without reasoning in those before `end`."""
+    """Return the messages, with the reasoning removed from those before position `end`."""
     return [
         {key: value for key, value in message.items() if key not in REASONING_FIELDS} if at < end else message
         for at, message in enumerate(messages)
@@ -99,7 +100,10 @@ def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
 
 
 def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
-    """Return the messages. Results from `start` up to `end` are shortened, and a note replaces their images."""
+    """Return the messages, with those results shortened whose positions are from `start` up to `end`.
+
+    A note replaces the images of these results.
+    """
     return [
         {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
         if start <= at < end and message.get("role") == "tool"
@@ -109,7 +113,7 @@ def with_short_results(messages: Sequence[Message], start: int, end: int, charac
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return the text if it is short enough, else its beginning and end with a notice of what was cut."""
+    """Return the text if it is short enough, else its beginning and end with a notice of the cut between them."""
     if len(text) <= characters:
         return text
     room = characters - len(_cut_notice(len(text)))
@@ -137,7 +141,7 @@ def is_summary(message: Message) -> bool:
 
 
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
-    """Return the messages that ask for a summary; they have about `characters` characters at most."""
+    """Return the messages that ask for a summary; they have at most about `characters` characters in total."""
     asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))
     work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
@@ -169,7 +173,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text as long as the part of a message that a prompt contains, with spaces in place of images."""
+    """Return a text that is about as long as a message is in a prompt. Spaces stand in for images."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -179,9 +183,9 @@ def _flat(message: Message) -> str:
 
 
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
-"""A function that requests a summary with the given messages, and returns it; an empty text if there is none."""
+"""A function that requests a summary with the given messages and returns the summary, empty if there is none."""
 MOST_TOKENS = 1.0
-"""The most tokens that a character is counted as; in most scripts, a character is less than a token."""
+"""The most tokens that one character counts as; in most scripts, a character is less than a token."""
 LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),
@@ -197,7 +201,7 @@ A stage with `LAST` is done only if the conversation does not fit otherwise."""
 
 
 class Compactor:
-    """Shortens a conversation, whose size in tokens is estimated from the last prompt that the server counted.
+    """Shortens a conversation. Its size in tokens is estimated from the last prompt whose tokens the server counted.
 
     Text that was added or removed since then is estimated by its characters. The counted prompt also holds the tools
     and the template, which outweigh a short conversation, so a character never counts as more than `MOST_TOKENS`.
@@ -224,7 +228,7 @@ class Compactor:
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
-        """Record how many tokens a prompt of so many characters had, and the size of the context if it is known."""
+        """Record how many tokens a prompt with this many characters had, and the size of the context if it is known."""
         if prompt_tokens and characters:
             self._counted = prompt_tokens, characters
         self._known_context = context or self._known_context
@@ -292,7 +296,7 @@ class Compactor:
         return with_summary(messages, task, old, summary) if summary else (messages, task)
 
     def _fits(self, share: float) -> bool | None:
-        """Whether the conversation probably fits into this share of the context; None if its size is unknown."""
+        """Whether the conversation probably fits into this share of the context; None if that cannot be estimated."""
         if self.context is None or self._counted is None:
             return None
         tokens, characters = self._counted
@@ -306,18 +310,21 @@ class Compactor:
         return min(tokens / characters, MOST_TOKENS)
 
 
-# An observer that keeps what the exchange knows about the last prompt: its tokens, and the size of the context.
+# An observer that keeps two facts from the exchange: the tokens of the last prompt, and the size of the context.
 
 
 class ContextCapture:
-    """An observer that keeps the size of the context and of a run's last prompt; exchanges happen one at a time."""
+    """An observer that keeps the size of the context, and the size of the last prompt.
+
+    It observes one run, which sends one request at a time.
+    """
 
     def __init__(self) -> None:
         self.size: int | None = None
         """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """Tokens of the last prompt alone, while the usage of a reply counts the prompts of all attempts. None if it is
-        unknown."""
+        """The tokens of the last prompt alone; None if unknown. The usage of a reply counts the prompts of all attempts
+        instead."""
         self._bytes = 0
 
     @property
@@ -330,7 +337,7 @@ class ContextCapture:
         self.prompt_tokens, self._bytes = None, 0
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep the size of the context in tokens, and of the prompt in bytes."""
+        """Keep the size of the context in tokens, and the size of the prompt in bytes."""
         if sent.tool_request is not None:
             self.size = available_context(sent.tool_request)
         prompt = sent.prepared.prompt.content if sent.prepared is not None and sent.prepared.prompt else ()
@@ -340,6 +347,6 @@ class ContextCapture:
         """Do nothing."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
-        """Keep the tokens of the last attempt's prompt."""
+        """Keep the number of tokens of the last attempt's prompt."""
         usage = end.attempts[-1].attempt.usage if end.attempts else None
         self.prompt_tokens = as_count((usage or {}).get("prompt_tokens"))

@@ -1,4 +1,4 @@
-"""The conversation of a run: its messages, calls, results, steps and tokens, and the form in which clients get it."""
+"""The conversation of a run: its messages, calls, results, steps and tokens, and how messages are sent to clients."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from promptools.types import Call, Result
 
 
-# Images in the results of tools, and the same messages for clients or models that take no images there.
+# Images in the results of tools, and how messages are changed for clients or models that take no images there.
 #
 # A result with images is a tool message with a list of parts. promptools' clients send the images in a form that the
-# server accepts. For any other client they follow in a user message, because the API accepts only text in results.
+# server accepts. For any other client, the images are moved into a user message after the results, because the API
+# accepts only text in results.
 
 
 Message = dict[str, Any]
@@ -50,7 +51,7 @@ def has_images(messages: Sequence[Message]) -> bool:
 
 
 def without_images(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages. In each result with images, a note replaces them."""
+    """Return the messages, with a note in place of the images of each result."""
     return [
         {**message, "content": f"{split_content(message['content'])[0]}\n{NOT_SHOWN}"} if _images(message) else message
         for message in messages
@@ -73,7 +74,7 @@ def images_after_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def may_refuse_images(error: Exception) -> bool:
-    """Whether images may have caused an error: its status says that the request itself was refused."""
+    """Whether images may have caused an error: its status means that the server refused the content of the request."""
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return isinstance(status, int) and status not in _REFUSED_LATER
 
@@ -96,7 +97,7 @@ class ReadMessage(dict[str, Any]):
     __slots__ = ("_read", "_written")
 
     def __init__(self, message: Mapping[str, Any] | Iterable[tuple[str, Any]], written: str = "") -> None:
-        super().__init__(message)  # `dataclasses.asdict` makes a copy from pairs, and knows no text
+        super().__init__(message)  # `dataclasses.asdict` makes a copy from pairs, without a text
         self._read = copy.deepcopy(dict(self))
         self._written = written
 
@@ -110,7 +111,7 @@ class ReadMessage(dict[str, Any]):
 
 
 def written_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the raw texts of the messages that keep them, by the positions of the messages."""
+    """Return the raw texts that messages were read from, by position; messages without such a text are left out."""
     texts = {str(at): message.written for at, message in enumerate(messages) if isinstance(message, ReadMessage)}
     return {at: text for at, text in texts.items() if text}
 
@@ -123,7 +124,7 @@ def with_written(messages: Iterable[Message], written: Mapping[str, str]) -> lis
 
 
 _OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
-"""An id that was made here: the number of a reply, followed by two digits for the number of the call in it."""
+"""An id that `Conversation` made: the number of a reply, followed by two digits for the number of the call in it."""
 
 
 class Conversation:
@@ -145,7 +146,7 @@ class Conversation:
         self._first_id = _next_own_id(messages)
 
     def add_usage(self, usage: dict[str, Any] | None) -> None:
-        """Add the tokens of a reply, even of one that is not used."""
+        """Add the tokens of a reply; those of a reply that is not used count too."""
         self.usage = add_usage(self.usage, usage)
 
     def add_reply(self, reply: AccumulatedReply, *, reasoning: bool) -> None:
@@ -166,7 +167,7 @@ class Conversation:
 
     @property
     def written(self) -> dict[str, str]:
-        """The raw texts of the messages that keep them, by position. Messages that were replaced have none."""
+        """The raw texts that messages were read from, by position; messages that were changed have none."""
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
@@ -174,7 +175,7 @@ class Conversation:
         self.messages, self.task = messages, task
 
     def drop_images(self) -> None:
-        """Replace the images in results with a note, in later results too."""
+        """Replace the images in all results with a note, and do the same for later results."""
         self.shows_images = False
         self.messages = without_images(self.messages)
 
@@ -195,10 +196,10 @@ class Conversation:
 
 
 def _next_own_id(messages: list[dict[str, Any]]) -> int:
-    """Return the number of the first reply for call ids that are made here.
+    """Return the number that the next reply has in the ids of its calls.
 
-    It is above the numbers in the messages, since a resumed run already has such ids. If an id occurred twice, one
-    result would belong to two calls.
+    It is above all numbers in the messages, since those of a resumed run already have such ids. If an id occurred
+    twice, one result would belong to two calls.
     """
     calls = (call for message in messages for call in message.get("tool_calls") or () if is_object(call))
     numbers = (int(match[1]) for call in calls if (match := _OWN_ID.fullmatch(str(call.get("id")))))
@@ -214,10 +215,10 @@ def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
-    """Return the request parameters with promptools' options added; unchanged for a client that is not promptools'.
+    """Return the request parameters with promptools' options added; for other clients, return them unchanged.
 
-    Settings of the client or the request take precedence. By default, calls whose arguments do not fit are returned, so
-    that the model reads the error as a tool result.
+    Settings of the client or the request take precedence. By default, a call whose arguments do not fit its tool is
+    returned as a call, so that the model reads the error as the result.
     """
     if session is None:
         return create

@@ -34,7 +34,7 @@ MAX_THREADS = 16
 
 
 class LoopRunner:
-    """Resumes a loop with results, or with the exception that a request raised."""
+    """Resumes a loop with the result of its last effect, or with the exception that a request raised."""
 
     def __init__(self, loop: LoopGenerator) -> None:
         self._loop = loop
@@ -53,7 +53,7 @@ class LoopRunner:
             return None
 
     def fail(self, error: Exception) -> None:
-        """Let the next `advance` throw an exception into the loop."""
+        """Make the next `advance` throw this exception into the loop."""
         self._error = error
 
     def close(self) -> None:
@@ -217,7 +217,10 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def promptools_error(error: Exception) -> PromptoolsError | None:
-    """Return the error of promptools that led to `error`, from its HTTP response or its causes; else None."""
+    """Return promptools' own error that led to a client's `error`; None if there is none.
+
+    It is the cause of `error`, or is made from the body of the HTTP response.
+    """
     details = as_object(getattr(error, "body", None))
     message = str(details.get("message"))
     made: PromptoolsError | None = None

@@ -4,7 +4,7 @@
     ├── NonTerminatingError   the reply cannot be used: another one is requested
     └── TerminatingError      the run is over
 
-Under `policy="paper"` each is raised on the paper's condition; docs/tasks/run-an-agent.md has the table. A
+Under `policy="paper"`, each exception is raised under the paper's condition; docs/tasks/run-an-agent.md lists them. A
 `NonTerminatingError` leaves the run only as the cause of `RetrialsExceeded`.
 """
 
@@ -88,9 +88,10 @@ class UnknownToolCallArg(NonTerminatingError):
 
 
 class ExecutionTimeoutError(NonTerminatingError):
-    """A tool took too long. The model reads `observation`, or the message if that is empty; the reply is not retried.
+    """A tool took too long. The model reads `observation`, or the error's message if that is empty.
 
-    Under the paper's checks, it is raised if one of promptools' tools takes too long. Any tool may raise it.
+    Unlike after other `NonTerminatingError`s, no other reply is requested. Under the paper's checks, promptools' own
+    tools raise it. Any tool may raise it.
     """
 
     def __init__(self, message: str, *, observation: str = "") -> None:
@@ -138,7 +139,7 @@ class MaxContextWindowOverflow(TerminatingError):
 
 
 class UnexpectedFinishReason(TerminatingError):
-    """The server ended the reply neither at its natural end nor at the maximum length."""
+    """The reply ended for another reason than its natural end or its maximum length, such as a content filter."""
 
 
 class MaxNewTokensExceeded(TerminatingError):

@@ -1,6 +1,7 @@
-"""The effects of the loop: what the loop asks its driver to do. Events are effects too, and are passed on to the app.
+"""The effects of the loop: what it asks its driver to do. Events are effects too; the driver passes them on to the app.
 
-A reply is collected from chunks or from a whole completion: text is passed on at once, calls only when complete.
+A reply is collected from chunks or from a whole completion. Its text is passed on at once, its calls only when
+complete.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """Request a reply with this body. The result is an `AccumulatedReply`, or the client's exception is thrown."""
+    """Request a reply with this body.
+
+    The result is an `AccumulatedReply`. If the client raises an exception, it is thrown into the loop.
+    """
 
     body: dict[str, Any]
     quiet: bool = False
@@ -52,7 +56,7 @@ LoopGenerator: TypeAlias = Generator[LoopEffect, Any, Transcript]
 
 @dataclass(slots=True)
 class AccumulatedReply(CollectedChoice):
-    """The reply so far; of several choices only the first is used."""
+    """The reply so far. If the server sends several choices, only the first is used."""
 
     usage: dict[str, Any] | None = None
     written: str = ""
@@ -71,7 +75,7 @@ class AccumulatedReply(CollectedChoice):
                 yield TextEvent(delta.content + delta.refusal)
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
-        """Return the assistant message for the history; with `reasoning`, a message with calls keeps its reasoning."""
+        """Return the assistant message for the history. With `reasoning`, it keeps the reasoning if it has calls."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}
         calls = [

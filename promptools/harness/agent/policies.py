@@ -1,4 +1,4 @@
-"""Policies: which replies are used, how many others are requested, and whether the model is shown its errors.
+"""Policies: which replies are used, how many more are requested, and whether the model is shown its errors.
 
 `AgentPolicy` holds the settings. Two sets of checks follow. The checks of the default policy work in any mode. Those of
 the paper's harness (HarmonyAgent) need the raw reply, which an observer keeps. Another reply is also requested after
@@ -82,8 +82,7 @@ class AgentPolicy:
     cooling: float = 0.0
     """The share of the temperature that is lost when the context is full; before that, in proportion to how full it is.
 
-    The paper's code has 0.5. If the size of the context is unknown, the temperature stays the same.
-    """
+    The paper's code has 0.5. If the size of the context is unknown, the temperature stays the same."""
     harmony_react: bool = False
     """Whether, in harmony mode, each reply begins in the `analysis` channel and the exchange asks the model to correct
     faulty replies, as in HarmonyReAct."""
@@ -131,14 +130,14 @@ PAPER_POLICY = AgentPolicy(
     family="gpt-oss",
     options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0, "on_repeat": "off"},
 )
-"""HarmonyAgent's policy, but the model is shown its errors. `replace(PAPER_POLICY, show_errors=False)` is the paper's
-own."""
+"""HarmonyAgent's policy, except that the model is shown its errors. `replace(PAPER_POLICY, show_errors=False)` does not
+show them, as in the paper."""
 UNCHECKED_POLICY = AgentPolicy(checks="none")
 _POLICIES: dict[str, AgentPolicy] = {"default": DEFAULT_POLICY, "paper": PAPER_POLICY}
 
 
 def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
-    """Return the policy with a name, or the `AgentPolicy` that was given. Raises `UsageError` for an unknown name."""
+    """Return the policy with this name; return an `AgentPolicy` unchanged. Raises `UsageError` for an unknown name."""
     if isinstance(policy, AgentPolicy):
         return policy
     if policy not in _POLICIES:
@@ -184,7 +183,7 @@ def check_paper(
 ) -> None:
     """Raise the exception of the first check that fails.
 
-    If none fails, return for a reply with one call, and raise `Submitted` for an answer.
+    If none fails, a reply with one call is usable, and the function returns; for an answer, it raises `Submitted`.
     """
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
@@ -283,7 +282,7 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyReply:
-    """A reply as the model wrote it, including a beginning that the prompt already contained."""
+    """A reply as the model wrote it. If the prompt already contained its beginning, `text` includes that beginning."""
 
     text: str
     finish_reason: str | None
@@ -291,7 +290,7 @@ class HarmonyReply:
 
 
 class ReplyCapture:
-    """An observer that keeps the last reply of a run, whose exchanges happen one at a time."""
+    """An observer that keeps the last reply of a run, which sends one request at a time."""
 
     def __init__(self) -> None:
         self.last: HarmonyReply | None = None
@@ -321,7 +320,7 @@ class ReplyCapture:
             self.last = HarmonyReply(self._prefill + written.text, written.finish_reason)
 
 
-# Errors of the exchange that are the model's fault: reasons to request another reply, like the errors of checks.
+# Errors of the exchange that are the model's fault. Like a failed check, they lead to a request for another reply.
 
 
 KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
@@ -355,7 +354,7 @@ def as_harness_error(error: Exception) -> NonTerminatingError | None:
 
 
 def failed_usage(error: Exception) -> dict[str, Any] | None:
-    """Return the sum of the tokens of an error's failed attempts; None if none are known."""
+    """Return the total tokens of the failed attempts that an error lists; None if no tokens are known."""
     total: dict[str, Any] | None = None
     for attempt in error.attempts if isinstance(error, Exhausted) else ():
         total = add_usage(total, attempt.usage)

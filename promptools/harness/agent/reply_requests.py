@@ -1,8 +1,8 @@
-"""Request replies until one is usable, with a shorter conversation after an overflow of the context.
+"""Request replies until one is usable. If the context overflows, the conversation is shortened first.
 
 A failed attempt leaves nothing in the conversation. If the policy shows errors, the next prompt ends with the failed
-reply, as far as it can be written as a message, and with its error. The error is the result of each call of the reply,
-or a user message if the reply has no calls.
+reply, as far as it can be written as a message, and with its error. The error is given as the result of each call in
+the reply, or in a user message if the reply has no calls.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RequestSettings:
     marks: bool = False
     """Whether tools are declared with their marks, which only promptools' clients read."""
     dialects: OwnDialects = field(default_factory=partial(read_own, ()))
-    """The app's own dialects, as far as the client knows any."""
+    """The app's own dialects, if the client has any."""
 
 
 class ReplyRequester:
@@ -89,7 +89,7 @@ class ReplyRequester:
         )
 
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
-        """Request replies until one is usable; return it and the failures before it. Raises `TerminatingError`s."""
+        """Request replies until one is usable; return it with the failures before it. Raises `TerminatingError`s."""
         policy, clock = self._settings.policy, self._settings.clock
         attempts = RetryPolicy(clock(), stop=policy.stop or _stop_after(policy.attempts), wait=policy.wait)
         retries: list[RetryEvent] = []
@@ -116,20 +116,20 @@ class ReplyRequester:
 
     @property
     def _context_used(self) -> float:
-        """The share of the context that the last prompt filled; 0 if that is not known."""
+        """The share of the context that the last prompt filled; 0 if unknown."""
         captured, compaction = self._settings.context_capture, self._settings.compaction
         size = (compaction and compaction.context) or (captured and captured.size)
         return self._last_tokens / size if self._last_tokens and size else 0.0
 
     def relax_tool_choice(self) -> None:
-        """Let the model choose from now on: a choice forced for every reply would never let it answer."""
+        """Replace a forced `tool_choice` with `auto`, since a model that must call a tool can never answer."""
         if self._create.get("tool_choice") not in (None, "auto", "none"):
             self._create = {**self._create, "tool_choice": "auto"}
 
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return it, and an exception if the exchange found that the reply is not usable."""
+        """Request a reply; return it and None, or an empty reply and why the exchange found no usable one."""
         try:
             return (yield from self._request_fitting(feedback, parameters)), None
         except (Exhausted, ModelError) as error:
@@ -140,7 +140,10 @@ class ReplyRequester:
             return AccumulatedReply(usage=failed_usage(error) or (captured.usage if captured else None)), failure
 
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
-        """Return why a reply is not usable, or None if it is. The content of `Submitted` becomes the reply's."""
+        """Return why a reply is not usable, or None if it is usable.
+
+        If a check raises `Submitted`, its content becomes the content of the reply, and the reply's calls are dropped.
+        """
         try:
             self._check(reply)
         except Submitted as answer:
@@ -163,7 +166,7 @@ class ReplyRequester:
     def _request_fitting(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, AccumulatedReply]:
-        """Request a reply. Shorten the conversation so that the prompt fits, and drop images that may be refused."""
+        """Request a reply, with a shorter conversation if the prompt does not fit, and without images if refused."""
         if self._compactor and self._compactor.is_due:
             yield from self._compactor.compact()
         offered = {"tools": self._tools} if self._tools else {}
@@ -256,7 +259,7 @@ class ReplyRequester:
 
 
 def is_overflow(error: Exception) -> bool:
-    """Whether the server refused a prompt because it does not fit into the context."""
+    """Whether an error means that the server refused a prompt because it does not fit into the context."""
     if "context_length_exceeded" in (getattr(error, "kind", ""), getattr(error, "code", "")):
         return True
     return not isinstance(error, PromptoolsError) and classify(str(error)) == "overflow"

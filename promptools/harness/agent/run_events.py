@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from promptools.types import Call, Result
 
 CompactionStage: TypeAlias = Literal["reasoning", "results", "summary", "latest results", "images"]
-"""What was made shorter: old reasoning, old results, old turns (by a summary), results of the latest turns, or images,
-which the model or its server does not take."""
+"""What was made shorter: old reasoning, old results, old turns (by a summary), results of the latest turns, or images
+that the model or its server does not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class StepEvent:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The conversation after a run; `messages` holds the initial ones and all new ones, ready to be sent again."""
+    """The conversation after a run. `messages` holds the initial and all new messages, ready to be sent again."""
 
     messages: list[dict[str, Any]]
     content: str = ""
@@ -92,7 +92,7 @@ class Transcript:
     """Number of steps: replies that were used."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    """Tokens summed over all replies, those of retries and of compaction included."""
+    """The tokens of all replies together, including those of retries and of compaction."""
     ended: str = "answer"
     """Why the run ended: `answer`; `announced`, for an answer that announces a call but makes none; else the limit, or
     the name of the exception that holds this transcript."""

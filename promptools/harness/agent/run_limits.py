@@ -22,9 +22,9 @@ MAX_PERIOD = 3
 
 
 class Repetition:
-    """Counts how many times the end of a series of keys repeats itself, at constant cost for each key.
+    """Counts how many times in a row the end of a series of keys is repeated, at constant cost for each key.
 
-    The end repeats itself with period p for as long as each key equals the key p places before it.
+    For each period p, it counts how many of the last keys in a row equal the key p places before them.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class RunLimits:
     tokens: int | None = None
     """Tokens of all prompts and replies together, as far as the server reports them."""
     seconds: float | None = None
-    """Seconds of the whole run. They are checked before each request, whose timeout is the time that is left. A tool
-    that is running is not interrupted."""
+    """Seconds of the whole run. The limit is checked before each request, and the time that is left becomes the timeout
+    of the request. A tool that is running is not interrupted."""
     failures: int | None = 10
     """The number of failed calls in a row at which the run ends."""
     repeats: int | None = 3
-    """How many times in a row the same call is made, or the same two or three calls in turns. At this number the call
-    is not run, and the model is told so. The run ends if the model makes it once more."""
+    """The limit of repetitions in a row, of the same call or of the same two or three calls in turns. The call that
+    reaches this number is not run, and its result says so. If the next call repeats the series again, the run ends."""
     nudges: int = 1
     """How many times a reply that announces a call, but makes none, is answered with a request to make it."""
 
@@ -73,7 +73,7 @@ NO_LIMITS = RunLimits(steps=None, failures=None, repeats=None, nudges=0)
 
 
 class LimitTracker:
-    """Compares a run with its limits."""
+    """Counts what a run uses, and compares this with the limits."""
 
     def __init__(self, limits: RunLimits, clock: Callable[[], float]) -> None:
         self.limits = limits
@@ -92,7 +92,7 @@ class LimitTracker:
         return None if limit is None else limit - (self._clock() - self._began)
 
     def check_request(self, usage: dict[str, Any] | None) -> None:
-        """Raise `LimitsExceeded` if no other request may be sent."""
+        """Raise `LimitsExceeded` if no further request may be sent."""
         left, limit, used = self.seconds_left, self.limits.tokens, total_tokens(usage)
         if left is not None and left <= 0:
             raise LimitsExceeded(f"the limit of {self.limits.seconds:g} seconds is used up", limit="seconds")
@@ -133,13 +133,13 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Count a request to make an announced call; return whether the limit allows it."""
+        """Count a request to make the announced call; return whether the limit allows this request."""
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 
 
 def total_tokens(usage: dict[str, Any] | None) -> int:
-    """Return the total tokens of a usage; 0 where the server reports none."""
+    """Return the total tokens of a usage; 0 if the server reports none."""
     counts = usage or {}
     total = counts.get("total_tokens")
     if isinstance(total, int):

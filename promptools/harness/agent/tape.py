@@ -1,11 +1,11 @@
-"""The tape of a run: JSON lines, with each request and reply as they went over the wire, and the conversation.
+"""The tape of a run: JSON lines that record each request and reply as sent over the wire, and the conversation.
 
     run        the format, the task's messages, the parameters of the requests
     exchange   a request of the agent: what was sent to the server, and what came back
-    messages   messages that were added to the conversation; with `from`, they replace those from that position on
+    messages   messages added to the conversation; with `from`, they replace all messages from that position on
     end        why the run ended
 
-A row with messages may have `written`: the raw texts that the model wrote, by the positions of their messages.
+A row with messages may have `written`: the raw texts that messages were read from, by position.
 
 `TapeWriter` records a run. `read_tape` reads a tape's last run, to replay it or to continue where it ended.
 Credentials are never written; `redact` holds regular expressions for further text to replace.
@@ -74,7 +74,7 @@ class TapeWriter:
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
         """Write the first row of a run. The client's `api_key` is redacted from here on.
 
-        Other secrets become known with the first request that contains them.
+        Any other secret is redacted from the first request on that contains it.
         """
         if isinstance(api_key, str) and len(api_key) >= MIN_SECRET_LENGTH:
             self._hide({api_key})
@@ -119,12 +119,12 @@ class TapeWriter:
     # --- the methods of an observer of exchanges -------------------------------------------------------------------
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Begin an exchange."""
+        """Begin the record of an exchange."""
         self._sent = []
         self._hide(secrets_in(exchange.request.headers, exchange.request.url) | exchange.secrets)
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Begin a request to the server."""
+        """Begin the record of a request to the server."""
         self._hide(secrets_in(sent.request.headers, sent.request.url) | exchange.secrets)
         self._sent.append(
             {
@@ -139,7 +139,7 @@ class TapeWriter:
         )
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:  # noqa: ARG002 - the protocol's
-        """Collect what has arrived."""
+        """Collect a part of the server's response."""
         if not self._sent:
             return
         sent = self._sent[-1]
@@ -155,7 +155,7 @@ class TapeWriter:
                 pass
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002 - the protocol's
-        """Write an exchange."""
+        """Write the row of the exchange."""
         seen = next((reply.trace.seen for reply in end.replies if reply.trace.seen), None)
         requests = [
             {**sent, "reply": b"".join(sent["reply"]).decode("utf-8", "surrogateescape")} for sent in self._sent
@@ -179,7 +179,10 @@ class TapeWriter:
 
 
 def _end_line(file: int) -> None:
-    """End a last line that was cut off, as by a process that was killed: what follows would be a part of it."""
+    """End the last line if its line end is missing, so that the next row begins a new line.
+
+    The line end is missing if the process that wrote the line was killed.
+    """
     size = os.fstat(file).st_size
     if size and os.pread(file, 1, size - 1) != b"\n":
         os.write(file, b"\n")
@@ -196,7 +199,7 @@ def json_or_text(body: bytes) -> Any:
 
 
 def as_text(data: bytes) -> str:
-    """Return bytes as text from which the same bytes can be made again."""
+    """Decode bytes so that the text can be encoded to the same bytes again."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -212,7 +215,7 @@ ERROR_PREFIX = "Error: "
 
 
 class TapeMismatch(HarnessError):
-    """A replayed run departs from its tape. If a request differs, `difference` is a unified diff."""
+    """A replayed run differs from its tape. If a request differs, `difference` is a unified diff of it."""
 
     def __init__(self, message: str, *, difference: str = "") -> None:
         super().__init__(f"{message}\n{difference}" if difference else message)
@@ -227,7 +230,7 @@ class Tape:
     task: list[dict[str, Any]]
     """The messages that the run began with."""
     messages: list[dict[str, Any]]
-    """The conversation as far as it went; calls that were not run have a result that says so."""
+    """The conversation as far as it went. Calls that were not run have a result that says so."""
     results: dict[str, Any] = field(repr=False)
     """The results of calls, by call id: texts, or lists of parts."""
     exchanges: list[dict[str, Any]] = field(repr=False)
@@ -282,7 +285,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     cut = 0
-    """A line that was cut off, as by a process that was killed: the last one, or the last before another run."""
+    """The number of a line that is not valid JSON, or 0. Such a line is allowed only at the end of the file or before
+    the next run: the process that wrote the line was killed."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -304,7 +308,7 @@ def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class ReplayedToolbox(Toolbox):
-    """The tools of an agent, whose calls are not run but get their results from a tape."""
+    """The tools of an agent in a replay: calls are not run, but get their results from the tape."""
 
     def __init__(self, toolbox: Toolbox, results: dict[str, Any]) -> None:
         self.__dict__.update(toolbox.__dict__)
@@ -339,7 +343,7 @@ class TapePlayer:
         self._seen = next((exchange["seen"] for exchange in tape.exchanges if exchange["seen"]), None)
 
     def client(self, client: Any) -> Any:
-        """Return a copy of one of promptools' clients, sync or async, which the tape answers in place of a server.
+        """Return a copy of one of promptools' clients, sync or async, whose requests are answered from the tape.
 
         Raises `UsageError` for any other client.
         """
@@ -415,5 +419,5 @@ def _same(recorded: Any, sent: Any) -> bool:
 
 
 def _lines(request: dict[str, Any]) -> list[str]:
-    """Return a request as lines of JSON, in which each line of a prompt is on its own line."""
+    """Return a request as lines of JSON; a prompt in it is split at its line breaks."""
     return json.dumps(request, ensure_ascii=False, indent=2).replace("\\n", "\n").splitlines()

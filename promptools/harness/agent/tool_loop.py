@@ -6,8 +6,8 @@ driver (`drivers`) share it, and differ only in how they perform the effects.
 
 A step is a usable reply (`ReplyRequester`) and what it leads to:
 
-    calls               run, and their results sent, unless it was the last step that the limits allow
-    an announced call   the model is asked to make it, as many times as the limits allow
+    calls               are run and their results sent, unless this was the last step that the limits allow
+    an announced call   the model is asked to make the call, as many times as the limits allow
     anything else       the answer: the run ends
 """
 
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
 
 # Whether a reply announces a call that it does not make: "Let me look at the tests:".
-#
-# Only the last sentence counts; it must say that the model itself acts now. Questions, offers and conditions are
-# answers: to take an answer for an announcement costs a request, and the user loses a good answer.
+#  Only the last sentence counts, and it must say that the model itself acts now. Questions, offers and conditions count
+# as answers. Mistaking an answer for an announcement costs a request, and the user loses a good answer.
 
 
 NUDGE = "You announced a tool call, but made none. Make the call now, or give your final answer."
@@ -54,7 +53,7 @@ _ANNOUNCED = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
 _SEARCHED = 400
-"""Characters at the end of a reply that are searched."""
+"""How many characters at the end of a reply are searched."""
 _CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you|it|this|that|the)\b|\?", re.IGNORECASE)
 
 
@@ -69,7 +68,7 @@ def announces_call(content: str) -> bool:
 
 
 SHOWN = 100
-"""Characters that the model reads of the output of a command that timed out."""
+"""How many characters of the output of a command that timed out the model reads."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -153,7 +152,7 @@ class RunLoop:
             raise
 
     def _finish_step(self, reply: AccumulatedReply) -> Generator[LoopEffect, Any, str]:
-        """Use a reply: run its calls, or take it as the answer. Return why the run ends, or an empty string if not."""
+        """Use a reply: run its calls, or take it as the answer. Return why the run ends; empty if it goes on."""
         conversation = self.conversation
         before = list(conversation.messages)
         conversation.add_reply(reply, reasoning=self._settings.reasoning)

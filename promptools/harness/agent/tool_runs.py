@@ -56,14 +56,15 @@ def run_tools(
 ) -> Transcript | Iterator[RunEvent]:
     """Run a conversation in which the model may call Python functions, until it answers.
 
-    `client` is an OpenAI client, promptools' or the SDK's. `tools` are Python functions (their type hints are the
-    schema), or tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`.
+    `client` is an OpenAI client, either promptools' or the SDK's. `tools` are Python functions (their type hints are
+    the schema), or tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`.
     `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown tool, bad
     arguments and a tool's exception go back to the model as results.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
     last of which is the `Transcript`. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and
-    what the client raises. promptools' own errors reach the client as HTTP errors, but are raised in their own types.
+    what the client raises. promptools' own errors, which reach the client as HTTP errors, are raised as their own
+    types.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)

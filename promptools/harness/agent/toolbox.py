@@ -46,7 +46,7 @@ _CURRENT: ContextVar[RunContext] = ContextVar("promptools_run_context")
 
 
 def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], Any]:
-    """Return a function that runs `work`, in which functions wrapped by `without_context` receive this context."""
+    """Return a function that runs `work` so that functions wrapped by `without_context` receive this context."""
 
     def run() -> Any:
         token = _CURRENT.set(context)
@@ -172,7 +172,7 @@ class Toolbox:
         own_names = [*prepared.names, *(tool.name for tool in known.added)]
         declared = list(zip(self.tools.names, own_names, listed, strict=True))
         self.own_names = {name: own for name, own, _ in declared}
-        """The tools' own names, by those under which they are declared."""
+        """The own name of each tool, by the name under which it is declared."""
         self._parallel = {name for name, _, entry in declared if isinstance(entry, AgentTool) and entry.parallel}
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 
@@ -190,7 +190,7 @@ class Toolbox:
         ]
 
     def parameters(self, name: str) -> frozenset[str]:
-        """Return the arguments that a tool takes: those in its schema, and others that its function accepts.
+        """Return the names of a tool's arguments: those in its schema, and others that its function accepts.
 
         gpt-oss passes some arguments that were not declared (`timeout`, `line_numbers`).
         """
@@ -228,18 +228,18 @@ class Toolbox:
         return PreparedCall(call, lambda: run(**checked.arguments), parallel=tool.name in self._parallel)
 
     def _run_approved(self, tool: Tool, call: Call) -> Any:
-        """Ask `approve` about a call, and run the call if it is allowed. Only one call is asked about at a time."""
+        """Ask `approve` about a call, and run the call if it is allowed. Calls are asked about one at a time."""
         assert self._approve is not None
         decided = self._approve(call)
         if not inspect.isawaitable(decided):
             return self._run_decided(tool, call, decided)
-        context = copy_context()  # it has the `RunContext`, which is no longer bound once the answer arrives
+        context = copy_context()  # the copy keeps the `RunContext`, which is unbound before the answer arrives
 
         async def run() -> Any:
             import anyio.to_thread
 
             decision = await decided
-            # in a thread, like calls that need no approval: a sync tool would block the event loop
+            # in a thread, like calls that need no approval, because a sync tool would block the event loop
             value = await anyio.to_thread.run_sync(lambda: context.run(self._run_decided, tool, call, decision))
             return await value if inspect.isawaitable(value) else value
 
@@ -280,7 +280,10 @@ def success_result(call: Call, value: Any) -> Result:
 
 
 def exception_result(call: Call, error: Exception) -> Result:
-    """Build the result of a tool that raised `error`: the error's `observation` as a normal result, else an error."""
+    """Build the result of a tool that raised `error`: an error result, unless the error has an `observation`.
+
+    An `observation` becomes the text of a normal result.
+    """
     observation: object = getattr(error, "observation", "")
     if observation and isinstance(observation, str):
         return Result(call.id, call.name, observation)
@@ -293,7 +296,7 @@ def error_result(call: Call, message: str) -> Result:
 
 
 def _members(given: list[AgentToolLike]) -> Iterator[ToolLike | AgentTool]:
-    """Yield the tools, with the members of each toolset in its place."""
+    """Yield the tools; each toolset is replaced by its members."""
     for entry in given:
         if isinstance(entry, Toolset):
             yield from entry.tools
@@ -312,7 +315,11 @@ def _is_dispatched(name: str, dispatch: Dispatch | None) -> bool:
 
 
 def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -> Callable[..., Any]:
-    """Return the function that runs a tool: the one under its name in `dispatch`, its own, or `dispatch` itself."""
+    """Return the function that runs a tool.
+
+    If `dispatch` maps names to functions, its function takes precedence over the tool's own. If `dispatch` is a
+    function, it runs only tools without a function.
+    """
     own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None
     if callable(dispatch):
         return _bind_name(dispatch, name) if own is None else _convert_arguments(own)

@@ -1,8 +1,8 @@
 """A transcript as a trajectory file of mini-swe-agent, format `mini-swe-agent-1`.
 
-Its viewers (as of version 2.4.6) need `info`, and in each message `role`, `content` and `reasoning_content`, all
-strings; in older versions a step ends with a user message. So results are written as user messages. What the viewers
-do not read goes under `extra`: the calls, and the tokens and retries of the step.
+The viewers of mini-swe-agent (as of version 2.4.6) need `info`, and read `role`, `content` and `reasoning_content` of
+each message, all strings. In older viewers, a step ends with a user message, so results are written as user messages.
+What the viewers do not read goes under `extra`: the calls, and the tokens and retries of the step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ FORMAT = "mini-swe-agent-1"
 
 
 def trajectory(transcript: Transcript, *, submission: str | None = None, config: Any = None) -> dict[str, Any]:
-    """Return the trajectory of a run, a JSON object. `submission` is its result, such as a patch; None: the answer."""
+    """Return the trajectory of a run as a JSON object.
+
+    `submission` is the run's result, such as a patch; None means the text of the answer.
+    """
     ended = transcript.ended
     return {
         "info": {
@@ -44,7 +47,7 @@ def trajectory(transcript: Transcript, *, submission: str | None = None, config:
 
 
 def _messages(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the messages of the trajectory. The replies of the steps are the last assistant messages."""
+    """Return the messages of the trajectory. Its steps belong to the last assistant messages."""
     names = {
         call["id"]: call["function"]["name"]
         for message in transcript.messages

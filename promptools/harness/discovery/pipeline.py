@@ -40,7 +40,7 @@ class Plan:
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
-    """Number of replies to each intent without definitions of tools, and as many with them."""
+    """Number of replies to each intent without definitions of tools, and the same number with definitions."""
     targeted_intents: int = 20
     """Maximum number of intents that are sent again to get precise arguments: those with the most calls."""
     question_repeats: int = 5

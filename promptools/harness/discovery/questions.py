@@ -136,7 +136,7 @@ DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt of a stage. `repeat` numbers the times that it is asked, from 0."""
+    """A prompt of a stage. `repeat` is the number of times that it was asked before."""
 
     stage: Stage
     prompt: str
@@ -193,7 +193,7 @@ def defined_questions(
     placement: str,
     options: Mapping[str, Any],
 ) -> list[Question]:
-    """Return questions with the text of each intent, with the definitions `tools`."""
+    """Return questions with the text of each intent and the definitions `tools`."""
     return [
         Question("defined", own.text, repeat, own.kind, placement, tools, options)
         for repeat in range(repeats)
@@ -232,7 +232,7 @@ def read_logs(folder: Path) -> list[Intent]:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """Yield the JSON document of a file, or else that of each line. Lines that are not JSON are skipped."""
+    """Yield the JSON document in a file, or else the documents in its lines. Lines that are not JSON are skipped."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -71,7 +71,7 @@ class Sample:
 
 
 class SampleLog(ResumableLog):
-    """A log of samples by the keys of their questions. If there is a path, they are also written to this file.
+    """A log of samples, by the keys of their questions. With a `path`, the samples are also written to this file.
 
     If the file exists, its settings must equal `settings`.
     """
@@ -115,7 +115,7 @@ REPAIRS = frozenset({"json", "closer", "unwrap"})
 
 @dataclass(slots=True)
 class Budget:
-    """The maximum numbers of requests and of tokens, of which None means any number; and the numbers so far."""
+    """How many requests and tokens may be used (None: any number), and how many were used so far."""
 
     max_requests: int | None = None
     max_tokens: int | None = None
@@ -149,7 +149,7 @@ class Sampler:
     failed: Counter[str] = field(default_factory=Counter[str])
 
     def sample(self, questions: Sequence[Question]) -> list[Sample]:
-        """Return samples with the replies to the questions, those in the log included.
+        """Return samples with the replies to the questions. Replies that are in the log are taken from there.
 
         Questions that failed, or were not asked because the budget was spent, have no sample. Raises `UpstreamError` if
         all questions were asked and all failed.

@@ -65,7 +65,7 @@ def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool])
 
 
 def call_rate(samples: Iterable[Sample], name: str, *, seed: int) -> Interval | None:
-    """Return the share of replies that call the tool, as the mean over prompts; None if there are no samples."""
+    """Return the share of replies that call the tool, as the mean over prompts; None without samples."""
     shares = prompt_shares(samples, lambda sample: sample.calls_tool(name))
     return share_interval(shares, seed=seed) if shares else None
 
@@ -84,7 +84,7 @@ def compared_rates(
 
 
 def share(outcomes: Sequence[bool], *, seed: int) -> Interval | None:
-    """Return the share of true outcomes with its interval; None if there are no outcomes."""
+    """Return the share of true outcomes with its interval; None without outcomes."""
     return rate_interval(sum(outcomes), len(outcomes), seed=seed) if outcomes else None
 
 
@@ -106,7 +106,7 @@ def kind_shares(samples: Iterable[Sample], name: str) -> dict[str, float]:
 
 
 def schema_shares(calls: Sequence[CallMade]) -> dict[str, float]:
-    """Return the share of calls that have each parameter. Names with the same words (`fold_parameter`) are one."""
+    """Return the share of calls that have each parameter. Names with the same words (`fold_parameter`) count as one."""
     present = Counter(fold for call in calls for fold in {fold_parameter(name) for name in call.arguments})
     return {fold: count / len(calls) for fold, count in present.items()}
 

@@ -13,7 +13,7 @@ from promptools.harness.agent.harness_errors import MaxContextWindowOverflow, Te
 from promptools.harness.evaluation.tasks import Solution, Task, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
-"""Returns an agent for one run. If the agent's tools need a workspace, each run has another one."""
+"""A function that returns an agent for one run. If the agent's tools need a workspace, each run has a new one."""
 
 ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
@@ -37,7 +37,7 @@ RunT = TypeVar("RunT", bound=FinishedRun)
 
 @dataclass(frozen=True, slots=True)
 class OverflowRetries:
-    """Restarts a run if the context overflows, `most` times at most. No run may see what an earlier run left behind."""
+    """Restarts a run if the context overflows, at most `most` times. Runs must not share a workspace or other state."""
 
     most: int = 0
 
@@ -57,7 +57,7 @@ class OverflowRetries:
 
 
 def run_to_end(agent: Agent, prompt: str) -> tuple[Transcript, str]:
-    """Let an agent work on a task; return the transcript, and the reason if there is no answer, else an empty text."""
+    """Run an agent on a task; return the transcript, and why there is no answer (empty if there is one)."""
     try:
         return agent.run(prompt), ""
     except TerminatingError as error:

@@ -89,7 +89,7 @@ class BfclProcess:
         """The chosen categories. A collection of categories is replaced by its members."""
 
     def start(self, base_url: str, api_key: str) -> list[str]:
-        """Start to ask a server; return the ids of the chosen questions and of the questions that these depend on."""
+        """Start asking a server; return the ids of the chosen questions and of the questions that these depend on."""
         self._send(json.dumps({"base_url": base_url, "api_key": api_key}))
         ids: list[str] = self._read()["ids"]
         return ids
@@ -100,7 +100,7 @@ class BfclProcess:
             yield event["id"], event["error"]
 
     def close(self) -> None:
-        """End the process. Further calls do nothing."""
+        """End the process. Calling `close` again does nothing."""
         for stream in filter(None, (self._process.stdin, self._process.stdout)):
             # the process that the buffered data was meant for may have ended
             with contextlib.suppress(OSError):
@@ -254,7 +254,7 @@ def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
 
 
 def read_answers(folder: Path) -> list[BfclAnswer]:
-    """Return the answers to all chosen questions, in their order; the answer has an `error` if there is no result."""
+    """Return the answers to all chosen questions, in their order. For a question without a result, `error` is set."""
     chosen: dict[str, list[str]] = json.loads((folder / CHOSEN).read_text(encoding="utf-8"))
     results = {row["id"]: row for row in _rows(folder / "result", "*_result.json")}
     # the first line of a file of scores is a summary without an id; after it, only wrong answers have a line
@@ -383,7 +383,7 @@ def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSu
 def render_bfcl_report(
     title: str, summary: BfclSummary, settings: Mapping[str, Any], replies: Mapping[str, int]
 ) -> str:
-    """Return the page of a run; `replies` are the numbers of replies that the run's log has."""
+    """Return the page of a run; `replies` are the counts of replies in the run's log."""
     count = len(summary.answers)
     rows = [
         ("correct, of all questions, with its 95 % interval", summary.accuracy.percent()),

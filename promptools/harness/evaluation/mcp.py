@@ -33,12 +33,12 @@ from promptools.types import Call, Result
 
 
 WORKSPACE = "${workspace}"
-"""What stands for the folder of the attempt in the texts of a task."""
+"""The placeholder, in the texts of a task, for the folder of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The outcome of a run, as far as checks can use it."""
+    """What checks can examine of the outcome of a run."""
 
     answer: str
     calls: Sequence[tuple[Call, Result]]
@@ -68,7 +68,7 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextPattern:
-    """A condition for a text: it must contain `contains`, and `matches` must match anywhere in it.
+    """A condition for a text: the text must contain `contains`, and `matches` must match somewhere in it.
 
     A condition that is None is always met.
     """
@@ -327,7 +327,7 @@ class McpSolver:
         return Solution(finished.transcript.content, usage, finished.failed_checks)
 
     def _run(self, task: McpTask) -> McpRun:
-        """Let an agent work with new servers and an empty folder, and check the outcome."""
+        """Run an agent with new servers and an empty folder, and check the outcome."""
         with TemporaryDirectory(prefix=PREFIX) as folder:
             workspace = Path(folder).resolve()
             with self._servers(task, workspace) as toolset:

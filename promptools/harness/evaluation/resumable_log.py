@@ -1,6 +1,6 @@
-"""A log from which a run can be resumed: JSON lines, of which the first has the settings of the run.
+"""A log from which a run can be resumed. Each line is JSON, and the first line has the settings of the run.
 
-Each other line is a row. A line that was cut off when the process ended is skipped.
+Every other line is a row. A line that was cut off when the process ended is skipped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SETTINGS = "settings"
 
 
 class ResumableLog(ABC):
-    """Base class of logs. If there is a path, the rows are also written to this file.
+    """Base class of logs. With a `path`, the rows are also written to this file.
 
     If the file exists, its rows are read. Raises `UsageError` if its settings differ from `settings`.
     """
 
     PLACE = "file"
-    """What a user chooses for the log, for messages: a file or a folder."""
+    """What a user chooses as the place of the log: a file or a folder. Error messages use this word."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class ResumableLog(ABC):
         )
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write a row to the file at once, if there is one."""
+        """Write a row to the file at once, if the log has a file."""
         if self._file is not None:
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()

@@ -135,7 +135,7 @@ class SweSolver:
     trajectories: Path
     """The folder in which trajectories are written as `ID/ID.traj.json`."""
     prompt: str = PROMPT
-    """The prompt. `{problem_statement}` stands for the issue, and `{workspace}` for the path of the workspace."""
+    """The prompt. `{problem_statement}` is replaced by the issue, and `{workspace}` by the path of the workspace."""
     overflow_retries: int = 0
     """Maximum number of times that a run is started again, with a new repository, after its context overflowed."""
 
@@ -239,7 +239,7 @@ def require_swebench() -> None:
 
 
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
-    """Let the harness grade the predictions in a folder; return the path of its report.
+    """Run the harness to grade the predictions in a folder; return the path of its report.
 
     The harness writes to stderr. It does not grade an instance again that its logs already contain, so this function
     raises `UsageError` if a log is about another patch. Raises `GradingError` if the harness fails.
@@ -300,7 +300,7 @@ class SweSummary:
 
     @property
     def resolved(self) -> Interval | None:
-        """The share of all instances that are resolved; None before grading. Without a patch, an instance is not."""
+        """The share of all instances that are resolved, which needs a patch; None before grading."""
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:

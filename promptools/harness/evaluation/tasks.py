@@ -67,7 +67,7 @@ def _last_box(text: str) -> str | None:
 
 # The log of a run: the attempts at its tasks.
 #
-# When a run that ended early is resumed, only failed attempts and those missing in the log are made.
+# When a run that ended early is resumed, only the attempts that failed or are missing in the log are made.
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,9 @@ def read_tasks(*paths: Path) -> list[Task]:
 
 
 def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, Path], TaskT]) -> list[TaskT]:
-    """Read files of tasks. `read` makes a task of an entry, its place for error messages, and the path of the file.
+    """Read files of tasks.
+
+    `read` gets an entry, the entry's place for error messages, and the path of the file, and returns the task.
 
     Raises `UsageError` for two tasks with the same id, and if there are no tasks.
     """

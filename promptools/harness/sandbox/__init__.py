@@ -1,4 +1,4 @@
-"""Commands under limits: one protocol, with bubblewrap, with Docker, or, if explicitly allowed, without confinement."""
+"""Commands under limits, with one protocol: in bubblewrap, in Docker, or, if explicitly allowed, unconfined."""
 
 from promptools.harness.sandbox.bubblewrap import BubblewrapSandbox
 from promptools.harness.sandbox.docker import DockerSandbox

@@ -1,4 +1,4 @@
-"""Run commands in a sandbox of the Linux kernel's namespaces, which bubblewrap makes without privileges.
+"""Run commands in a sandbox of Linux namespaces, which bubblewrap sets up without privileges.
 
 The file system that a command sees is built from scratch: the system's programs, read-only; a few files of /etc; the
 workspace; and folders in memory that vanish with the command. Each command gets its own namespaces, and its first
@@ -122,7 +122,7 @@ class BubblewrapSandbox:
 
     @property
     def workspace(self) -> str:
-        """The path of the workspace. It is the same inside as outside, since programs in it may contain their paths."""
+        """The path of the workspace. It is the same inside as outside, since programs may contain their own paths."""
         return str(self.root)
 
     def run(
@@ -181,7 +181,7 @@ class BubblewrapSandbox:
         return [self._bwrap, *self._options(), "--seccomp", str(calls), "--chdir", folder, "--", *inner]
 
     def _options(self) -> Iterator[str]:
-        """Yield the options of bwrap, in an order in which later mounts cover earlier ones."""
+        """Yield the options of bwrap. Their order matters: later mounts cover earlier ones."""
         yield from _NAMESPACES
         yield from ("--die-with-parent", "--new-session", "--as-pid-1")
         if os.getuid() == 0:
@@ -239,9 +239,10 @@ class BubblewrapSandbox:
 
 
 def _end_namespace(process: subprocess.Popen[bytes]) -> None:
-    """Kill the first process inside: bwrap waits for its end, which the kernel delays until all others have ended.
+    """Kill the first process inside the sandbox, and wait for the end of bwrap.
 
-    If bwrap itself were killed, the processes inside would end only some time later.
+    The kernel delays the end of the first process until all others inside have ended, and bwrap waits for it. If bwrap
+    itself were killed, the processes inside would end only some time later.
     """
     for child in children(process.pid):
         with contextlib.suppress(ProcessLookupError):

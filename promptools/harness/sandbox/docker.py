@@ -1,9 +1,9 @@
 """Run commands in a container, with the program `docker` (or podman, which takes the same arguments).
 
-All commands run in one container. It has no capabilities, and unless allowed, no network and a read-only system. The
-workspace is mounted. The kernel enforces limits on all processes together. Inside the container, timeout(1) ends a
-command that takes too long, together with its process group. A process that left the group runs until the container
-ends.
+All commands run in one container. The container has no capabilities. Unless allowed, it has no network, and its system
+is read-only. The workspace is mounted. The kernel enforces limits on all processes together. Inside the container,
+timeout(1) ends a command that takes too long, together with its process group. A process that left the group runs until
+the container ends.
 
 Docker's filter of system calls lets commands set setuid bits. The filter can only be replaced, not extended, so these
 bits are cleared from the files of the workspace after the container is removed.
@@ -55,9 +55,9 @@ class _Level:
 def clear_special_bits(root: Path) -> list[str]:
     """Clear the setuid and setgid bits of all files below a folder; return the paths of the files that had any.
 
-    Nothing may run in the folder any more. Folders keep their setgid bits, which only decide the group of new files.
-    Raises `SandboxError` for files whose bits cannot be cleared, after clearing all others. Only one folder is open at
-    a time, so any depth works.
+    No command may still be running in the folder. Folders keep their setgid bits, which only decide the group of new
+    files. Raises `SandboxError` for files whose bits cannot be cleared, after clearing all others. Only one folder is
+    open at a time, so any depth works.
     """
     cleared: list[str] = []
     failed: list[str] = []
@@ -116,7 +116,7 @@ def _cleared(folder: int, name: str, mode: int) -> bool:
 
 
 def _open_folder(folder: int, name: str) -> int | None:
-    """Open a folder, which is made readable first if its owner may not list it. Return None if that fails."""
+    """Open a folder; if its owner may not list it, make it readable first. Return None if that fails."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
@@ -150,7 +150,7 @@ _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 
 
 
 class DockerSandbox:
-    """Starts a container of `image` and runs commands in it. It is removed by `close`, or after its lifetime.
+    """Starts a container of `image` and runs commands in it. `close` removes it, and so does its lifetime's end.
 
     The workspace is mounted at `workspace`. Commands run as the current user, who owns the files that they write, or
     as `user` ("0" is the container's root). `writable_git` lets commands change `.git` of the workspace, whose settings

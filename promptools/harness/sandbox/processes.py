@@ -1,7 +1,7 @@
-"""Run commands on this machine, for any sandbox: their environment, time, output and resources.
+"""Run commands on this machine for any sandbox, with a fixed environment and limited time, output and resources.
 
 `run_process` runs a command to its end. `StartedProcess` is a process that exchanges data with the caller.
-`interruptible` lets another thread end both kinds. `OutputBuffer` keeps the output within a budget, and `UsageWatch`
+`interruptible` lets another thread end commands. `OutputBuffer` keeps the output within a budget, and `UsageWatch`
 watches the resources that the system itself does not limit.
 """
 
@@ -37,7 +37,7 @@ _LONGEST_CHARACTER = 4
 
 
 class OutputBuffer:
-    """Accepts any amount of output and never holds much more than `budget` bytes of it."""
+    """Accepts any amount of output, but keeps only about `budget` bytes: the beginning and the end."""
 
     def __init__(self, budget: int) -> None:
         self._for_tail = budget // 2
@@ -109,11 +109,11 @@ def _whole_tail(data: bytes) -> str:
     return data[start:].decode("utf-8", "replace")
 
 
-# Processes of this machine with their time-outs, budgets and ends, for all sandboxes.
+# How all sandboxes run processes on this machine: time-outs, budgets of output, and the end of a process.
 #
-# A command ends when its first process ends. Processes that it left running have the same pipe open, so the end of the
-# output is not waited for: the rest of the group is killed, and what is in the pipe by then is read. `watch` is asked
-# ten times a second whether the command has exceeded a limit that the system does not enforce.
+# A command ends when its first process ends. Processes that it left running keep the pipe open, so `run_process` does
+# not wait for the end of the output. It kills the rest of the group, and reads what is in the pipe by then. `watch` is
+# asked ten times a second whether the command has exceeded a limit that the system does not enforce.
 
 
 Watch = Callable[[int], str]
@@ -202,14 +202,14 @@ def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout
 
 
 def _not_started(arguments: Sequence[str], error: Exception) -> CommandResult:
-    """Return the result of a command that does not exist or cannot be run, with the exit codes of a shell."""
+    """Return the result of a command that does not exist or cannot be run; exit codes are as in a shell."""
     missing = isinstance(error, FileNotFoundError)
     why = error.strerror if isinstance(error, OSError) else str(error)
     return CommandResult(f"{arguments[0] if arguments else '(no command)'}: {why}\n", 127 if missing else 126)
 
 
 class _Run:
-    """A process whose input and output are handled at the same time."""
+    """A running process, whose input is written and whose output is read at the same time."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], source: bytes, buffer: OutputBuffer, settings: ProcessSettings
@@ -340,7 +340,7 @@ class StartedProcess:
             return
         started.put(process)
         self._wait(process)
-        kill_group(process)  # at once, since another process may get its id later
+        kill_group(process)  # at once, since another process may get the same id later
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         while self._watch is not None and not self.stopped:
@@ -362,7 +362,7 @@ class StartedProcess:
                 stream.close()
 
 
-# The environment of commands, which is fixed because that of this process may hold keys; and their limits.
+# The environment and the limits of commands. The environment is fixed, because this process may have keys in its own.
 
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -392,7 +392,7 @@ def to_arguments(command: Command, shell: str = "bash") -> list[str]:
 
 
 def with_limits(arguments: list[str], limits: CommandLimits) -> list[str]:
-    """Return a shell command that sets limits and then runs `arguments`. It becomes the first process of a namespace.
+    """Return a shell command that sets limits and then runs `arguments`, as the first process of a namespace.
 
     Limits that a process lowers stay low, and its children inherit them. The limit on processes must be set inside the
     namespace: outside, it would count all processes of the user. POSIX has no option for this limit; bash has -u, other
@@ -501,14 +501,14 @@ def _threads(process: int) -> int:
 
 
 def _resident(process: int) -> int:
-    """Return the memory of a process without mapped files. Shared memory is counted in full for each process."""
+    """Return the bytes of memory of a process, without mapped files. Shared memory counts in full for each process."""
     return sum(
         _kilobytes(line) for line in _read(f"/proc/{process}/status").split(b"\n") if line.startswith(_OWN_MEMORY)
     )
 
 
 def _proportional(process: int) -> int:
-    """Like `_resident`, but shared memory is divided among the processes. Their sum is exact, but this is slow."""
+    """Like `_resident`, but shared memory is divided among its processes. Sums are exact then, but this is slow."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

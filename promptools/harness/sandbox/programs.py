@@ -1,8 +1,8 @@
 """The program `apply_patch`, which is on the path of every sandbox, because gpt-oss runs it in the shell.
 
 The program is a shell script. It looks for a Python, which then applies the patch with promptools' own code. The code
-needs only the standard library, so any Python from 3.11 on will do: that of this process if commands can see it, or
-another in the sandbox. If there is none, the program says so.
+needs only the standard library, so any Python from 3.11 on will do: the Python of this process if commands can see it,
+or another one in the sandbox. If there is none, the program prints an error.
 """
 
 from __future__ import annotations

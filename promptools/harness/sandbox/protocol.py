@@ -31,7 +31,7 @@ class CommandResult:
     time-out it is 124."""
     timed_out: bool = False
     truncated: bool = False
-    """Whether something of the output was left out."""
+    """Whether a part of the output was left out."""
     stopped: str = ""
     """Which limit ended the command, in words; empty if none did."""
 
@@ -58,7 +58,7 @@ class Sandbox(Protocol):
 
     @property
     def root(self) -> Path:
-        """The workspace on this machine, where file tools work."""
+        """The folder of the workspace on this machine; file tools work in this folder."""
         ...
 
     @property
@@ -79,8 +79,8 @@ class Sandbox(Protocol):
         """Run a command to its end, or to its time-out, and return how it ended.
 
         `cwd` is relative to the workspace. `timeout`, in seconds, cannot exceed the timeout of the sandbox's limits.
-        `max_output`, in bytes, replaces their limit on output. Without `stdin`, the command's input is empty. Raises
-        `SandboxError` if the sandbox does not work. A command that fails, or does not exist, still has a result.
+        `max_output`, in bytes, replaces the output limit of the sandbox. Without `stdin`, the command's input is empty.
+        Raises `SandboxError` if the sandbox does not work. A command that fails, or does not exist, still has a result.
         """
         ...
 
@@ -123,5 +123,5 @@ class CommandLimits:
                 raise UsageError(f"the limit {name!r} is {getattr(self, name)!r}; it must be more than 0")
 
     def seconds(self, timeout: float | None) -> float:
-        """Return how many seconds a command may take if `timeout` is asked for."""
+        """Return how many seconds a command may take for which the caller asks for `timeout` seconds."""
         return self.timeout if timeout is None else min(max(timeout, 0.0), self.timeout)

@@ -28,7 +28,8 @@ from typing import TypeAlias
 from promptools.harness.sandbox.protocol import SandboxError
 
 Instruction: TypeAlias = "tuple[int, int, int, int]"
-"""Code, jump if true, jump if false, operand. Jumps are relative to the next instruction."""
+"""An instruction: its code, the jump if true, the jump if false, and its operand. Jumps are relative to the next
+instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class Architecture:
     sockets: tuple[int, ...]
     """The numbers of socket and socketpair."""
     second_abi: int | None = None
-    """The number from which on calls belong to a second interface, all of which fail."""
+    """The lowest number of the calls of a second interface. All of these calls fail."""
 
 
 _EVERYWHERE = (425, 426, 427, 437)
@@ -85,7 +86,7 @@ _ARGUMENT_BYTES = 8
 _ALLOW = 0x7FFF0000
 _FAIL = 0x00050000
 _ENOSYS, _EPERM, _EAFNOSUPPORT = 38, 1, 97
-"""The numbers of Linux, while `errno` has those of the system that runs this code."""
+"""The error numbers of Linux; `errno` has those of the system that runs this code."""
 _MISSING: Instruction = (_RETURN, 0, 0, _FAIL | _ENOSYS)
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 _CREATES = 0o100 | 0o20000000

@@ -1,4 +1,4 @@
-"""Tools that agents run, with their functions: gpt-oss' in-distribution tools, patches, Python, MCP servers."""
+"""Tools for agents, with the functions that run them: gpt-oss' in-distribution tools, patches, Python, MCP servers."""
 
 from promptools.harness.toolsets.agent_tool import AgentTool, ToolOutput, Toolset
 

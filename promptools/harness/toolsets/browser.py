@@ -124,7 +124,7 @@ def _tool(name: str, description: str, parameters: dict[str, Any], required: str
 
 
 def _results(value: Any) -> Iterator[Found]:
-    """Yield the results in an answer, at whatever depth their list is."""
+    """Yield the results in an answer. Their list may be at any depth."""
     if is_array(value):
         for item in value:
             if is_object(item) and isinstance(url := item.get("url") or item.get("link") or item.get("href"), str):

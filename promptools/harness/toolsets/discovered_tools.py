@@ -1,8 +1,8 @@
-"""The tools that `promptools discover` has confirmed for a model, and the app's own tools under those names.
+"""The tools that `promptools discover` has confirmed for a model, and an app's own tools declared under their names.
 
 A model calls the tools that it was trained on more often, and more correctly, than others. So an app's tool that has a
-discovered name, or an alias of one, is declared under the discovered name. It keeps its own parameters; discovered
-aliases of them are accepted where they fit.
+discovered name, or an alias of one, is declared under the discovered name. It keeps its own parameters. Discovered
+aliases of these parameters are accepted; aliases that do not fit the tool are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE_NAME = "tools.json"
 
 
 def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
-    """Return the tools that `promptools discover` wrote, with their marks; `path` is its folder, or the file.
+    """Return the tools that `promptools discover` wrote, with their marks; `path` is its output folder, or the file.
 
     Raises `UsageError` for a file that cannot be read, or does not hold a list of tools.
     """
@@ -56,7 +56,7 @@ class KnownTools:
     added: tuple[Tool, ...] = ()
     """Discovered tools that the app does not have, but can run."""
     left_out: tuple[Tool, ...] = ()
-    """Discovered tools that cannot be run."""
+    """Discovered tools that the app cannot run."""
 
 
 def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:

@@ -57,7 +57,7 @@ class HeaderSearch:
         return sorted(kept)
 
     def block_end(self, head: int) -> int:
-        """Return the first line after the block of a line. The block is the blank and more indented lines below it."""
+        """Return the first line after the block of `head`: the blank and more indented lines that follow it."""
         if head not in self._block_ends:
             indent, end = indentation(self._lines[head]), head + 1
             while end < len(self._lines) and (
@@ -68,7 +68,7 @@ class HeaderSearch:
         return self._block_ends[head]
 
     def enclosing(self, at: int) -> str:
-        """Return the closest less indented line above, stripped; empty if there is none."""
+        """Return the nearest line above `at` that is less indented, stripped; empty if there is none."""
         own = len(indentation(self._lines[at]))
         for line in reversed(self._lines[:at]):
             if line.strip() and len(indentation(line)) < own:
@@ -231,7 +231,10 @@ class _HunkPlacer:
         self.edits.insert(index, edit)
 
     def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
-        """Return the hunk, without blank edges if only that matches, the likeness, and the line where it begins."""
+        """Return the hunk that matches, the likeness at which it matches, and the line of the file where it begins.
+
+        The returned hunk has no blank edges if the hunk matches only without them.
+        """
         trimmed = hunk.without_blank_edges()
         variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
         tries = [
@@ -387,7 +390,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation; unchanged if that is not known."""
+        """Return an added line with the file's indentation, or unchanged if no line of the file shows it."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -402,7 +405,10 @@ class _Indentation:
 
 
 def _shift(theirs: str, own: str) -> tuple[str, str]:
-    """Return what the file's indentation has before the patch's, and what it lacks there. Both may be empty."""
+    """Return the white space to add before the patch's indentation to get the file's, and the white space to remove.
+
+    One of them is empty, or both are.
+    """
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""
     if theirs.endswith(own):

@@ -69,7 +69,7 @@ def container_exec_definition() -> Tool:
 
 
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
-    """Return the definition of `repo_browser.print_tree`; `names` are aliases that are not a separate tool's name."""
+    """Return the definition of `repo_browser.print_tree`; no other tool may be called like the aliases `names`."""
     return _tool(
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",
@@ -351,7 +351,7 @@ class PythonSession:
         """Run code; return the result, and whether the interpreter must be replaced."""
         if self._process is None:
             self._process = self._sandbox.start([PROGRAM, "-c", worker_source()])
-        mark = f"\x1e{token_hex(16)} "  # the code cannot know the mark, so nothing that it prints is taken for its end
+        mark = f"\x1e{token_hex(16)} "  # the code cannot know the mark, so it cannot print a false end
         request = json.dumps({"code": code, "mark": mark}) + "\n"
         reply = _Reply(self._process, mark.encode(), self._max_output)
         try:

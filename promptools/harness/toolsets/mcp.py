@@ -116,10 +116,10 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
-    """Return a tool's result: its texts, or its structured content if there is no text, and its images.
+    """Return the text and the images of a tool's result. If it has no text, its structured content is the text.
 
-    Servers repeat the structured content as text. Each image or other file is described by its type and size, and is
-    written to `folder` if one is given.
+    Otherwise structured content is left out, because servers repeat it as text. Each image or other file is described
+    by its type and size, and is written to `folder` if one is given.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))
@@ -382,7 +382,7 @@ def _is_timeout(error: Exception) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the type and text of an error: of the first exception in a group, and with passwords removed from URLs."""
+    """Return the type and text of an error, without passwords in URLs; of a group, only its first exception."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = without_credentials(str(error).strip())

@@ -59,8 +59,8 @@ class WorkspaceFiles:
     def locate(self, path: str) -> Parts:
         """Return the file or folder that a path refers to; raise `PathError` if it is outside, or does not exist.
 
-        A relative path starts in the workspace. An absolute path must be inside the workspace, as commands see it or as
-        this machine does.
+        A relative path starts in the workspace. An absolute path must be inside the workspace, which may be named by
+        the path that commands see or by the path on this machine.
         """
         if "\0" in path:
             raise PathError("a path cannot contain NUL")
@@ -325,7 +325,7 @@ class FileReader:
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
-    """Yield the lines of a file, which is cut off after `MAX_READ` bytes: it may be endless."""
+    """Yield the lines of a file. Only `MAX_READ` bytes are read, since the file may be endless."""
     left = MAX_READ
     while left > 0 and (line := stream.readline(left)):
         left -= len(line)

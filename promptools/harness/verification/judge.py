@@ -31,7 +31,7 @@ class WantedCall:
     tool: Mapping[str, Any]
     """The tool as the request declares it."""
     meant: Mapping[str, Any]
-    """The meaning of the tool's schema of arguments, in JSON Schema 2020-12."""
+    """The schema of the tool's arguments as it is meant, in JSON Schema 2020-12."""
     values: Mapping[str, Any] | None = None
     """Values that the arguments must contain; None if it is enough that the arguments fit the schema.
 

@@ -20,7 +20,7 @@ Side: TypeAlias = Literal["alone", "through"]
 SIDES: tuple[Side, ...] = get_args(Side)
 _MAX_SHOWN = 2_000
 _TRIES = 3
-"""How often the SDK sends a request that times out. All of them together must end with the run."""
+"""How many times the SDK sends a request that times out. All these tries together must not outlast the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Row:
 
 
 def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
-    """Run a case on one side. `timeout` is called before each request, and returns how many seconds it may take."""
+    """Run a case on one side. `timeout` is called before each request, and returns the seconds for this request."""
     asked: list[Asked] = []
     steps = case.start()
     ask = next(steps)
@@ -88,8 +88,8 @@ def measure(
 ) -> list[Row]:
     """Run the cases that the log lacks, and return all rows. A case that ends after `seconds` has no row.
 
-    The sides take turns in going first, since a server may have cached the beginning of a prompt in the other side's
-    request. After an interrupt, cases in progress are completed and recorded.
+    The sides take turns in going first, since a server may have cached the beginning of a prompt from the request of
+    the other side. After an interrupt, cases in progress are completed and recorded.
     """
     wanted = [(case, repeat) for repeat in range(repeats) for case in cases]
     missing = [(number, case, repeat) for number, (case, repeat) in enumerate(wanted)

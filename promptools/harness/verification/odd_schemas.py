@@ -15,7 +15,7 @@ from promptools.json_values import is_object
 
 SEED = 20261128
 SETS = 7
-"""Number of tools for each oddity, each with other parameters."""
+"""Number of tools for each oddity. Each tool has different parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _each_field(
 ) -> Callable[[Fields, dict[str, Any]], Shape]:
     """Return a shape in which `change` is applied to the schema of each parameter.
 
-    With `nullable`, this means that a parameter may also be null.
+    With `nullable`, the changed schema means that a parameter may also be null.
     """
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:

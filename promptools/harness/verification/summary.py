@@ -14,7 +14,7 @@ Verdict: TypeAlias = Literal["promptools", "server alone", "same"]
 """Which side is better beyond chance; `same` if neither is."""
 _VERDICTS: dict[int, Verdict] = {1: "promptools", -1: "server alone", 0: "same"}
 MARGIN = 0.05
-"""The server alone is called as good if promptools is not better by more than this share, with 95 % confidence."""
+"""The server alone counts as good enough if, with 95 % confidence, promptools is not better by more than this share."""
 MAX_FAILURES = 3
 _MIN_CASES = 6
 """Fewer cases show nothing beyond chance: six coins all fall on the same side in 3 % of throws."""
@@ -61,7 +61,7 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row]) -> Summary:
-    """Return the figures of a run, from one or more rows."""
+    """Return the figures of a run from its rows, of which there must be at least one."""
     by_scenario: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_scenario[row.scenario].append(row)
