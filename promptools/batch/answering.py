@@ -128,7 +128,8 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
 
 
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
-"""Statuses of a server, or of a gateway before it, that cannot answer now: the request is sent again until it can."""
+"""Statuses which mean that the server, or a gateway before it, cannot answer now. The request is sent again until it
+can."""
 SHORT_LIVED_STATUSES = frozenset({500})
 """Statuses for which the request itself may be the reason: it is sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
@@ -267,7 +268,7 @@ def _temporary_failure(
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds in `retry-after-ms` or `Retry-After`, which holds a number or a date; None without one."""
+    """Return the seconds to wait from `retry-after-ms` or `Retry-After` (a number or a date); None without one."""
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -299,7 +300,7 @@ def _result(custom_id: str, response: dict[str, Any] | None, error: dict[str, An
     return {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": custom_id, "response": response, "error": error}
 
 
-# The servers of a batch: that of a client, or all base URLs of the client's provider.
+# The servers of a batch: the server of a client, or all base URLs of the client's provider.
 
 
 CONNECT_SECONDS = 10.0

@@ -73,7 +73,7 @@ class BatchLog:
         return line < len(self._done) and bool(self._done[line])
 
     def done(self) -> bytes:
-        """Return a byte for each line, starting at line 0: 1 if the line has a result. Lines beyond these have none."""
+        """Return a byte for each line, starting at line 0: 1 if the line has a result. Any further line has none."""
         return bytes(self._done)
 
     def add(self, answer: BatchAnswer) -> None:
@@ -111,7 +111,7 @@ class BatchLog:
             while written < len(text):
                 written += os.write(self._file, text[written:])
         except OSError as error:
-            with suppress(OSError):  # a torn line is removed by the next run, too
+            with suppress(OSError):  # the next run removes a torn line, too
                 os.ftruncate(self._file, self._size)
             raise PromptoolsError(
                 f"cannot write {str(self.path)!r}: {error.strerror}; nothing is lost: run the same command to continue"
@@ -214,8 +214,8 @@ class BatchTotals:
 class BatchJob:
     """A batch that reads requests from `source`, and writes results to `output` and failures to a file beside it.
 
-    `survey` describes the input. `model` replaces the model of each request; an existing log must be of the same model.
-    The results are kept in `log` until they are complete.
+    `survey` describes the input. `model` replaces the model of each request; an existing log must have been written
+    with the same `model`. The file `log` keeps the results until all requests have one.
     """
 
     def __init__(self, source: str, output: str, survey: InputSurvey, *, model: str | None, log: str | None) -> None:

@@ -118,7 +118,7 @@ class PendingRequests:
 
     source: str
     done: bytes = field(repr=False)
-    """A byte for each line, starting at line 0: 1 if the line has a result. Lines beyond these have none."""
+    """A byte for each line, starting at line 0: 1 if the line has a result. Any further line has none."""
 
     def __iter__(self) -> Iterator[BatchRequest | LineProblem]:
         """Yield the requests in the order of the file."""

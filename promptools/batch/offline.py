@@ -56,9 +56,9 @@ class EngineSettings:
 
 
 def read_engine_arguments(words: Iterable[str]) -> dict[str, Any]:
-    """Parse words that are JSON objects or `KEY=VALUE`; a value is parsed as JSON if possible, else it is text.
+    """Return the arguments in words, each a JSON object or `KEY=VALUE`. If VALUE is not JSON, it is taken as text.
 
-    Raises `UsageError` for anything else, and for a key that occurs twice.
+    Raises `UsageError` for any other word, and for a key that occurs twice.
     """
     arguments: dict[str, Any] = {}
     for word in words:
@@ -174,7 +174,8 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""The modules in which vLLM's versions have these functions, that of the newest version first."""
+"""The modules that may contain these functions, depending on vLLM's version; the module of the newest version is
+first."""
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
 """Our defaults for engine arguments: nobody reads the metrics of a batch."""
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
@@ -315,7 +316,7 @@ def _known_arguments() -> set[str]:
 
 
 def _command_line(name: str, value: Any) -> list[str]:
-    """Return an argument as words for vLLM's command line, since only that converts the values of all arguments."""
+    """Return an argument as words for vLLM's command line: only its parser converts all values."""
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{option}" if value else f"--no-{option}"]
@@ -355,7 +356,7 @@ def _has_module(name: str) -> bool:
 BASE_URL = "http://vllm.invalid/v1"
 """The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""Requests that wait in the engine, as a share of those that it computes. So the next ones begin without a pause."""
+"""How many requests wait in the engine, as a share of those that it computes. They let it go on without a pause."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"

@@ -249,7 +249,7 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 class ActorSettings(Protocol):
-    """Settings that both kinds of actors have. They are pickled, for the actors and the process that starts them."""
+    """What both kinds of settings can do. They are pickled and sent to actors and to the process that starts them."""
 
     def resources(self, ray: Any) -> dict[str, float]:
         """Return what Ray reserves for an actor, as arguments of `Dataset.map_batches`."""
@@ -404,7 +404,7 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how many times `size` of a resource fits on the nodes, at most `most` times on each; 1 if never."""
+    """Return how many times `size` of a resource fits on the nodes, at most `most` times on each, but at least 1."""
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
     return max(1, int(sum(rooms)))
@@ -420,7 +420,7 @@ MAX_CHUNK = 32
 
 
 class ClusterAnswering:
-    """Answers requests with `actors` actors (None: as many as the settings suggest), which share the concurrency."""
+    """Answers requests with actors: `actors` of them, or if None as many as the settings suggest."""
 
     def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
         self._ray = ray

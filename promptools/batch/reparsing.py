@@ -53,7 +53,7 @@ class ReparsedLine(NamedTuple):
     """The result for one line of a log."""
 
     text: bytes
-    """A line of JSON with the parsed reply, or with an `error`. If it is made as a row, it has all columns."""
+    """A line of JSON with the parsed reply, or with an `error`. With `as_row`, it has all columns."""
     has_calls: bool = False
     failed: bool = False
 
@@ -128,9 +128,9 @@ def reparse(
 def _without_interrupts() -> Generator[None, None, None]:
     """Block Ctrl-C during the block, and permanently in processes that are started in it: their parent ends them.
 
-    If a process ended by itself while starting, the pool would wait for it. The mask of signals applies to this thread
-    and to those processes. Another thread, such as one of Arrow's, may still receive the signal, so the handler of the
-    signal is replaced too.
+    If Ctrl-C ended a process that is starting, the pool would wait for it forever. The mask of signals applies to this
+    thread and to those processes. Another thread, such as one of Arrow's, may still receive the signal, so the handler
+    of the signal is replaced too.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
