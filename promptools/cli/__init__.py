@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(arguments.command, error)
     except KeyboardInterrupt:
         if sys.stderr.isatty():
-            print(file=sys.stderr)  # so that the shell's next prompt is not behind ^C
+            print(file=sys.stderr)  # so that the shell's next prompt does not follow ^C on the same line
         return INTERRUPTED
     except BrokenPipeError:
         # the reader of stdout has closed it; otherwise Python would print an error when it flushes stdout at exit

@@ -2,8 +2,8 @@
 
 The editor starts this process and talks to it over stdin and stdout, in JSON-RPC, with the protocol's own SDK. A
 session is a folder with its sandbox, its MCP servers and one conversation. The conversation is on a tape, and each
-prompt continues it from there. So the conversation goes on after a prompt that failed or was cancelled, and a later
-process can load the session.
+prompt continues it from there. So the conversation can continue after a prompt that failed or was cancelled, and a
+later process can load the session.
 
 The editor's own file system and terminals are not used. Files are read and changed in the folder itself, and commands
 run in the sandbox, which an editor does not have.
@@ -91,7 +91,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         folder = arguments.tape or stack.enter_context(tempfile.TemporaryDirectory(prefix="promptools-acp-"))
         agent = EditorAgent(arguments, Path(folder))
         stack.push_async_callback(agent.close)
-        # the type of the SDK wants all methods, but the SDK itself answers for those that this agent lacks
+        # the SDK's type requires all methods, but the SDK itself answers calls of methods that this agent lacks
         await acp.run_agent(cast("Any", agent), writer, reader)
 
 
@@ -131,7 +131,7 @@ class EditorSession:
     def cancel(self) -> None:
         """End the turn in progress.
 
-        A running command is ended, and its result is kept. For any other running tool, the turn waits.
+        A running command is ended, and its result is kept. If another tool is running, the turn ends after that tool.
         """
         self.stop.set()
         if self.question is not None:
@@ -157,7 +157,7 @@ class EditorAgent:
         self._editor = editor
 
     async def initialize(self, **_: Any) -> schema.InitializeResponse:
-        """Say what this agent can do, and the one version of the protocol that it speaks, whatever the editor's."""
+        """Return what this agent can do, and its only protocol version, whichever the editor asks for."""
         return schema.InitializeResponse(
             protocol_version=acp.PROTOCOL_VERSION,
             agent_info=schema.Implementation(name="promptools", title="promptools", version=promptools.__version__),
@@ -197,7 +197,7 @@ class EditorAgent:
         if session.turn is not None:
             raise acp.RequestError(-32600, "the session works on another prompt")
         session.stop = threading.Event()
-        session.runs_call = False  # a turn that was cancelled before the result of its call
+        session.runs_call = False  # still true if the last turn was cancelled before the result of its call
         session.files.clear()
         session.turn = asyncio.create_task(self._work(session, prompt_text(prompt)))
         try:
@@ -215,7 +215,7 @@ class EditorAgent:
 
     async def close(self) -> None:
         """Close all sessions, and the connection to the server."""
-        async with AsyncExitStack() as stack:  # one that cannot be closed leaves none of the others open
+        async with AsyncExitStack() as stack:  # if one cannot be closed, the others still are
             if self._client is not None:
                 stack.push_async_callback(self._client.close)
             for session in self._sessions.values():
@@ -349,7 +349,7 @@ class EditorAgent:
 
 @contextlib.contextmanager
 def _protocol_errors() -> Generator[None]:
-    """Raise what the client, or promptools, raises as an error of the protocol, in the words of the command line."""
+    """Turn errors of the client and of promptools into errors of the protocol, with the texts of the command line."""
     import openai
 
     try:
@@ -374,7 +374,7 @@ def _stop_reason(done: Transcript) -> schema.StopReason:
 
 
 def prompt_text(blocks: Sequence[Any]) -> str:
-    """Return a prompt as text. It includes the files that the editor embeds, and the names of those that it links."""
+    """Return a prompt as text, including the files that the editor embeds and the names of the files that it links."""
     return "\n".join(_block_text(block) for block in blocks)
 
 
@@ -429,7 +429,7 @@ KINDS: Mapping[str, schema.ToolKind] = {
 }
 MAX_TITLE = 200
 MAX_SHOWN = 1 << 20
-"""Bytes of a file whose changes are shown."""
+"""Maximum size in bytes of a file whose changes are shown."""
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 
 
@@ -490,7 +490,7 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
 
 
 def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Yield the updates that show a conversation; calls are shown as they were when they were made."""
+    """Yield the updates that show a conversation, with each call as it was when it was made."""
     for message in messages:
         text = split_content(message.get("content"))[0]
         match message.get("role"):

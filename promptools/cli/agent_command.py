@@ -188,7 +188,7 @@ def _first_lines(text: str) -> str:
 MAX_FILE = 1 << 20
 """Maximum size of a file whose changes are shown. Of a larger file, only the fact that it changed is shown."""
 MAX_HELD = 256 * 2**20
-"""Maximum number of bytes of files held in memory. Of the files beyond, only the fact that they changed is shown."""
+"""Maximum number of bytes of files held in memory. Of any further file, only the fact that it changed is shown."""
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _SKIPPED = frozenset({*_REPOSITORIES, "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 
@@ -223,7 +223,7 @@ class FolderSnapshot:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder, without entering the folders in `_SKIPPED`; these are still among the names of their parent."""
+    """Walk a folder, without entering the folders in `_SKIPPED`. Their parent folder still lists their names."""
     for folder, names, entries in walk(root):
         yield folder, [*names], entries
         names[:] = [name for name in names if name not in _SKIPPED]
@@ -433,7 +433,8 @@ def _print_not_offered(names: Sequence[str]) -> None:
 def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tuple[Transcript, TerminatingError | None]:
     """Run the agent and show its events; return the transcript, and the error that ended the run or None.
 
-    In an interactive run, further messages of the user continue the conversation. Then the last run is returned.
+    In an interactive run, further messages of the user continue the conversation, and the result is about the last of
+    these runs.
     """
     task: Any = agent.resumed(arguments.resume, arguments.task) if arguments.resume else arguments.task
     while True:

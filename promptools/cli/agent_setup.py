@@ -36,7 +36,7 @@ def workspace(name: str) -> Path:
 def agent_toolsets(
     arguments: argparse.Namespace, root: Path, sandbox: Sandbox, others: Sequence[Toolset]
 ) -> list[Toolset]:
-    """Return the agent's tools: those of gpt-oss for the folder, its browser if there is a --search, and `others`."""
+    """Return the agent's tools: gpt-oss's tools for the folder, its browser if --search is given, and `others`."""
     return [gpt_oss_tools(root, sandbox, python=arguments.python), *_browser(arguments, others), *others]
 
 
@@ -63,9 +63,10 @@ def build_agent(
 
 
 def is_asked(own_name: str, tool: Tool) -> bool:
-    """Whether the user is asked before a call; not about patches, which stay in the folder and appear in the diff.
+    """Whether the user is asked before each call of a tool: only if it is dangerous, and not for patches.
 
-    `own_name` is the tool's own, under whatever name it is declared to the model.
+    Patches stay in the folder, and appear in the diff. `own_name` is the tool's own name, even if the tool is declared
+    to the model under another.
     """
     return tool.dangerous and own_name != "repo_browser.apply_patch"
 

@@ -40,7 +40,7 @@ REDRAW_SECONDS = 0.1
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
     """Return a function that gets the totals, and shows them at intervals.
 
-    `at_once` returns the text about what answers at the same time, such as the number of concurrent requests.
+    `at_once` returns a text about how much is done at the same time, such as the number of concurrent requests.
     """
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")
@@ -180,7 +180,7 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
 
 def _report_absence(base_url: str, patience: float) -> None:
-    """Report at once that the server cannot be reached. The run still waits for it: it may be loading its model."""
+    """Report at once if the server cannot be reached. The run still waits for it, as it may be loading its model."""
     try:
         require_server(base_url)
     except UpstreamError as error:

@@ -133,7 +133,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Generator[str, None, None]:
-    """Yield the base URL of a proxy that logs how each reply was obtained, or with `--direct` that of the server."""
+    """Yield the base URL of a proxy that logs how each reply was obtained, or with `--direct` the server's base URL."""
     if arguments.direct:
         yield server
         return

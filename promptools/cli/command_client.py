@@ -47,7 +47,7 @@ def connect_async(arguments: argparse.Namespace, **options: Any) -> AsyncOpenAI:
 
 
 def print_destination(arguments: argparse.Namespace, client: openai.OpenAI | AsyncOpenAI) -> None:
-    """Print to stderr where requests go and what decided this, unless `--base-url` did."""
+    """Print to stderr where requests go and what decided this. Print nothing if `--base-url` decided it."""
     if arguments.base_url:
         return
     session: Any = getattr(client, "promptools")  # noqa: B009 - openai's class has no such attribute
@@ -77,7 +77,7 @@ def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace,
 
 
 def _why_none_is_known(name: str | None) -> str:
-    """Return why no config names a server: there is no config, or it has no providers."""
+    """Return why no config names a server: none was found, or the one that was found has no providers."""
     config = read_config(name)
     if config.file == Config().file:
         return "there is no config that names one (docs: reference/config.md)"

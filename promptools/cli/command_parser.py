@@ -43,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
         self._command = command
         self.passed_on = ""
         """The attribute that gets the unparsed words after `--`; empty unless the command runs another program."""
-        # these have no default, so that the parser of a subcommand does not overwrite a value before its name
+        # these have no default: the parser of a subcommand would overwrite a value that was given before the subcommand
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
         output.add_argument(
@@ -65,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - any namespace
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the arguments, and end with an error if there are unknown arguments, also those of subcommands.
+        """Parse the arguments, including those of subcommands; end with an error if any argument is unknown.
 
         An unknown option is reported before anything else, since it may be a required option that is misspelled.
         """
@@ -97,7 +97,7 @@ class CommandParser(argparse.ArgumentParser):
         return text.replace("[-h]", "[-h] [URL]", 1) if _SERVER in self._option_string_actions else text
 
     def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
-        """Return whether the first positional argument is the server's URL, and not one that the command needs."""
+        """Return whether the first positional argument is the server's URL, and not another argument of the command."""
         named = any(word.partition("=")[0] == _SERVER for word in given)
         if named or _SERVER not in self._option_string_actions or "--" in given[: positional[0]]:
             return False
@@ -142,7 +142,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Return whether argparse takes a word for an option. A word with a space, or a negative number, is none."""
+    """Return whether argparse takes a word for an option, which has no space and is not a negative number."""
     return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
 
 

@@ -124,7 +124,7 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 
 def _trusted_path(name: str | None) -> Path:
-    """Return the path of the file to trust, in the form that the search for configs has: the folder without links."""
+    """Return the path of the file to trust; links in its folder are resolved, as in the search for configs."""
     if name is None:
         found = find_here()
         if found is None:

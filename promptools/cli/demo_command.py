@@ -104,7 +104,8 @@ class _Record:
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
     """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
 
-    A request waits no longer for its answer than is left of these `seconds`; a stream, for each piece.
+    A request waits for its answer until these `seconds` are used up. A streamed reply may take that long for each
+    piece.
     """
     import openai
 
@@ -278,7 +279,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> Iterator[ScenarioResult]:
     """Run the conversations, and yield the result of each when it ends.
 
-    The first two are shown at full length: the conversation without promptools, and through promptools.
+    The first two are shown at full length: the conversation without promptools, and the same conversation through
+    promptools.
     """
     began = time.monotonic()
     for number, scenario in enumerate(scenarios, 1):
@@ -447,7 +449,7 @@ def _color(result: ScenarioResult) -> str:
 
 
 def _outcome(result: ScenarioResult) -> str:
-    """Return a remark about a result that is not as one would expect; empty if there is nothing to remark."""
+    """Return a remark about a result that is not as one would expect; empty for any other result."""
     if result.direct:
         failed = "" if result.fine else "no failure to show"
         return failed or ("the server alone is enough here" if result.calls else "")

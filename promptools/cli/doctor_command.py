@@ -105,7 +105,7 @@ def _extras() -> Rows:
 
 
 def _shown_extras(extras: Rows) -> Rows:
-    """Return two rows in place of one for each extra: most people need few of them, and none is a problem."""
+    """Return two rows for all extras, installed or not. Most people need few extras, so none is a problem."""
     names = {here: [extra for extra, state in extras if (state == _INSTALLED) is here] for here in (True, False)}
     rows: Rows = [("installed", ", ".join(names[True]) or "none")]
     if names[False]:

@@ -41,9 +41,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install the file of `--from`, if there is one; then show where the vocabulary was looked for.
+    """Install the file of `--from`, if it is given; then show where the vocabulary was looked for.
 
-    Return 1 if there is no vocabulary.
+    Return 1 if no vocabulary was found.
     """
     if arguments.file is not None:
         _install(Path(arguments.file))

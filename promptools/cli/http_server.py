@@ -1,8 +1,9 @@
 """The HTTP server of `promptools serve`: uvicorn, with draining, and with limits on the head of a request.
 
 After the first signal the server accepts no more connections. Requests in flight get `drain_seconds` to finish, but
-after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy ends those that are left, each with an error
-in the client's API. A second signal ends everything at once. On SIGHUP the config is read again.
+after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy then ends the requests that are left, each
+with an error in the form of the client's API. A second signal ends everything at once. On SIGHUP the config is read
+again.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
 
 @contextmanager
 def shared_counts() -> Generator[None]:
-    """Let the worker processes share their metrics, in files of a temporary folder.
+    """Make the worker processes share their metrics, through files in a temporary folder.
 
     If `PROMETHEUS_MULTIPROC_DIR` names a folder, that folder is used instead.
     """
@@ -588,7 +588,7 @@ def serve_in_thread(proxy: Proxy, *, drain_seconds: float = 0) -> Generator[str]
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host to an address. This is done only once, so that the address is checked on which we then listen."""
+    """Resolve a host to an address, once: the same address is then checked and listened on."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # ValueError: the text cannot be a host name at all

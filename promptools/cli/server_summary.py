@@ -49,7 +49,7 @@ def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) ->
 
 
 def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> list[ServerInfo | None]:
-    """Detect the servers at all addresses at the same time; the entry is None if the provider turns detection off.
+    """Detect the servers at all addresses at the same time. An entry is None if its provider turns detection off.
 
     Providers with different settings may share a server. Such a server is asked once for each model and key.
     """
@@ -74,7 +74,7 @@ def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[s
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
-    """Return the line about a provider. It describes the provider's first server that answers, or else its first."""
+    """Return the line about a provider. It describes the first server, or the first that answers if any does."""
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
     known = [info for info in servers if info is not None]
@@ -99,7 +99,7 @@ def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo
 
 
 def _titled(target: Target, seen: ServerInfo, answers: str) -> str:
-    """Return whether a server answers, behind what it is. A server that has not answered is not called unknown."""
+    """Return what a server is and whether it answers. Only a server that has answered can be called unknown."""
     kind = target.profile.kind
     if kind == GENERIC:
         return f"unknown kind of server; {answers}" if seen.answered else answers

@@ -111,7 +111,7 @@ def given_key(arguments: argparse.Namespace) -> str | None:
 
 
 def server_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key for the server of `--base-url`: the given key, or else that in OPENAI_API_KEY, or else None."""
+    """Return the key for the server of `--base-url`: the given key, else the key in OPENAI_API_KEY, else None."""
     return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
 
 
@@ -215,7 +215,7 @@ def read_tools(name: str | None) -> list[Any] | None:
 def read_config(name: str | None) -> Config:
     """Read the file of `--config`, or else the first config that is found, and print its warnings to stderr.
 
-    Without either, return an empty config. A config that was found but is not trusted is returned too, with the
+    If there is neither, return an empty config. A config that was found but is not trusted is returned too, with the
     standing `untrusted`.
     """
     from promptools.profiles import Config, load_config

@@ -179,7 +179,7 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
 def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
     """Announce the cost of the run, and ask the user whether to continue.
 
-    Raises `UsageError` if the answer is no, or if nobody can answer.
+    Raises `UsageError` if the user declines, or if nobody can answer.
     """
     if not planned.requests:
         print_progress("all cases are in the log")

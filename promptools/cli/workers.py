@@ -111,7 +111,7 @@ def _holding_signals() -> Generator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # else the first process would start it here, and that unblocks SIGINT
+    resource_tracker.ensure_running()  # otherwise the first process would start the tracker, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     try:
         yield
