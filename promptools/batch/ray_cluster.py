@@ -61,7 +61,7 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
     Without an address it uses `RAY_ADDRESS`, a cluster running on this machine, or a new one. Until the session ends,
     everything printed goes to stderr, since Ray prints errors of its processes, and stdout is for results.
 
-    Raises `UsageError` if there is no such cluster, and `PromptoolsError` for errors of Ray in the block.
+    Raises `UsageError` if the cluster cannot be used, and `PromptoolsError` for errors of Ray in the block.
     """
     if address and address.startswith(CLIENT_SCHEME):
         raise UsageError(

@@ -173,7 +173,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text that is about as long as a message is in a prompt. Spaces stand in for images."""
+    """Return a text that is about as long as a message is in a prompt. Each image counts as a run of spaces."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)

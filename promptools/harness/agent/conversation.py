@@ -90,8 +90,8 @@ class ReadMessage(dict[str, Any]):
     """An assistant message with `written`, the raw text that it was read from.
 
     Harmony mode sends this text back to gpt-oss unchanged. A message that is made from this one, such as a shorter one,
-    is a plain dict without the text. If an app changes this message, it is no longer what the model wrote, so `written`
-    is empty.
+    is a plain dict without the text. If an app changes this message, it differs from what the model wrote, so `written`
+    is then empty.
     """
 
     __slots__ = ("_read", "_written")

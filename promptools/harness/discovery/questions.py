@@ -218,7 +218,7 @@ MAX_DEPTH = 40
 def read_logs(folder: Path) -> list[Intent]:
     """Return the distinct texts of reasoning in all logs below a folder, as intents.
 
-    Raises `UsageError` if there is no such text.
+    Raises `UsageError` if the logs hold none.
     """
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder")

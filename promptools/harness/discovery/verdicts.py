@@ -5,8 +5,8 @@ A tool is
   name it, and is not an alias;
 - `alias` of a more frequent tool if the two tools are similar (see below), and if it vanished when the more frequent
   tool was defined. A tool vanished if its rate in the replies with definitions is at most `vanished` times its rate
-  without them, while the more frequent tool is still called. If there are no replies with definitions, it is enough
-  that the tools are similar;
+  without them, while the more frequent tool is still called. If no replies with definitions were drawn, it is
+  enough that the tools are similar;
 - `confabulated` if it was mentioned when the model was asked for its tools, but never called in `min_baseline` or more
   replies;
 - `unconfirmed` otherwise.

@@ -57,7 +57,7 @@ class OverflowRetries:
 
 
 def run_to_end(agent: Agent, prompt: str) -> tuple[Transcript, str]:
-    """Run an agent on a task; return the transcript, and why there is no answer (empty if there is one)."""
+    """Run an agent on a task; return the transcript, and why the run has no answer (empty if it has one)."""
     try:
         return agent.run(prompt), ""
     except TerminatingError as error:

@@ -32,8 +32,8 @@ MAX_DIGITS = 1000
 def boxed_integer(text: str) -> int | None:
     r"""Return the last number in the last `\boxed{}` or `\framebox{}`, or else the last number in the text.
 
-    Return None if there is no number, or if that number is not an integer. A box that is not closed was cut off, and is
-    ignored.
+    Return None if the text has no number, or if the number found is not an integer. A box that is not closed was cut
+    off, and is ignored.
     """
     content = _last_box(text)
     number = _last_number(content) if content else None
@@ -246,7 +246,7 @@ def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, 
 
     `read` gets an entry, the entry's place for error messages, and the path of the file, and returns the task.
 
-    Raises `UsageError` for two tasks with the same id, and if there are no tasks.
+    Raises `UsageError` for two tasks with the same id, and if the files hold no task.
     """
     paths = list(paths)
     tasks: dict[str, TaskT] = {}

@@ -78,10 +78,10 @@ _END_SECONDS = 2
 class BubblewrapSandbox:
     """Runs commands in namespaces, where they see only the system's programs and the workspace.
 
-    There is no network unless `network` is set. `read_only` and `writable` are further folders or files of this machine
-    that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace. `path` is
-    searched for programs. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing, or if the
-    system does not allow it to make a sandbox.
+    Commands cannot use the network unless `network` is set. `read_only` and `writable` are further folders or files of
+    this machine that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace.
+    `path` is searched for programs. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing,
+    or if the system does not allow it to make a sandbox.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterable  # noqa: UP035  the Python that runs it m
 
 
 def serve(requests: Iterable[str], names: Dict[str, Any]) -> None:  # noqa: UP006
-    """Run code until there are no more requests."""
+    """Run the code of each request, until the requests end."""
     for number, line in enumerate(requests, 1):
         request = json.loads(line)
         failed = execute(request["code"], f"<cell {number}>", names)
