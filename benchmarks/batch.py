@@ -1,4 +1,4 @@
-"""Batches: logged replies read again on one core, on all and on Ray; requests to a real server and to a fast one."""
+"""Measure batches: reparsing of logged replies on one core, on all and on Ray; requests to real and fast servers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from benchmarks.batches.requests import ceiling_table, saturation_table
 from benchmarks.table import Table
 
 SIZES = (10_000, 100_000)
-"""Replies in the files that are read."""
+"""The numbers of replies in the files that are read."""
 
 
 def batch(sizes: Sequence[int] = ()) -> Iterator[Table]:
-    """Measure files of so many replies, and requests."""
+    """Measure files with these numbers of replies, and requests."""
     yield reparse_table(sizes or SIZES)
     yield saturation_table()
     yield ceiling_table()

@@ -1,11 +1,11 @@
-"""Batches on a Ray cluster of two nodes on this machine: what a node that dies costs, and the memory of the driver.
+"""Measure batches on a Ray cluster of two nodes on this machine: the cost of a node that dies, and the driver's memory.
 
     PYTHONPATH=. "$(.venv/bin/python tools/environments.py ray)" -m benchmarks.batch_on_ray requests 10000
     PYTHONPATH=. "$(.venv/bin/python tools/environments.py ray)" -m benchmarks.batch_on_ray reparse 1000000
 
 `requests` sends to four stub servers, without Ray and with it, and kills a node in the middle. `reparse` reads logged
-replies in one process and on the cluster, and compares the outputs. Files go to a temporary folder: the million of
-replies takes 2 GB.
+replies in one process and on the cluster, and compares the outputs. Files go to a temporary folder: a million replies
+take 2 GB.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def send(folder: Path, nodes: Any, arguments: argparse.Namespace) -> dict[str, A
 
 
 def kill_at_half(nodes: Any, log: Path, whole: dict[str, Any]) -> bool:
-    """End the second node once half of the log is written; return whether that is done."""
+    """End the second node once half of the log is written; return whether the node was ended."""
     if not log.exists() or log.stat().st_size < whole["output_bytes"] / 2:
         return False
     (second,) = nodes.worker_nodes
@@ -159,7 +159,7 @@ def stub_servers() -> Generator[list[str], None, None]:
 
 
 def answers(path: Path) -> dict[str, Any]:
-    """Return the message of each custom_id; raise if one occurs twice."""
+    """Return the call for each custom_id; raise if a custom_id occurs twice."""
     known: dict[str, Any] = {}
     with path.open(encoding="utf-8") as file:
         for row in map(json.loads, file):

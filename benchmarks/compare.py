@@ -1,7 +1,7 @@
 """Compare the benchmarks of two checkouts in one table: `python -m benchmarks.compare BEFORE.json AFTER.json`.
 
-The files are what `make bench ARGS=--json` printed in each checkout. A row is compared with the row of the same case;
-what only one of them has is counted below the table.
+The files are what `make bench ARGS=--json` printed in each checkout. A row is compared with the row of the same case.
+Rows that only one file has are counted below the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from benchmarks.timing import seconds
 
 OURS = ("ours", "all", "ours, text", "ours, ids", "ms", "MB")
-"""What a row measures of promptools: the first of these that it has, else its last figure, that of the largest size."""
+"""Names of the figure of a row that measures promptools. The first that the row has is compared; else the row's last
+figure, which is for the largest size."""
 PLAIN_UNITS = ("ms", "MB")
 
 Rows = dict[tuple[str, str], dict[str, Any]]
@@ -49,7 +50,7 @@ def _cells(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 def _figure(row: dict[str, Any]) -> tuple[str, float]:
-    """Return the name and the value of what a row measures of promptools."""
+    """Return the name and the value of the figure in a row that measures promptools."""
     measured: dict[str, float] = row["measured"]
     name = next((name for name in OURS if name in measured), next(reversed(measured), ""))
     return name, measured.get(name, 0.0)

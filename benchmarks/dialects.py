@@ -1,4 +1,4 @@
-"""The cost of searching for all dialects, and the cost of a call in each of them as it grows."""
+"""The cost of searching for all dialects, and how the cost of a call in each dialect grows with its size."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def _growth() -> Table:
 
 
 def _written(name: str, size: int) -> str:
-    """Return a call in this dialect as the expected one: some dialects are parsed only if they are expected."""
+    """Return a call in this dialect, after checking that it is parsed if the dialect is expected.
+
+    Some dialects are parsed only then.
+    """
     arguments = {"path": "a.py", "content": samples.code(size)}
     text = registry.get(name).render_calls([Call("c", "write_file", arguments, json.dumps(arguments))])
     assert [call.arguments for call in parse(text, samples.TOOLS, expect=name).calls] == [arguments], name

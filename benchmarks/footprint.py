@@ -66,7 +66,7 @@ def imports() -> Table:
 
 
 def memory() -> Table:
-    """Measure the peak memory while one reply of 1 MB is parsed, besides the text itself."""
+    """Measure the peak memory while one reply of 1 MB is parsed, without the memory of the text itself."""
     rows = []
     text = 'fenced(samples.call("write_file", {"path": "a", "content": samples.code(900_000)}))'
     cases = (

@@ -1,4 +1,4 @@
-"""Harmony against OpenAI's own library: rendering as text against token ids, and parsing token by token."""
+"""Compare promptools' Harmony with OpenAI's own library: rendering, as text or as token ids, and parsing by token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = library.RenderConversationConfig(auto_drop_analysis=False)
 
 
 def harmony_render() -> Table:
-    """Measure a request as text, conversion included, against the library's ids of already converted messages."""
+    """Measure rendering a request to text, with its conversion; the library renders converted messages to ids."""
     title = "A request as Harmony: our text from the request's own messages, its ids from messages made ready for it"
     if why_not := vocabulary.why_not():
         return _nothing("harmony_render", title, why_not)
@@ -80,7 +80,7 @@ def harmony_parse() -> tuple[Table, ...]:
 
 
 def _per_token(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
-    """Parse one reply in all ways, and check that they agree."""
+    """Return the time per token of each way to parse a reply, after checking that the ways agree."""
     ids = replies[AGAINST]
     pieces = _pieces(ids)
     theirs, ours = _theirs(ids), _ours(pieces)
@@ -97,7 +97,7 @@ def _per_token(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
 
 
 def _growth(replies: Mapping[int, Sequence[int]]) -> dict[str, float]:
-    """Parse replies of all sizes, in turns."""
+    """Return the time per token for replies of each size; the sizes take turns."""
     pieces = {f"{size // 1000:,} KB": _pieces(ids) for size, ids in replies.items()}
     jobs: dict[str, Job] = {size: lambda cut=cut: _ours(cut) for size, cut in pieces.items()}
     return {size: time / len(pieces[size]) for size, time in best_of(jobs).items()}
@@ -124,7 +124,7 @@ def _theirs(ids: Sequence[int]) -> Any:
 
 
 def _theirs_read(ids: Sequence[int]) -> None:
-    """Parse, and read the delta of each token, as streaming requires."""
+    """Parse with the library, and read the delta of each token, as streaming requires."""
     parser = library.StreamableParser(load_encoding(), library.Role.ASSISTANT)
     for token in ids:
         parser.process(token)

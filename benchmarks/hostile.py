@@ -1,4 +1,4 @@
-"""Adversarial text: the cost per character must be near that of a plain loop, and must not grow with the length."""
+"""Adversarial text: the cost per character must be near the cost in a plain loop, and must not grow with the length."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ UNITS = {
 
 
 def adversarial() -> tuple[Table, Table]:
-    """Measure the cost of a character, against a plain loop and against itself at other sizes."""
+    """Measure the cost of a character, compared with a plain loop and with the same text at other sizes."""
     against, growth = [], []
     for case, unit in UNITS.items():
         name = f"{case}: {unit[:14]!r}"
@@ -78,7 +78,7 @@ def adversarial() -> tuple[Table, Table]:
 
 
 def _best(text: str) -> dict[str, float]:
-    """Return the seconds per character."""
+    """Return the seconds per character of the parser and of a plain loop."""
     jobs: dict[str, Job] = {"ours": lambda: parse(text, samples.TOOLS), "loop": lambda: walk(text)}
     best = best_of(jobs, rounds=3 if len(text) == SIZES[-1] else 5)
     return {name: time / len(text) for name, time in best.items()}

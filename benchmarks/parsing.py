@@ -1,4 +1,4 @@
-"""Whole replies: small ones, long ones, broken ones."""
+"""Measure the parsing of whole replies: small, long and broken ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def small() -> Table:
     rows = []
     for case, text in _small_texts():
         body = text[text.index("{") : text.rindex("}") + 1]
-        theirs = text.replace('"name"', '"tool"')  # their class names its keys
+        theirs = text.replace('"name"', '"tool"')  # BAML's classes call this key `tool`
         assert parse(text, samples.TOOLS).calls[0].arguments == one(theirs).arguments.model_dump()
         assert many(theirs).tool == "get_weather"
         jobs: dict[str, Job] = {
@@ -91,7 +91,7 @@ def long_string() -> Table:
 
 
 def array() -> Table:
-    """Measure an array of small objects, against json.loads plus a plain jsonschema run on the same value."""
+    """Measure an array of small objects, against json.loads followed by plain jsonschema on the same value."""
     rows = []
     validator = jsonschema.Draft202012Validator(samples.PARAMETERS["add_rows"])
     for count in (50, 500, 3000):
@@ -111,7 +111,7 @@ def array() -> Table:
 
 
 def broken() -> Table:
-    """Measure 20 KB of broken JSON, against json-repair on the JSON alone. Like it, `ours` has no schema here."""
+    """Measure 20 KB of broken JSON, against json-repair on the JSON alone. Like json-repair, `ours` has no schema."""
     rows = []
     for case, text in (
         ("a trailing comma", samples.nearly_right(20_000)),

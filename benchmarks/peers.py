@@ -12,7 +12,7 @@ os.environ.setdefault("BAML_LOG", "off")
 import pydantic
 from baml_py import BamlRuntime
 
-# The same three tools as `samples.OPENAI`, as BAML's compiler would have them.
+# The same three tools as `samples.OPENAI`, in BAML's language.
 SOURCE = """
 class GetWeather {
   city string
@@ -105,7 +105,7 @@ class CallAddRows(pydantic.BaseModel):
 
 
 def _module() -> types.ModuleType:
-    """Return a module with the models, in place of the one that BAML's generator writes."""
+    """Return a module with the models, in place of the module that BAML's generator writes."""
     module = types.ModuleType("baml_types")
     for model in (GetWeather, WriteFile, Row, AddRows, CallGetWeather, CallWriteFile, CallAddRows):
         setattr(module, model.__name__, model)

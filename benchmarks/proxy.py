@@ -1,7 +1,8 @@
-"""The proxy, beside the floor (aiohttp to aiohttp) and litellm's proxy, before one server: latency, throughput, memory.
+"""Measure the proxy's latency, throughput and memory, beside the floor (a minimal aiohttp proxy) and litellm's proxy.
 
-The server, the load and each proxy have a process of their own. Proxies take turns in short rounds, so that other work
-of the machine affects all of them; a proxy's best round counts. Processor time is that of the proxy's process alone.
+All proxies forward to the same server. The server, the load and each proxy run in separate processes. Proxies take
+turns in short rounds, so that other work of the machine affects all of them; a proxy's best round counts. Processor
+time is counted for the proxy's process alone.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def proxy() -> tuple[Table, ...]:
 
 
 def _measure() -> tuple[Peer, Peer, Peer, Peer | str]:
-    """Return the server, the floor, ours and litellm's with their figures; or why there is none of litellm."""
+    """Return the server, the floor, ours and litellm's proxy, with figures; for litellm's, or why it is missing."""
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(_started("server", [sys.executable, "-m", "benchmarks.proxies.stub"]))
         url = f"http://127.0.0.1:{stub.port}"
@@ -206,7 +207,7 @@ def _rows(stub: Peer, floor: Peer, ours: Peer, litellm: Peer | str) -> tuple[str
 def _compared(
     title: str, floor: Peer, ours: Peer, case: str, target: Target | None = None, *, less: float = 0.0
 ) -> Row:
-    """Return the row of a duration of both."""
+    """Return the row that compares a duration of both proxies, after subtracting `less` from each."""
     low, high = floor.best[case] - less, ours.best[case] - less
     shown = {"floor": seconds(low), "promptools": seconds(high), "ratio": f"{high / low:.2f}x"}
     return Row(title, shown, high / low, target, {"floor": low, "promptools": high})
@@ -222,7 +223,7 @@ def _rate(concurrency: int, floor: Peer, ours: Peer, litellm: Peer | str) -> Row
 
 @contextlib.contextmanager
 def _process(command: list[str], environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Run a process; it is ended at the end of the block."""
+    """Run a process until the end of the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment) as process:
         try:
@@ -233,7 +234,7 @@ def _process(command: list[str], environment: dict[str, str] | None = None) -> I
 
 @contextlib.contextmanager
 def _started(name: str, command: list[str]) -> Iterator[Peer]:
-    """Run a process that prints its port at the end of a line of digits, or of `listening URL`."""
+    """Run a process, and yield it as a peer once it prints its port: as a line of digits, or in `listening URL`."""
     with _process(command) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -246,7 +247,7 @@ def _started(name: str, command: list[str]) -> Iterator[Peer]:
 
 @contextlib.contextmanager
 def _litellm(url: str) -> Iterator[Peer | str]:
-    """Run litellm's proxy with one worker; yield the reason if it is not here."""
+    """Run litellm's proxy with one worker; yield it, or the reason why it does not run."""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
     from recipes.recipe import CannotMakeError

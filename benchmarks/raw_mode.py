@@ -1,4 +1,4 @@
-"""What raw mode costs on real servers: the round trip that renders the prompt, and what the cache still saves."""
+"""Measure raw mode on real servers: the round trip that renders the prompt, and what the prompt cache saves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVERS: dict[str, tuple[str, TemplateEndpoint]] = {
     "Ollama": ("ollama", "ollama"),
     "vLLM": ("vllm", "tokenize"),
 }
-"""Real servers: the kind of each in a config, and the endpoint that renders."""
+"""The real servers, each with its kind in a config and the endpoint that renders prompts."""
 SIZES = (1, 10, 100)
 """Kilobytes of the conversations that are rendered."""
 REPEATS = 15
@@ -56,7 +56,7 @@ def raw_mode() -> Table:
 
 
 def _rendering(case: str, url: str, model: str, endpoint: TemplateEndpoint, size: int) -> Row:
-    """Measure the round trip by the clock, on a connection that is open: the median."""
+    """Measure the median wall time of the round trip, on an open connection."""
     turns = size * 1000 // 500
     messages = [
         {"role": "assistant" if turn % 2 else "user", "content": f"{turn} {words(90)}"[:500]}
@@ -78,7 +78,7 @@ def _rendering(case: str, url: str, model: str, endpoint: TemplateEndpoint, size
 
 
 def _request(case: str, url: str, model: str, kind: str) -> Row:
-    """Measure whole requests by the clock, in turns: the median of each mode."""
+    """Measure the median wall time of a whole request in each mode; the modes take turns."""
     messages: Any = [{"role": "user", "content": f"{words(110)} {ASK}"}]
     tools: Any = samples.OPENAI
     options: dict[str, Any] = {"base_url": url, "api_key": "none", "provider": kind, "config": Config()}
@@ -100,12 +100,12 @@ def _request(case: str, url: str, model: str, kind: str) -> Row:
 
 
 def cached_tokens(url: str, model: str, kind: str, mode: str, says: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the tokens of the prompt of each of three turns, and those that the server took from its prompt cache.
+    """Return, for each of three turns, the tokens of its prompt and how many of them came from the server's cache.
 
-    `says` are a question that is answered by a call, its result, and the next question.
+    `says` holds a question that is answered by a call, the result of this call, and the next question.
     """
     question, result, other = says
-    # no conversation before has this beginning
+    # no earlier conversation has this beginning
     messages: list[Any] = [
         {"role": "system", "content": f"{mode[0]} {time.time():.7f} {words(60)}"},
         {"role": "user", "content": question},
@@ -135,7 +135,7 @@ def _cached(reply: openai.types.chat.ChatCompletion, url: str, before: int, kind
 
 
 def _hits(url: str) -> int:
-    """Return the tokens that a vLLM has taken from its prefix cache so far."""
+    """Return the number of tokens that a vLLM server has taken from its prefix cache so far."""
     text = httpx.get(f"{url.removesuffix('/v1')}/metrics", timeout=30, trust_env=False).text
     counts = re.findall(r"^vllm:prefix_cache_hits_total\{.*\} (\S+)$", text, re.MULTILINE)
     return int(sum(map(float, counts)))

@@ -21,9 +21,10 @@ from promptools.client import OpenAI
 from promptools.profiles import Config
 
 SERVERS = {"llama.cpp": ("llamacpp", "chat"), "Ollama": ("ollama", "ollama"), "vLLM": ("vllm", "chat")}
-"""Real servers: the kind of each in a config, and the wire protocol that promptools uses with it."""
+"""The real servers, each with its kind in a config and the wire protocol that promptools uses with it."""
 FEWEST, MOST, SECONDS = 8, 60, 30.0
-"""Limits on the requests of each kind, which take turns for these seconds; the cheapest of each counts."""
+"""The fewest and the most requests of each kind, and the seconds for which the kinds take turns. The cheapest request
+of each kind counts."""
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
 
@@ -81,7 +82,7 @@ def _stream(client: openai.OpenAI, model: str, text: str) -> Iterator[Any]:
 
 
 def _least(jobs: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the least processor time of each job; waiting for the server costs none."""
+    """Return the least processor time of each job; waiting for the server takes no processor time."""
     least = dict.fromkeys(jobs, float("inf"))
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""A real server with a scripted or a small real model, in a process of its own: `python -m benchmarks.servers NAME`.
+"""A real server with a scripted or a small real model, in a separate process: `python -m benchmarks.servers NAME`.
 
 Prints `up URL MODEL` and serves until standard input closes; or prints `missing WHY` and ends. It runs with the
 project's own Python, which has the dependencies of `promptools.lab`; the environment of the benchmarks does not.
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Longyearbyen"}}\n</tool_call>'
 FENCED = '```json\n{"tool": "get_weather", "arguments": {"city": "Longyearbyen"}}\n```'
 SLOTS = 4
-"""Requests that the server with a real model answers at once, with one thread: the client has a core of its own."""
+"""How many requests the server with a real model answers at once. It has one thread, to leave a core for the client."""
 ASK, SHORT, LONG = "What is the weather in Longyearbyen?", "Say a little.", "Say a lot."
 
 

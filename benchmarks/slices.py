@@ -1,11 +1,11 @@
-"""The longest slice of the proxy's event loop: for how long one large request, reply or error delays all others.
+"""Measure the longest slice of the proxy's event loop: how long one large request, reply or error delays all others.
 
 A real proxy runs on an event loop of this process, under uvicorn; the servers answer from threads with bytes that are
-ready, and the client only passes bytes on. Measured are the longest callback of the loop, in processor time of its
-thread, and the longest delay of a timer that fires every millisecond, in processor time of the process: other work of
-the machine counts in neither. The delay holds what the callbacks do not: how long the loop waits for the interpreter
-while a thread computes. `beside` is what the slowest of other requests took, to /healthz. Of several rounds the best
-counts.
+ready, and the client only passes bytes on. Two things are measured: the longest callback of the loop, in processor time
+of its thread, and the longest delay of a timer that fires every millisecond, in processor time of the process. Neither
+includes other work of the machine. The delay, but not the callback, includes how long the loop waits for the
+interpreter while a thread computes. Meanwhile other requests go to /healthz; `beside` is the time of the slowest. The
+best of several rounds counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEY = "sk-operators-4242424242"
 LIMIT = Target("at most", 50, "<= 50 ms")
 TICK = 0.001
 UNSEEN = "UNSEEN"
-"""Replaced in each request, so that nothing is remembered of its tools."""
+"""A placeholder that gets a new value in each request, so that its tools are never found in a cache."""
 CHAT, RESPONSES, MESSAGES, OLLAMA = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"
 HELLO = [{"role": "user", "content": "hi"}]
 ANTHROPIC_TOOLS = [
@@ -56,12 +56,12 @@ class Case:
     request: dict[str, Any]
     response: Callable[[], bytes]
     mode: str = "native"
-    """`masked`: native, with a key of the proxy's that is to be masked."""
+    """The mode of the proxy. `masked` is native mode with a key of the proxy that must be masked."""
 
 
 @dataclass(slots=True)
 class Loop:
-    """What was seen of an event loop, in seconds."""
+    """What was measured on an event loop, in seconds."""
 
     slice: float = 0.0
     delay: float = 0.0
@@ -71,7 +71,7 @@ class Loop:
 
 @contextlib.asynccontextmanager
 async def watched(port: int) -> AsyncIterator[Loop]:
-    """Measure the callbacks and the delays of the running loop, and what another request of the proxy takes."""
+    """Measure the callbacks and the delays of the running loop, and the time of other requests to the proxy."""
     seen = Loop()
     handles: Any = asyncio.events.Handle
     run = handles._run  # noqa: SLF001 - there is no public hook
@@ -161,7 +161,7 @@ def reply(message: dict[str, Any], finish: str = "stop") -> bytes:
 
 
 def stream(*deltas: dict[str, Any], finish: str = "stop") -> bytes:
-    """Return a stream of deltas, one an event."""
+    """Return a stream with an event for each delta."""
     envelope = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     events: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     events.append({"index": 0, "delta": {}, "finish_reason": finish})
@@ -189,7 +189,7 @@ ROWS = json.dumps({"table": "t", "rows": [{"id": n, "name": f"row {n}", "price":
 
 
 def turns(size: int) -> list[dict[str, Any]]:
-    """Return a conversation of calls and results of so many characters."""
+    """Return a conversation of calls and results with about `size` characters."""
     messages: list[dict[str, Any]] = list(HELLO)
     for number in range(size // 1200):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "write_file", "arguments": SMALL}}
@@ -225,7 +225,7 @@ def ollama_turns(size: int) -> list[dict[str, Any]]:
 
 
 def wide(properties: int) -> dict[str, Any]:
-    """Return a tool of so many properties, which no request had before."""
+    """Return a tool with this many properties, which no earlier request declared."""
     return {"type": "function", "function": {"name": "wide", "parameters": {
         "type": "object", "title": UNSEEN,
         "properties": {f"property_{n}": {"type": "string", "description": f"number {n}"} for n in range(properties)},
@@ -357,7 +357,7 @@ def build_proxy(url: str, mode: Any) -> Proxy:
 
 
 async def measure(case: Case) -> tuple[Loop, int, int, float]:
-    """Return what was seen of the loop, the status, the bytes of the response and the seconds, of the best round."""
+    """Return, for the best round, what the loop did, the status, the bytes of the response, and the seconds."""
     text = json.dumps(case.request)
     best: tuple[Loop, int, int, float] | None = None
     with answering(case.response()) as url:
@@ -381,7 +381,7 @@ async def measure(case: Case) -> tuple[Loop, int, int, float]:
 
 
 def slices() -> Table:
-    """Measure every case; SLICES_ONLY chooses those with a word in their name, SLICES_SHOW prints the callbacks."""
+    """Measure all cases, or with SLICES_ONLY those whose name contains it; SLICES_SHOW prints the callbacks."""
     only = os.environ.get("SLICES_ONLY", "")
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The start: of a command, and of a client up to the answer to its first request, in processes of their own."""
+"""Measure the start of a command, and of a client until its first request is answered, in separate processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PHASES = ("import and client", "first request")
 
 
 def start() -> tuple[Table, Table]:
-    """Measure processor time, the least of some processes of each kind, which take turns."""
+    """Measure processor time: the least of several processes of each kind; the kinds take turns."""
     return _commands(), _clients()
 
 
@@ -63,7 +63,7 @@ def _commands() -> Table:
 
 
 def _clients() -> Table:
-    """Measure the import with the client, and its first request, over those of the bare client."""
+    """Measure the import and creation of a client, and its first request, and compare both with the bare client."""
     made = {"bare": _BARE, **{mode: _OURS.format(mode=mode) for mode in ("native", "prompt")}}
     with running() as url:
         times = _least({who: lambda code=code: _phases(_CLIENT.format(made=code), url) for who, code in made.items()})

@@ -47,7 +47,7 @@ class Table:
     title: str
     rows: Sequence[Row]
     chart: str = ""
-    """The same as an SVG file, where there is one."""
+    """A chart of the figures as an SVG file; empty if there is none."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "title": self.title, "rows": [row.to_dict() for row in self.rows]}

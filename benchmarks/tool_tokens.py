@@ -30,17 +30,17 @@ class Turn(NamedTuple):
     conversation: int
     """The messages, without tools."""
     once: int
-    """The same with the tools declared once: the Harmony conversation, as the model reads it."""
+    """The messages, with the tools declared once: the Harmony conversation, as the model reads it."""
     repeated: int
-    """The same with the tools, in Harmony's form, for each request so far."""
+    """The messages, with the tools in Harmony's form once for each request so far."""
     every: int
-    """The same with the tools' JSON for each request so far: an estimate of Chat Completions."""
+    """The messages, with the tools as JSON once for each request so far: an estimate for Chat Completions."""
     read: int
-    """All tokens that the model read in the requests so far, each with its whole prompt and the tools once."""
+    """All tokens that the model read in the requests so far. Each request has its whole prompt, with the tools once."""
 
 
 def tool_tokens() -> tuple[Table, ...]:
-    """Count the tools, and a conversation with them."""
+    """Count the tokens of the tools, and of a conversation with them."""
     if why_not := vocabulary.why_not():
         print(f"!!! no figures: {why_not}", file=sys.stderr, flush=True)
         return (Table("tool_tokens", "Tokens of tools", [Row(f"not counted: {why_not}", {})]),)
@@ -92,7 +92,7 @@ def _whole(tools_in: ToolPlacement, *, tools: bool = True) -> int:
 
 
 def turns() -> list[Turn]:
-    """Count the conversation after 0, 1, ... turns; a turn is reasoning, a call and its result."""
+    """Count the tokens of the conversation after 0, 1, ... turns; a turn is reasoning, a call and its result."""
     converted = convert(trajectory.messages(TURNS), options=Options(thoughts="keep"))
     *parts, reply = (part.tokens for part in count_messages(render_messages(converted.messages), measure()))
     head, rest = sum(parts[: -3 * TURNS]), parts[-3 * TURNS :]

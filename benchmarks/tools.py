@@ -18,12 +18,12 @@ FEW, MANY = 100, 2000
 MOST = Target("at most", 0.15, "at most 0.15x jsonschema")
 FIRST = Target("at most", 5, "at most 5x of tools seen before")
 LISTS = 4000
-"""Lists of tools that are new: more than all rounds take."""
+"""How many new lists of tools there are: more than all rounds use."""
 LINEAR = Target("at most", 1.5, f"at most 1.5x of {FEW}")
 
 
 def tools() -> Table:
-    """Measure the preparation of typical tools, and how it grows."""
+    """Measure the preparation of typical tools, and how its cost grows with their number."""
     few, many = [_typical(number) for number in range(FEW)], [_typical(number) for number in range(MANY)]
     schemas = [tool["function"]["parameters"] for tool in few]
     times = best_of(
@@ -67,7 +67,7 @@ REPLY = 'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Os
 
 
 def _small(word: str) -> list[dict[str, Any]]:
-    """Return three tools of two parameters each, the names of two of which are new."""
+    """Return three tools with two parameters each. Two of the tools have new names."""
     return [
         {
             "type": "function",
@@ -97,7 +97,7 @@ def _checked(schema: dict[str, Any]) -> jsonschema.Draft202012Validator:
 
 
 def _modelled(number: int) -> str:
-    """Build a pydantic model of a similar tool, and its schema, as frameworks do that define tools as classes."""
+    """Return the schema of a similar tool, from a pydantic model, as in frameworks where tools are classes."""
     fields: Any = {f"p{index}": (kind, None) for index, kind in enumerate((str, int, bool, float, list[str], str, int))}
     return json.dumps(pydantic.create_model(f"Tool{number}", **fields).model_json_schema())
 

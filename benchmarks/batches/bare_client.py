@@ -1,4 +1,4 @@
-"""The least that a client of a batch does, in a process of its own: requests of a file, so many at once.
+"""A minimal client for a batch, in a separate process: it sends the requests of a file, a fixed number at once.
 
 `python -m benchmarks.batches.bare_client FILE OUT URL CONCURRENCY` writes the bodies of the responses into OUT, and
 prints the seconds. With `sdk` as the last argument the requests are sent by the openai SDK, without promptools.
@@ -20,7 +20,7 @@ Send = Callable[[bytes], Awaitable[bytes]]
 
 
 class BareSender:
-    """Sends requests over one connection, and over another one when the server has closed it."""
+    """Sends requests over one connection, and opens a new one when the server has closed it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -24,7 +24,7 @@ class MeasuredRun:
     processor: float
     """Seconds of processor time of all processes of the command."""
     resident: float
-    """Resident memory of its largest process at its largest, in MB."""
+    """The most resident memory that any one of its processes had, in MB."""
     processes: int
     """Maximum number of its processes at one time."""
     output: str
@@ -33,8 +33,8 @@ class MeasuredRun:
 def measured(command: Sequence[str], environment: Mapping[str, str] | None = None) -> MeasuredRun:
     """Run a command of Python in the checkout; raise `RuntimeError` if it fails.
 
-    Processor time is the larger one of two measurements: the system's, of all processes that were waited for, and that
-    of the processes seen every tenth of a second, which has the daemons too.
+    Processor time is measured in two ways, and the larger figure counts. The system counts the processes that were
+    waited for. Sampling the processes every tenth of a second includes the daemons too.
     """
     started = time.perf_counter()
     settings = os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {})

@@ -1,7 +1,8 @@
-"""Logged replies that are read again: cost of a reply, in one process, in one for each core, and on Ray.
+"""Measure the cost of reparsing a logged reply: in one process, in one process for each core, and on Ray.
 
-The same file is read by `promptools reparse` as a user runs it. The cost of a reply is what a file takes more than one
-of a single reply, in processor time of all processes, so that the start of the interpreter and of Ray is not in it.
+The same file is read by `promptools reparse` as a user runs it. The cost of a reply is computed from the processor time
+of all processes, minus the time for a file with a single reply. So it does not include the start of the interpreter and
+of Ray.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benchmarks.table import Row, Table, Target
 from benchmarks.timing import seconds
 
 ROUNDS = 3
-"""Runs of each case; those of a million replies are not repeated."""
+"""Runs of each case; runs with a million replies are not repeated."""
 REPEATED_BELOW = 500_000
 FLAT = Target("at most", 1.2, "<= 1.2x of the smallest file")
 STEADY = Target("at most", 1.2, "<= 1.2x of the smallest file")
@@ -38,7 +39,7 @@ class Way:
 
 
 def reparse_table(sizes: Sequence[int]) -> Table:
-    """Measure files of so many replies in every way that this machine has."""
+    """Measure files with these numbers of replies, in every way that this machine can run."""
     python, missing = _ray_python()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ways = [Way("1 process", ("--workers", "1")), Way(f"{cores} processes", ("--workers", str(cores)))]
@@ -78,7 +79,7 @@ def _rows(way: Way, runs: dict[tuple[str, int], list[MeasuredRun]], sizes: Seque
 
 
 def _overhead(ray: Way, pool: Way, runs: dict[tuple[str, int], list[MeasuredRun]], size: int) -> Row:
-    """Return the row of Ray over the process pool, everything included."""
+    """Return the row that compares whole runs on Ray with whole runs of the process pool."""
     ours, plain = runs[ray.name, size], runs[pool.name, size]
     processor = min(run.processor for run in ours) / min(run.processor for run in plain)
     wall = min(run.seconds for run in ours) / min(run.seconds for run in plain)
@@ -104,7 +105,7 @@ def _runs(python: str, way: Way, folder: Path, size: int) -> list[MeasuredRun]:
 
 
 def write_replies(path: Path, count: int) -> None:
-    """Write so many different replies, as models write them: calls in five dialects, an answer, and broken ones."""
+    """Write `count` different replies as models write them: calls in five dialects, answers, and broken calls."""
     with path.open("w", encoding="utf-8") as file:
         for number in range(count):
             file.write(json.dumps({"id": number, "text": _text(number), "tools": samples.OPENAI[:1]}) + "\n")
@@ -130,7 +131,7 @@ def _text(number: int) -> str:
 
 
 def _ray_python() -> tuple[str, str]:
-    """Return the Python of all runs, that of the environment `ray` if it is there, and why Ray does not run."""
+    """Return the Python for all runs, from the environment `ray` if it exists, and why Ray cannot run, if so."""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
 

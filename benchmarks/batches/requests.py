@@ -1,9 +1,9 @@
-"""Requests to a server: the share of its throughput that `promptools batch` reaches, and what a request costs a client.
+"""Measure requests to a server: the share of its throughput that `promptools batch` reaches, and the client's cost.
 
-The bare client (`bare_client.py`) and `promptools batch` (`batch_client.py`) take turns with the same requests, as many
-at once; both begin when they have imported all that they need. Besides the throughput, which other work on the machine
-changes from one run to the next, the use of the server's slots is compared: the seconds for which it computed, as it
-reports itself in each response, over those that its slots had.
+The bare client (`bare_client.py`) and `promptools batch` (`batch_client.py`) take turns with the same requests, the
+same number at once; both begin when they have imported all that they need. Besides the throughput, which other work on
+the machine changes from one run to the next, the use of the server's slots is compared: the seconds for which the
+server computed, which it reports in each response, divided by the seconds that its slots had.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def saturation_table() -> Table:
-    """Measure the share of a real llama.cpp's throughput."""
+    """Measure the share of a real llama.cpp's throughput that `promptools batch` reaches."""
     title = "A real llama.cpp with a real model, whose slots are all busy: promptools batch over a bare client"
     with server_of("llama.cpp with SmolLM2") as started, tempfile.TemporaryDirectory() as scratch:
         if isinstance(started, str):
@@ -127,7 +127,7 @@ def _outcome(command: list[str], output: Path, source: Path) -> Outcome:
 
 
 def write_requests(path: Path, count: int, **body: Any) -> None:
-    """Write a file of so many requests in OpenAI's batch format, each with a question of its own."""
+    """Write a file of `count` requests in OpenAI's batch format, each with a different question."""
     with path.open("w", encoding="utf-8") as file:
         for number in range(count):
             content = f"Question {number}: what is the weather like in a town at {number % 90} degrees north?"

@@ -1,9 +1,9 @@
 """Ask real models the questions, and hold conversations with them: `make results-models`.
 
 A model is a name of tools/recipes/models.py without `model-`, or the path of a GGUF file. Rows are added as they come,
-so that a run goes on where the last one was left. A question or a conversation whose text has changed since is asked
-again, and with `--again` all of them are; of conversations only requests that were never sent reach the model, for its
-answers are kept in PROMPTOOLS_CACHE. At the end the page is written.
+so a run continues where the last run ended. A question or a conversation is asked again if its text has changed since,
+or with `--again`. In conversations, only new requests reach the model, because its answers are kept in
+PROMPTOOLS_CACHE. The page is written at the end.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from promptools.lab.llamacpp_server import serve_file
 ROOT = Path(__file__).parents[2]
 
 AGENT = "qwen-1.5b"
-"""The model for the tasks of the agent: smaller ones call no second tool."""
+"""The model for the tasks of the agent: smaller models do not call a second tool."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Ask what is open, and write the page."""
+    """Ask whatever has no result yet, and write the page."""
     asked = _parser().parse_args(words)
     if asked.drop:
         CONVERSATIONS.remove(lambda row: row.words == asked.drop)
@@ -98,7 +98,7 @@ def _hold(model: str, path: Path, asked: argparse.Namespace) -> None:
     for row in run.hold_all(path, model, ways, chosen, done=done, threads=asked.threads):
         rows.add(row)
     if asked.again:
-        rows.remove(lambda _: False)  # those that were replaced
+        rows.remove(lambda _: False)  # removes the rows that newer rows have replaced
     held = [row for row in rows.read() if row.model == model]
     print(
         "\n".join(report.tables(judged(held, conversations()), lambda way, words: words == run.words_now(model, way)))

@@ -1,7 +1,7 @@
-"""A small agent: a model reads files and runs commands in a folder of its own until it answers.
+"""A small agent: a model reads files and runs commands in a separate folder until it answers.
 
-The loop is what an app writes around the `openai` client; it is the same with and without promptools. Commands are run
-without a shell, and only the programs of `ALLOWED`: the model is not trusted.
+The loop is one that an app would write around the `openai` client; it is the same with and without promptools. Commands
+are run without a shell, and only the programs of `ALLOWED`: the model is not trusted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def run(base_url: str, model: str, way: Way) -> None:
 
 
 def hold(client: openai.OpenAI, model: str, way: Way, task: Task) -> Run:
-    """Run one task until its answer, or the last turn."""
+    """Run one task until the model answers, or until the last turn."""
     messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
     calls = 0
     with tempfile.TemporaryDirectory() as name:

@@ -17,7 +17,7 @@ from benchmarks.models.score import CallMade, Outcome, judge
 from promptools.profiles.config import Config
 
 MOST_TOKENS = 200
-"""Maximum number of tokens of an answer; longer ones are loops."""
+"""Maximum number of tokens of an answer; a longer answer would be an endless repetition."""
 SECONDS = 600.0
 SHOWN = 300
 """Maximum number of characters of an answer in a row."""
@@ -62,7 +62,7 @@ class Row:
     """Prompt tokens of the first request."""
     seconds: float = 0.0
     printed: bool = False
-    """Whether promptools finds a call in the content, which the server left there."""
+    """Whether promptools finds a call in the content that the server left there."""
 
 
 @contextmanager

@@ -10,11 +10,11 @@ class Model(NamedTuple):
 
     title: str
     file: str
-    """Its file without `.gguf`: what llama.cpp calls it unless it is told another name."""
+    """The name of its file without `.gguf`, by which llama.cpp also calls the model unless it is given another name."""
     dialects: tuple[str, ...]
-    """The dialects that it is asked in besides the one that promptools chooses."""
+    """The dialects in which it is asked, besides the dialect that promptools chooses."""
     tools: bool = True
-    """Whether its chat template shows it tools."""
+    """Whether its chat template shows tools to the model."""
 
 
 MODELS = {

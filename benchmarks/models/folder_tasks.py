@@ -1,8 +1,9 @@
 """Ten small tasks in a folder, for `promptools agent` and for the loop that an app writes around the `openai` client.
 
-Both have the same tools, gpt-oss' own, in the same sandbox, and the same limits. A task is right by a rule: what only a
-call could tell is in the answer, or the folder is as it should be, with all other files as they were. The model's
-answers are kept (`kept_answers`), so that a run costs only what has changed since.
+Both have the same tools, gpt-oss' own, in the same sandbox, and the same limits. A rule decides whether a task is
+right: the answer must contain what only a call could reveal, or the files must be changed as the task says and all
+other files must be unchanged. The model's answers are kept (`kept_answers`), so that a run costs only what has changed
+since.
 
     python -m benchmarks.models.folder_tasks            the tasks that have no row, then the page
     python -m benchmarks.models.folder_tasks --threads 1 --task fix
@@ -39,7 +40,7 @@ from promptools.schema import Tools
 WAYS = ("plain loop", "promptools agent")
 STEPS = 8
 MOST_TOKENS = 300
-"""Maximum number of tokens of a reply; longer ones are loops."""
+"""Maximum number of tokens of a reply; a longer reply would be an endless repetition."""
 OUTPUT = 2000
 """Bytes of a result that the model reads."""
 SYSTEM = "You work in a folder of files. Use the tools to look at them and to change them; then answer briefly."
@@ -60,7 +61,7 @@ FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task: a regular expression for the answer, or the files that change and a command that must then print it."""
+    """A task, and the rule that judges it: a pattern for the answer, or the changed files and a check of them."""
 
     name: str
     text: str
@@ -72,7 +73,7 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """Return a digest of the task, its files and its limits: with another, it is done again."""
+        """A digest of the task, its files and its limits. A task whose digest has changed is done again."""
         parts = [asdict(self), FILES, SYSTEM, STEPS, MOST_TOKENS, OUTPUT]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -136,7 +137,7 @@ RUNS = RowFile(
 
 
 def read() -> list[Run]:
-    """Return the runs of today's tasks; for each, only the last."""
+    """Return the last run of each task in each way, for the tasks as they are now."""
     today = {(task.name, task.digest) for task in TASKS}
     return [run for run in RUNS.read() if (run.task, run.digest) in today]
 
@@ -158,7 +159,7 @@ def with_agent(transport: KeptAnswers, model: str, root: Path, sandbox: Sandbox,
     with client_of(AS_IT_COMES, transport) as client, tempfile.TemporaryDirectory() as folder:
         agent = build_agent(arguments, client, tools, model=model, instructions=told)
         try:
-            done = agent.run(task.text, tape=Path(folder, "run.jsonl"))  # a tape has the same ids in each run
+            done = agent.run(task.text, tape=Path(folder, "run.jsonl"))  # a tape makes the ids the same in each run
         except TerminatingError as error:
             if error.transcript is None:
                 raise
@@ -169,7 +170,7 @@ def with_agent(transport: KeptAnswers, model: str, root: Path, sandbox: Sandbox,
 
 
 def with_plain_loop(transport: KeptAnswers, model: str, root: Path, sandbox: Sandbox, task: Task) -> Done:
-    """Do a task with the `openai` client alone, and a loop of an app's own."""
+    """Do a task with the `openai` client alone, and with a loop as an app would write it."""
     arguments = argparse.Namespace(python=None, search=None)
     tools = {_plain_name(entry): entry for each in agent_toolsets(arguments, root, sandbox, []) for entry in each.tools}
     payloads: Any = Tools([entry.tool for entry in tools.values()]).to_openai()
@@ -233,7 +234,7 @@ def is_right(task: Task, done: Done, root: Path, sandbox: Sandbox) -> bool:
 
 
 def do(transport: KeptAnswers, model: str, served: str, way: str, task: Task) -> Run:
-    """Do a task in a folder of its own."""
+    """Do a task in a new folder."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for file, text in FILES.items():
@@ -257,7 +258,7 @@ def _bubblewrap() -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what has no row yet, and write the page."""
+    """Do the tasks that have no row yet, and write the page."""
     from benchmarks.models import page
     from benchmarks.models.__main__ import AGENT, path_of
 

@@ -35,7 +35,7 @@ def text() -> str:
 
 
 def interval(right: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of a proportion, which is valid for few questions and near 0 and 1, too."""
+    """Return Wilson's interval of a proportion, which is also valid for few questions, and near 0 and 1."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (right + z * z / 2) / (total + z * z)
     reach = z / (total + z * z) * math.sqrt(right * (total - right) / total + z * z / 4)

@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class RowFile(Generic[R]):
-    """A file of rows, which are dataclasses; the last of each key counts."""
+    """A file of rows, which are dataclasses. Of several rows with the same key, the last counts."""
 
     path: Path
     of: Callable[[dict[str, Any]], R]
@@ -35,7 +35,7 @@ class RowFile(Generic[R]):
             out.write(_line(row))
 
     def remove(self, drop: Callable[[R], bool]) -> None:
-        """Delete rows, and what newer rows have replaced."""
+        """Delete the rows for which `drop` is true, and all rows that newer rows have replaced."""
         if self.path.exists():
             lines = [_line(row) for row in self.read() if not drop(row)]
             self.path.write_text("".join(lines), encoding="utf-8")
@@ -50,11 +50,11 @@ QUESTIONS = RowFile(
     lambda row: Row(**row),
     lambda row: (row.model, row.way, row.question, row.digest),
 )
-"""The answers to questions, by the question's text too."""
+"""The answers to questions. Their keys contain the digest of the question's text."""
 
 
 def transcripts(path: Path) -> RowFile[Transcript]:
-    """Return a file of transcripts, by the conversation's text and the words of the prompt too."""
+    """Return a file of transcripts. Their keys contain the digests of the conversation and of the prompt's words."""
     return RowFile(
         path, Transcript.from_dict, lambda row: (row.model, row.way, row.conversation, row.digest, row.words)
     )

@@ -13,7 +13,7 @@ Outcome = Literal["right", "no call", "needless call", "too few", "too many", "t
 """Right, or the first thing that is wrong."""
 
 CallMade = Mapping[str, Any]
-"""A `name`, and its `arguments`: an object, or the raw text if they are no JSON object."""
+"""A `name` and its `arguments`: an object, or the raw text if the arguments are not valid JSON."""
 
 
 def judge(question: Question, calls: Sequence[CallMade], content: str) -> Outcome:
@@ -33,7 +33,7 @@ def judge(question: Question, calls: Sequence[CallMade], content: str) -> Outcom
 
 
 def meets(call: CallMade, due: Due) -> bool:
-    """Whether a call is the one that is due."""
+    """Whether a call is the call that is due."""
     arguments = call["arguments"]
     if call["name"] != due.name or not isinstance(arguments, dict) or not due.arguments.keys() <= arguments.keys():
         return False
@@ -45,8 +45,8 @@ def meets(call: CallMade, due: Due) -> bool:
 def matches(value: Any, expected: Any) -> bool:
     """Whether a value is the expected one.
 
-    `{"any": [..]}` means alternatives and `{"like": ".."}` text that matches a regular expression. Text is compared
-    without case, outer blanks and a final full stop, numbers by their value.
+    `{"any": [..]}` means alternatives, and `{"like": ".."}` means text that matches a regular expression. Case, extra
+    blanks and a final full stop are ignored in text. Numbers are compared by their value.
     """
     match expected:
         case {"any": [*alternatives], **others} if not others:

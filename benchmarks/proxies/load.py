@@ -1,4 +1,4 @@
-"""The load, in a process of its own: reads a job a line as JSON, and prints what was measured, a line each.
+"""The load, in a separate process. It reads jobs, one line of JSON each, and prints a line of results for each job.
 
 A job has `port`, `body`, `concurrency`, and `seconds` or `requests`. Every response is checked: its status, its end,
 and the number of its events.
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
 
 @dataclass(slots=True)
 class Work:
-    """What all connections of a job have to do together."""
+    """The work that all connections of a job share."""
 
     request: bytes
     events: int

@@ -1,6 +1,6 @@
 """The server that the proxies are measured on, as fast as an event loop allows: it parses no JSON. Prints its port.
 
-A request's `max_tokens` is the number of chunks of a stream, each in a write of its own, some milliseconds apart.
+A request's `max_tokens` is the number of chunks of a stream, which are written separately, some milliseconds apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import sys
 
 CHUNK_SECONDS = 0.005
-"""Time between two chunks: none of them arrive together, as from a model that computes them."""
+"""Time between two chunks. They do not arrive together, since a real model computes them one by one."""
 WORDS = "The wind is strong and it is cold, so take a warm coat with you."
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _CHUNKS = re.compile(rb'"max_tokens": *(\d+)')

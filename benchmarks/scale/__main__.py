@@ -1,10 +1,10 @@
-"""Compute what many streams need, or hold the figures of one worker against the real proxy.
+"""Compute what many streams need, or compare the figures of one worker with the real proxy.
 
     python -m benchmarks.scale                          what 1,000, 100,000 and 1,000,000 streams need
     python -m benchmarks.scale --streams 5000 --kind "chat with three tools" --chunks 300 --gap 0.02
     python -m benchmarks.scale --compare                the real proxy beside the figures, some minutes
 
-They start from `figures.json`, which `make bench ARGS=scale` measures; the last one needs the environment `bench`.
+All commands read `figures.json`, which `make bench ARGS=scale` writes. The last one needs the environment `bench`.
 """
 
 from __future__ import annotations

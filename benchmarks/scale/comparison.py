@@ -1,8 +1,8 @@
-"""The real proxy, one worker, under several loads: how far the figures of one stream are off when many are open.
+"""Run the real proxy, with one worker, under several loads, to see how wrong the figures of one stream are for many.
 
 The load is a share of what the figures say that a worker can do. The delay of a chunk is measured, and not computed: it
-is what the chunk takes through the proxy, less what it takes from the same server to the same clients without a proxy,
-each at the median of the rounds.
+is the time that the chunk takes through the proxy, minus the time from the same server to the same clients without a
+proxy. Both times are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ LOADS = (0.1, 0.25, 0.4, 0.55, 0.7)
 """Utilizations of the worker that the figures predict."""
 CHUNKS, GAP = 60, 0.05
 SECONDS = 9.0
-"""Streams arrive for so long; the window is what is left after the first ones have ended."""
+"""How long streams arrive. Measurements are taken in a window: the time that is left after the first streams have
+ended."""
 ROUNDS = 3
 MB = 1e6
 
@@ -35,19 +36,19 @@ class Measured:
 
     used: float
     stream_cost: float
-    """Seconds of processor time of a stream, of the whole run: other work changes it little."""
+    """Seconds of processor time per stream, over the whole run. Other work of the machine changes this little."""
     late_p50: float
     late_p99: float
     forwarded_p50: float
     forwarded_p99: float
     grown: float
-    """Bytes of resident memory at most, over those without streams."""
+    """The most bytes of resident memory, minus the bytes without streams."""
     machine: float
-    """Share of the machine's cores that was busy, with all other work."""
+    """Share of the machine's cores that was busy, including all other work."""
 
 
 def compare(figures: Figures, kind: str = "chat") -> Table:
-    """Return what is measured at each load, beside what the figures say."""
+    """Return what was measured at each load, beside what the figures predict."""
     cost = figures.streams[kind]
     rows: list[Row] = []
     with paced_streams() as streams:
@@ -96,7 +97,7 @@ def _run(streams: Streams, kind: str, load: Workload, number: int) -> Measured:
 
 
 def _watch(worker: ProxyProcess) -> tuple[float, float, float]:
-    """Return the share of a core that the worker used, the machine's use, and the most memory, in the window."""
+    """Return the worker's share of a core, the machine's share of busy cores, and the most memory, in the window."""
     time.sleep(CHUNKS * GAP * 1.5)
     begin, at = worker.spent(), time.monotonic()
     psutil.cpu_percent()

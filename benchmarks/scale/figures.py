@@ -28,7 +28,7 @@ class RedisUse:
     calls: float
     """Commands that the proxy sends."""
     commands: float
-    """All commands that Redis runs, those of its scripts too."""
+    """All commands that Redis runs, including those in scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Figures:
     call_cost: float
     """Seconds of the worker's processor time for such a command."""
     lease: float
-    """Seconds of Redis' processor time to renew a lease, each second, of a request in progress with a bounded key."""
+    """Seconds of Redis' processor time to renew the lease of one request with a bounded key. While the request is in
+    progress, its lease is renewed each second."""
     stored: float
     """Bytes of Redis' memory for a stored response of one sentence."""
 

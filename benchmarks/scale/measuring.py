@@ -1,7 +1,8 @@
-"""What one worker of the proxy takes: processor time of requests and chunks, memory of open streams, calls of Redis.
+"""Measure one worker of the proxy: processor time of requests and chunks, memory of open streams, calls of Redis.
 
-`scale` is the benchmark of that name; it writes the figures for `planning`, too. Processor time is that of the
-worker's process, the lowest of some rounds; the cost of a chunk is what long streams take more than short ones.
+`scale` is the benchmark of that name; it also writes the figures for `planning`. Processor time is that of the worker's
+process, the lowest of several rounds. The cost of a chunk is computed from the difference between long and short
+streams.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 IN_SCRIPTS = frozenset({"time", "hmget", "hset", "expire", "zremrangebyscore", "zcard", "zadd", "hdel", "hgetall"})
 """Commands that only the proxy's scripts run."""
 OF_CONNECTIONS = frozenset({"client", "hello", "ping", "script", "info"})
-"""Commands of a connection's beginning, and ours."""
+"""Commands that open connections, and the commands of this benchmark."""
 
 
 def scale() -> tuple[Table, ...]:
@@ -67,7 +68,7 @@ def scale() -> tuple[Table, ...]:
 
 
 def measure_figures() -> tuple[Figures, dict[str, list[float]]]:
-    """Return all figures, and the memory at each number of open streams by kind, in bytes."""
+    """Return all figures, and for each kind the bytes of memory at each number of open streams."""
     with paced_streams() as streams:
         costs = {kind: _costs(streams, kind) for kind in KINDS}
         memory = {kind: _memory(streams, kind) for kind in KINDS}
@@ -112,7 +113,7 @@ def _costs(streams: Streams, kind: str) -> tuple[float, float]:
 
 
 def _memory(streams: Streams, kind: str) -> tuple[list[float], float]:
-    """Return the resident memory with no stream and with each number of open ones, and the descriptors of a stream."""
+    """Return the memory without streams and with each number of open streams, and the descriptors of a stream."""
     sizes, descriptors = list[float](), 0.0
     for count in OPEN_STREAMS:
         print(f"... scale, {kind}, {count} open streams ", end="\r", file=sys.stderr, flush=True)
@@ -130,7 +131,7 @@ def _memory(streams: Streams, kind: str) -> tuple[list[float], float]:
 
 
 def _slope(sizes: list[float]) -> float:
-    """Return the bytes of a stream: the slope of the line through the memory at 100, 500 and 1,000 open ones."""
+    """Return the bytes of a stream: the slope of a line through the memory at 100, 500 and 1,000 open streams."""
     return float(np.polyfit(OPEN_STREAMS, sizes[1:], 1)[0])
 
 
@@ -142,7 +143,7 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class _RedisFigures:
-    """The figures of `Figures` that Redis is needed for."""
+    """The part of `Figures` for which Redis is needed."""
 
     uses: dict[str, RedisUse]
     idle: float
@@ -160,7 +161,7 @@ def _redis(streams: Streams) -> _RedisFigures:
         url, client = started
         with proxy(streams.port, redis_url=url) as one, proxy(streams.port, redis_url=url) as other:
             kinds = _kinds(one, other)
-            for ask in kinds.values():  # everything is loaded, and every script is known
+            for ask in kinds.values():  # afterwards everything is loaded, and Redis knows every script
                 ask()
             begin, at = _counts(client), time.monotonic()
             time.sleep(IDLE_SECONDS)
@@ -189,7 +190,7 @@ def _kinds(one: ProxyProcess, other: ProxyProcess) -> dict[str, Callable[[], obj
 
 
 def _uses(client: Any, ask: Callable[[], object], idle: float, idle_commands: float) -> RedisUse:
-    """Return the calls of a request; those that idle workers make in the same time are subtracted."""
+    """Return the calls of Redis per request, without those that idle workers make in the same time."""
     begin, at = _counts(client), time.monotonic()
     for _ in range(REDIS_REQUESTS):
         ask()
@@ -206,7 +207,7 @@ def _counts(client: Any) -> _Counted:
 
 
 def _call_costs(client: Any, worker: ProxyProcess) -> tuple[float, float]:
-    """Return the processor time that a call of Redis costs Redis, and the worker, from requests with a limited key."""
+    """Return the processor time of a call of Redis, in Redis and in the worker, from requests with a limited key."""
     calls, costs = list[float](), {KEY: list[float](), LIMITED_KEY: list[float]()}
     for _ in range(ROUNDS):
         for key, results in costs.items():
@@ -228,7 +229,7 @@ def _stored_bytes(client: Any, worker: ProxyProcess) -> float:
 
 
 def _lease_cost(client: Any) -> float:
-    """Return Redis' processor time to renew a lease: by the proxy's script, as many at once as a worker has streams."""
+    """Return Redis' processor time to renew a lease; the script of the proxy renews many leases at once."""
     renew = client.register_script(RENEW_SCRIPT)
     leases = [f"{number:032x}" for number in range(LEASES)]
     renew(["promptools:{limits}:slots:benchmark"] * LEASES, leases)
@@ -239,7 +240,7 @@ def _lease_cost(client: Any) -> float:
 
 
 def _spent(client: Any) -> float:
-    """Return Redis' processor time so far, in seconds; the system's own is in hundredths."""
+    """Return Redis' processor time so far, in seconds, as Redis reports it."""
     used = client.info("cpu")
     return float(used["used_cpu_user"] + used["used_cpu_sys"])
 

@@ -1,11 +1,11 @@
-"""A server whose chunks come at a pace, and the clients of its streams, in one process: both read the same clock.
+"""A server that sends chunks at a given pace, and the clients of its streams, in one process, with the same clock.
 
-Prints the server's port. Reads a job a line as JSON, and prints what was measured, a line each. A job has `port`,
-`path`, `body`, `fields` (of the head), `chunks` and `gap` (of each stream), and `rate` and `seconds` (streams arrive at
-random) or `streams` and `spread` (so many arrive evenly in so many seconds).
+It prints the server's port. Then it reads jobs, one line of JSON each, and prints a line of results for each job. A job
+has `port`, `path`, `body`, `fields` (of the head), `chunks` and `gap` (of each stream), and `rate` and `seconds`
+(streams arrive at random) or `streams` and `spread` (so many arrive evenly in so many seconds).
 
-Each chunk has the time when the server wrote it and the time when it received the request. From these the clients know
-how late a chunk is, and how long a request took to the server.
+Each chunk has the time when the server wrote it and the time when it received the request. From these the clients
+compute how late a chunk is, and how long a request took to reach the server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JITTER = 0.5
 
 @dataclass(slots=True)
 class Pace:
-    """Chunks of a stream, and the mean time between two of them, for the streams that begin from now on."""
+    """The chunks of a stream and the mean time between two chunks, for streams that begin from now on."""
 
     chunks: int = 1
     gap: float = 0.01
@@ -68,7 +68,7 @@ class PacedServer(asyncio.Protocol):
     """One connection to the server."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport  # uvloop's is no asyncio.Transport
+        self.transport: Any = transport  # uvloop's transport is not an asyncio.Transport
         self.received = b""
         self.loop = asyncio.get_running_loop()
 
@@ -110,19 +110,19 @@ class Seen:
     """What the clients of a job saw, in nanoseconds."""
 
     late: list[int] = field(default_factory=list)
-    """Of each chunk, from its writing until its arrival."""
+    """For each chunk, the time from its writing until its arrival."""
     forwarded: list[int] = field(default_factory=list)
-    """Of each request, from its sending until its arrival at the server."""
+    """For each request, the time from its sending until its arrival at the server."""
     streams: int = 0
     open: int = 0
     most_open: int = 0
 
 
 class PacedClient(asyncio.Protocol):
-    """One connection of a client, with one stream after the other."""
+    """One connection of a client, which carries one stream after the other."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport  # uvloop's is no asyncio.Transport
+        self.transport: Any = transport  # uvloop's transport is not an asyncio.Transport
         self.done: asyncio.Future[None] | None = None
 
     async def stream(self, request: bytes, seen: Seen) -> None:
@@ -150,7 +150,7 @@ class PacedClient(asyncio.Protocol):
             self.done.set_result(None)
 
     def _ends(self, data: bytes) -> bool:
-        """Whether the response is complete: it has a length if it was, when its first byte was sent."""
+        """Whether the response is complete. It has a length if all of it was known when its first byte was sent."""
         if b"\r\n\r\n" not in self.head:
             self.head += data
             head, end, body = self.head.partition(b"\r\n\r\n")

@@ -1,9 +1,9 @@
-"""How many workers, replicas and instances of Redis so many streams need, computed from the figures of one worker.
+"""Compute how many workers, replicas and instances of Redis streams need, from the figures of one worker.
 
-Workers do not depend on each other, and a balancer that chooses at random gives each the same load. So the cores are
-the processor time of all requests and chunks, and the workers as many as keep their utilization at the target. How long
-a chunk waits is not said: that is decided by the event loop, the garbage collector and the scheduler, which the figures
-know nothing of.
+Workers do not depend on each other, and a balancer that chooses at random gives each the same load. So the number of
+busy cores is the processor time of all requests and chunks in a second, and there are as many workers as keep the
+utilization of each at the target. How long a chunk waits is not computed: it depends on the event loop, the garbage
+collector and the scheduler, which the figures do not describe.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from benchmarks.scale.figures import Figures, StreamCost
 
 REDIS_BUSY = 0.6
 DEVIATIONS = 3
-"""Standard deviations by which a worker may have more streams than on average. Streams that arrive at random are spread
-over the workers like a Poisson distribution, whose variance is its mean."""
+"""By how many standard deviations a worker may have more streams than on average. Streams that arrive at random are
+spread over the workers like a Poisson distribution, whose variance is its mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,20 @@ class Plan:
     used: float
     """Utilization of a worker on average."""
     replica_memory: float
-    """Bytes of resident memory of a replica, with the most streams."""
+    """Bytes of resident memory of a replica when it has the most streams."""
     replica_descriptors: float
     most_open: int
-    """Streams of a worker, at most."""
+    """The most streams of a worker."""
     redis_calls: float
     """Calls in a second, of all requests and all idle workers."""
     redis_used: float
-    """Utilization of one Redis; above 1 it cannot serve them."""
+    """Utilization of one Redis. Above 1, one Redis cannot serve all calls."""
     redis_instances: int
-    """As many as keep each below 60 %."""
+    """The number of instances that keeps the utilization of each below 60 %."""
 
 
 def most_open(mean: float) -> int:
-    """Return how many streams a worker has at most that has `mean` on average."""
+    """Return the most streams that a worker may have if it has `mean` streams on average."""
     return math.ceil(mean + DEVIATIONS * math.sqrt(mean))
 
 
@@ -85,9 +85,9 @@ def plan(
     redis_calls: float = 0.0,
     bounded: bool = False,
 ) -> Plan:
-    """Return what so many streams need, that are open at the same time; `used` is the utilization of a worker.
+    """Return what this many open streams need; `used` is the target for the utilization of a worker.
 
-    Each request makes `redis_calls` calls of Redis; of a `bounded` key, its lease is renewed each second, too.
+    Each request makes `redis_calls` calls of Redis. With `bounded`, its lease is also renewed each second.
     """
     cost = figures.streams[kind]
     with_redis = StreamCost(cost.request + redis_calls * figures.call_cost, cost.chunk, cost.memory)

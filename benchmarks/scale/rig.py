@@ -20,7 +20,8 @@ import redis
 
 ROOT = Path(__file__).parents[2]
 KEY, LIMITED_KEY, BOUNDED_KEY = "k-plain", "k-limited", "k-bounded"
-"""API keys of the proxy with Redis: without limits, with requests a minute, with requests in progress."""
+"""API keys of the proxy with Redis: one without limits, one with a limit on requests per minute, and one with a limit
+on requests in progress."""
 CONFIG = """
 [providers.stub]
 kind = "openai-compatible"
@@ -105,7 +106,7 @@ def paced_streams() -> Iterator[Streams]:
 
 @contextlib.contextmanager
 def proxy(upstream: int, *, redis_url: str = "") -> Iterator[ProxyProcess]:
-    """Run the proxy with one worker, with Redis and the three keys if there is a URL."""
+    """Run the proxy with one worker; if `redis_url` is given, run it with Redis and the three keys."""
     url = f"http://127.0.0.1:{upstream}/v1"
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "promptools", "serve", "--port", "0", "--no-detect"]
@@ -124,7 +125,7 @@ def proxy(upstream: int, *, redis_url: str = "") -> Iterator[ProxyProcess]:
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[tuple[str, Any] | str]:
-    """Run Redis; yield its URL and a client, or the reason why there is none."""
+    """Run Redis; yield its URL and a client, or the reason why it cannot run."""
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
     from recipes.recipe import CannotMakeError

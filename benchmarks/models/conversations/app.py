@@ -1,4 +1,4 @@
-"""The loop that an app writes around the `openai` client: requests, results of tools, until an answer or too many."""
+"""The loop that an app writes around the `openai` client: requests and results of tools, until an answer or a limit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from benchmarks.models.conversations.transcript import Said, Transcript, TurnHel
 from promptools.profiles.config import Config
 
 ADDRESS = "http://127.0.0.1:8080/v1"
-"""What clients are told: the transport knows where the server is."""
+"""The address that clients get. Only the transport knows where the server is."""
 STOPPED = "Stopped after too many steps."
-"""What stands in the history for the answer that did not come."""
+"""The text in the history in place of an answer that did not come."""
 ECHO_WORDS = 3
 """Answers of fewer words may be in the prompt by chance."""
 
 
 @contextmanager
 def client_of(way: Way, transport: httpx2.BaseTransport) -> Iterator[openai.OpenAI]:
-    """Open the client for a way of asking, before a transport."""
+    """Open the client for a way of asking, which sends its requests through `transport`."""
     with httpx2.Client(transport=transport, timeout=None) as http:
         keys: dict[str, Any] = {"base_url": ADDRESS, "api_key": "none", "max_retries": 0, "http_client": http}
         yield openai.OpenAI(**keys) if way.options is None else promptools.OpenAI(**keys, config=Config())
@@ -49,11 +49,12 @@ class App:
         self._way = way
         self._tools: Any = conversation.offered()
         self._simulated = SimulatedTools(conversation)
-        # the app's own: random ones would make the bodies of two runs differ, and Mistral takes nine characters
+        # the app makes the ids: random ids would make the bodies of two runs differ, and Mistral requires nine
+        # characters
         self._ids = (f"call{number:05}" for number in count(1))
 
     def turn(self, turn: Turn) -> TurnHeld:
-        """Send the user's message, and go on until the answer, an error, or the last reply that the turn may have."""
+        """Send the user's message, and go on until the answer, an error, or the last reply allowed in the turn."""
         self.history.append({"role": "user", "content": turn.user})
         replies: list[Said] = []
         error = ""
@@ -107,8 +108,9 @@ def hold(
 ) -> Transcript:
     """Hold a conversation at temperature 0 with the model that the server calls `served`.
 
-    A turn that does not end, or ends in an error, stands in the history with `STOPPED`, and the next one follows. Each
-    conversation has a new client: what one remembers of failures must not depend on which ones were held before.
+    If a turn does not end, or ends in an error, the history gets `STOPPED` as its answer, and the next turn follows.
+    Each conversation has a new client, because what a client remembers of failures must not depend on earlier
+    conversations.
     """
     transport.sent.clear()
     with client_of(way, transport) as client:

@@ -31,7 +31,7 @@ COUNTS = {
     "thirty": 6,
     "eight": 6,
 }
-"""The kinds, and how many conversations there are of each."""
+"""The kinds of conversations, and how many there are of each kind."""
 
 Part = Literal["chosen", "held"]
 """Whether wordings may be chosen with a conversation, or it is held back to judge the choice."""
@@ -49,12 +49,12 @@ SPARE = 2
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message of the user, and what must come of it."""
+    """A message of the user, and what the model must do and say then."""
 
     user: str
     due: tuple[Due, ...]
     says: tuple[str | float, ...]
-    """What the answer must hold: regular expressions, and numbers however they are written."""
+    """What the answer must contain: matches of regular expressions, and numbers, which may be written in any way."""
     lacks: tuple[str, ...]
     """Regular expressions that the answer must not match."""
     answer: str
@@ -64,7 +64,7 @@ class Turn:
 
     @property
     def most(self) -> int:
-        """Replies of the model until the app gives up."""
+        """The most replies of the model before the app gives up."""
         return len(self.due) + 1 + SPARE
 
 
@@ -94,7 +94,7 @@ class Conversation:
 
     @property
     def digest(self) -> str:
-        """Digest of what decides how it goes, so that a transcript of an older text does not count."""
+        """A digest of what decides how the conversation goes, so that a transcript of an older text does not count."""
         said = [self.system, self.tools, [[turn.user, turn.most] for turn in self.turns], [*map(asdict, self.rules)]]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -103,7 +103,7 @@ class Conversation:
         return [{"type": "function", "function": dict(tool)} for tool in self.tools]
 
     def opening(self) -> list[dict[str, Any]]:
-        """Return the messages before the first of the user."""
+        """Return the messages before the user's first message."""
         return [{"role": "system", "content": self.system}] if self.system else []
 
 
@@ -114,7 +114,8 @@ class World:
     system: str | None
     tools: Mapping[str, Mapping[str, Any]]
     optional: Mapping[str, Mapping[str, Any]]
-    """By tool: optional parameters that a call may hold, with the values that say what leaving them out says."""
+    """For each tool, optional parameters that a call may have, with the values that mean the same as leaving them
+    out."""
     rules: tuple[Rule, ...]
 
 
@@ -177,7 +178,7 @@ def _rule(row: Mapping[str, Any]) -> Rule:
 
 
 def _numbered(line: str, times: int, **_: str) -> Iterator[str]:
-    """Yield a line as often as is asked for, with two-digit numbers in place of `{n}`."""
+    """Yield a line `times` times, with two-digit numbers in place of `{n}`."""
     return (line.replace("{n}", str(number + 10)) for number in range(times))
 
 
@@ -187,7 +188,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _expanded(value: Any) -> Any:
-    """Write out each `{ begins = "Paris" }`: that text, alone or with more words behind it."""
+    """Replace each `{ begins = "Paris" }` by its meaning: this text alone, or with more words after it."""
     match value:
         case {"begins": str(text), **others} if not others:
             return {"any": [text, {"like": rf"^{text}\b"}]}

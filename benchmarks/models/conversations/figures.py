@@ -1,4 +1,4 @@
-"""Figures of verdicts: shares with bootstrap intervals that draw conversations again, not turns."""
+"""Figures of verdicts: shares with bootstrap intervals, for which conversations are resampled, not turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Judged:
 
 
 def judged(transcripts: Sequence[Transcript], known: Sequence[Conversation]) -> list[Judged]:
-    """Judge the transcripts of the conversations as they are now; others are left out."""
+    """Judge the transcripts of the conversations as they are now; transcripts of other or older ones are left out."""
     by_key = {(each.name, each.digest): each for each in known}
     return [
         Judged(each, conversation, tuple(judge(conversation, each.turns)))
@@ -33,9 +33,9 @@ def judged(transcripts: Sequence[Transcript], known: Sequence[Conversation]) -> 
 def share(
     held: Sequence[Judged], holds: Callable[[Verdict], bool], among: Callable[[Verdict], bool] = lambda _: True
 ) -> Interval | None:
-    """Return the share of the turns `among` which something holds for; None if there is no such turn.
+    """Return the share of turns for which `holds` is true, of those for which `among` is true; None without any.
 
-    A share of 0 or 1 has the bound of as many single outcomes as there are conversations.
+    A share of 0 or 1 has the bound for as many independent outcomes as there are conversations.
     """
     pairs = _pairs(held, holds, among)
     total, turns = (sum(column) for column in zip(*pairs, strict=True)) if pairs else (0, 0)
@@ -60,7 +60,7 @@ def _pairs(
 
 
 def _drawn(pairs: Sequence[tuple[int, int]]) -> Interval:
-    """Return a ratio of sums; the turns of a conversation depend on each other, so conversations are drawn."""
+    """Return a ratio of sums with its interval. Conversations are resampled, since turns depend on each other."""
     import numpy as np
 
     sums = np.asarray(pairs, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Whether a turn was answered, and how many of its calls were needless: rules, no model."""
+"""Judge, by rules and without a model, whether a turn was answered, and how many of its calls were needless."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one turn."""
+    """The verdict on one turn."""
 
     outcome: Outcome
     calls: int
@@ -53,12 +53,12 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Whether it was answered without a needless call."""
+        """Whether the turn was answered without a needless call."""
         return self.answered and not self.needless
 
 
 def judge(conversation: Conversation, turns: Sequence[TurnHeld]) -> list[Verdict]:
-    """Return the verdict on each turn of a conversation; one that was never reached has ended in an error."""
+    """Return the verdict on each turn of a conversation; a turn that was never reached counts as an error."""
     missing = [TurnHeld(error="not reached")] * (len(conversation.turns) - len(turns))
     return [judge_turn(turn, held) for turn, held in zip(conversation.turns, [*turns, *missing], strict=True)]
 
@@ -102,7 +102,7 @@ def _met(due: Sequence[Due], calls: Sequence[CallMade]) -> int:
 
 
 def _is_json(content: str) -> bool:
-    """Whether an answer is nothing but JSON objects or lists, in a fence or not: no text for a user."""
+    """Whether an answer is only JSON objects or lists, in a fence or not, and so has no text for a user."""
     fence = _FENCE.match(content)
     rest = (fence[1] if fence else content).strip()
     while rest.startswith(("{", "[")):
@@ -121,7 +121,7 @@ def _holds(content: str, expected: str | float) -> bool:
 
 
 def _number_patterns(number: float) -> list[str]:
-    """Return patterns for a number: in digits, with separators of thousands or not; rounded to millions; in words.
+    """Return patterns for a number: in digits, maybe with thousands separators; rounded to millions; in words.
 
     Decimals follow a point or a comma, and zeros may follow them.
     """

@@ -1,4 +1,4 @@
-"""Answers of a model's server, kept by what was sent: what was asked once, in these very words, is not asked again."""
+"""Answers of a model's server, kept by request: what was asked once, word for word, is not asked again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sent:
     status: int
     answer: Any
     seconds: float
-    """When it was answered first."""
+    """How long the answer took when the server first gave it."""
 
     @property
     def generates(self) -> bool:
@@ -40,7 +40,7 @@ class Sent:
 
     @property
     def prompt(self) -> str:
-        """The text of the prompt, as far as the request has it: natively the template writes the tools."""
+        """The text of the prompt, as far as the request has it; in native mode, the template adds the tools."""
         messages = [each.get("content") for each in self.body.get("messages", [])]
         return "\n".join(text for text in (*messages, self.body.get("prompt")) if isinstance(text, str))
 
@@ -60,10 +60,10 @@ class Sent:
 
 
 class KeptAnswers(httpx2.BaseTransport):
-    """A transport before a server that is started only if something was never asked; `sent` are the POST requests.
+    """A transport that returns kept answers, and starts and asks the server for any others.
 
-    Answers are kept by method, path and body, in a file for each model file and release of llama.cpp. Errors of the
-    server's own (5xx) are not kept.
+    `sent` has the POST requests. Answers are kept by method, path and body, in a file for each model file and release
+    of llama.cpp. Errors of the server itself (5xx) are not kept.
     """
 
     def __init__(self, file: Path, server: Callable[[], str]) -> None:
@@ -77,7 +77,7 @@ class KeptAnswers(httpx2.BaseTransport):
         self._kept = {row["key"]: row for row in _rows(file)}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the answer that is kept, or ask."""
+        """Return the kept answer, or ask the server if there is none."""
         body = request.read()
         path = request.url.raw_path.decode()
         key = hashlib.sha256(f"{request.method} {path}\n".encode() + body).hexdigest()[:32]
@@ -115,9 +115,9 @@ class KeptAnswers(httpx2.BaseTransport):
 
 @contextmanager
 def answers_of(model: Path, *, threads: int | None = None) -> Iterator[KeptAnswers]:
-    """Yield the kept answers of the model in a GGUF file, before a llama.cpp server that is started when it is needed.
+    """Yield the kept answers of the model in a GGUF file, with a llama.cpp server that is started when it is needed.
 
-    The server has the name of the file: by it promptools knows the family, as it would in an app.
+    The server calls the model by the name of the file, from which promptools finds out the family, as in an app.
     """
     with ExitStack() as stack:
         starting = Lock()

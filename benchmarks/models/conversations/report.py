@@ -61,7 +61,7 @@ def tables(held: Sequence[Judged], is_now: Callable[[str, str], bool]) -> Iterat
     """Yield the tables for one model; `is_now` says whether the words of a way are today's."""
 
     def order(group: Group) -> tuple[int, str, bool, str]:
-        """Order by way, and a way's older words before today's."""
+        """Return a key that orders by way, and puts a way's older words before today's."""
         way, words = group
         return (FIRST.index(way) if way in FIRST else len(FIRST), way, is_now(way, words), words)
 

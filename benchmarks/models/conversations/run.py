@@ -1,4 +1,4 @@
-"""Hold conversations with a model, with what was asked before taken from the answers that are kept."""
+"""Hold conversations with a model; requests that were sent before get the kept answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.models.conversations.transcript import Transcript
 from benchmarks.models.conversations.words import words_of
 
 WAYS = (AS_IT_COMES, REPEATS_ANSWERED, NATIVE, prompted("hermes"), RAW, ALONE)
-"""The ways of asking a model whose template has tools; the others are asked as it comes only."""
+"""The ways of asking a model whose template has tools; other models are asked as it comes only."""
 
 
 def ways_of(model: str) -> tuple[Way, ...]:
@@ -40,7 +40,7 @@ def hold_all(
 ) -> Iterator[Transcript]:
     """Hold conversations with the model in a GGUF file; yield a transcript for each, and print the progress.
 
-    Those that are `done`, by way, conversation and words, are left out.
+    Those for which `done` returns true, given the way, the conversation and the words, are left out.
     """
     with answers_of(file, threads=threads) as kept:
         for way in ways:

@@ -11,7 +11,7 @@ from benchmarks.models.score import matches
 
 
 class SimulatedTools:
-    """The tools of one conversation, which remember how often each rule has decided."""
+    """The tools of one conversation, which count how many times each rule has decided."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation

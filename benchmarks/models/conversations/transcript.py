@@ -23,7 +23,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class TurnHeld:
-    """The replies to one message of the user; an error of the server ends them."""
+    """The replies to one message of the user. After an error of the server, there are no more replies."""
 
     replies: list[Said] = field(default_factory=list[Said])
     error: str = ""
@@ -51,16 +51,16 @@ class Transcript:
     digest: str
     turns: list[TurnHeld]
     modes: list[str] = field(default_factory=list[str])
-    """The modes that requests were sent in."""
+    """The modes in which requests were sent."""
     requests: int = 0
     """Requests to the server, corrections included."""
     prompt_tokens: int = 0
-    """Of the first request."""
+    """Tokens of the prompt of the first request."""
     read_tokens: int = 0
-    """Of the prompts of all requests."""
+    """Tokens of the prompts of all requests."""
     written_tokens: int = 0
     seconds: float = 0.0
-    """Of all requests, when they were answered first."""
+    """Seconds of all requests, when they were first answered."""
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Transcript:

@@ -1,8 +1,8 @@
-"""The words that a way of asking sends for a sample conversation, as a digest.
+"""A digest of the words that a way of asking sends for a sample conversation.
 
-Its prompts are those of a question, of a call with its result or its error, of what another tool finds after that
-error, alone and beside the same call, and of the correction after a malformed call. The page tells by it which
-transcripts were made with today's words.
+The sample is sent in several states: a question alone; a call with its result, or with its error; and what another tool
+finds after this error, alone or together with the same call again. Each reply is a malformed call, so that corrections
+are sent too. The page uses the digest to show which transcripts were made with today's words.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _answer(request: httpx2.Request, sent: list[Any]) -> httpx2.Response:
         known = {"/props": _PROPS, "/v1/models": _MODELS}
         return httpx2.Response(200, json=known[path]) if path in known else httpx2.Response(404, json={})
     body = json.loads(request.content)
-    if _SAMPLE[0]["content"] in json.dumps(body):  # else it is rendered to learn a format, as far as the time allows
+    if _SAMPLE[0]["content"] in json.dumps(body):  # others only render to learn a format, as time allows
         sent.append([body.get(key) for key in ("messages", "prompt", "tools")])
     if path.endswith("/apply-template"):
         return httpx2.Response(200, json={"prompt": json.dumps(body)})
