@@ -1,4 +1,4 @@
-"""List what would break programs that use the public API, against a tag: `make api-changes`.
+"""List the changes since a tag that would break programs which use the public API: `make api-changes`.
 
     python tools/api_changes.py [REF]
 
@@ -25,7 +25,7 @@ PUBLIC = frozenset(
 
 
 def find_changes(ref: str, root: Path = ROOT) -> Iterator[griffe.Breakage]:
-    """Yield what the checkout has changed incompatibly since `ref`."""
+    """Yield the incompatible changes of the checkout since `ref`."""
     old = griffe.load_git("promptools", ref=ref, repo=root, resolve_aliases=True, allow_inspection=False)
     new = griffe.load(
         "promptools", search_paths=[root], try_relative_path=False, resolve_aliases=True, allow_inspection=False
@@ -35,7 +35,7 @@ def find_changes(ref: str, root: Path = ROOT) -> Iterator[griffe.Breakage]:
 
 
 def _hide_private_modules(module: griffe.Object | griffe.Alias) -> None:
-    """Mark the modules that no public name is imported from: Griffe takes each without an underscore for public."""
+    """Mark which modules are public; by default, Griffe takes every module without an underscore for public."""
     for member in module.members.values():
         if not member.is_alias and member.is_module:  # an alias may lead out of the package
             member.public = any(f"{name}.".startswith(f"{member.path}.") for name in PUBLIC)

@@ -2,7 +2,7 @@
 
     python tools/dialect_keys.py
 
-The tables between two comments of that page are those by which the loader checks a file; a test compares them.
+The tables between two comments of that page are made from the keys that the loader checks. A test compares them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEYS = re.compile(r"(?<=<!-- keys, made by `make dialects` -->\n).*(?=<!-- end o
 
 
 def with_keys(page: str) -> str:
-    """Return the page with the keys of all kinds, as the loader has them."""
+    """Return the page with the keys of all kinds, as the loader checks them."""
     tables = [_table("Keys of every kind", COMMON_KEYS, DeclaredDialect, ("name",))]
     tables += [
         _table(f"Keys of the kind `{name}`", kind.keys, kind.make, kind.required) for name, kind in KINDS.items()

@@ -4,8 +4,8 @@
 
 Each page shows which models use a dialect, how distinctive its markers are, how it writes calls, tools and results, and
 how each row of its tables is parsed, with its options: intact calls, tolerated errors, calls that are rejected, and
-text that is no call. All of it comes from the code and from rows that the tests run, so a page cannot be wrong; a test
-compares the pages on disk.
+text that is not a call. All of it comes from the code and from rows that the tests run, so a page cannot be wrong; a
+test compares the pages on disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MADE = "<!-- made by `make dialects` from the code and from tests/cases -->"
 CLIP = 240
 """Maximum number of characters of a text in a table."""
 NO_TOOLS = {"none": "tools=None", "empty": "tools=[]"}
-"""Sets without tools, as the caller would write them."""
+"""The sets of tools that have no tools, as a caller would write them."""
 TIERS = {
     "S": "sentinels that prose does not hold",
     "A": "readable tags: a declared tool and a whole body are needed",
@@ -63,7 +63,7 @@ SHOWN = {
     "the opener in a sentence",
     "a draft in the thoughts",
 }
-"""The shared cases of a page: the tests run more of them."""
+"""The shared cases that a page shows; the tests run more of them."""
 
 
 class Read(NamedTuple):
@@ -152,7 +152,7 @@ def _table(title: str, last: str, read: Iterable[tuple[Read, str]]) -> Iterator[
 
 
 def _model_cell(row: Row) -> str:
-    """Return the model's text as a cell, with the options that are not the defaults."""
+    """Return the model's text as a cell, followed by the options that differ from the defaults."""
     options = sorted(row.options.items() - {("strictness", "balanced")})
     shown = [f"{key}={value!r}" for key, value in options]
     shown += [NO_TOOLS[row.tools]] if row.tools in NO_TOOLS else []

@@ -2,7 +2,7 @@
 
 python tools/discovery_plots.py
 
-The model is served by a real llama.cpp; what it calls for which prompt is below, and nothing else about it is real.
+The server is a real llama.cpp. The model is not real: the script below says what it calls for which prompt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def call(name: str, **arguments: object) -> str:
 
 
 DEFINED = ("Functions you can call", prompt_mode_phrase())
-"""What only a prompt with tools has: in native mode, and in prompt mode."""
+"""A phrase that only a prompt with tools has, in native mode and in prompt mode."""
 CALLS = {
     "the tree": call("repo.print_tree", path=".", depth=2),
     "the files": call("repo.list_files", path="src", depth=1),
@@ -56,7 +56,7 @@ SCRIPT = [
     ScriptedReply(None, "I have nothing to say about that."),
 ]
 SHARES = {"the tree": 7, "the files": 2, "the source": 4, "the module": 2, "the weather": 5}
-"""How many of 20 intents ask for what."""
+"""How many of 20 intents ask for each thing."""
 KINDS = {
     "the tree": "explore",
     "the files": "explore",
@@ -67,7 +67,7 @@ KINDS = {
 
 
 def intents(*, times: int = 1) -> str:
-    """Return the intents as JSON Lines, 20 `times`."""
+    """Return the intents as JSON Lines: 20, multiplied by `times`."""
     return "\n".join(
         json.dumps({"text": f"In project {number}, show {cue}.", "kind": KINDS[cue]})
         for cue, count in SHARES.items()
@@ -78,7 +78,7 @@ def intents(*, times: int = 1) -> str:
 def discover(base_url: str, folder: Path, *, times: int = 1) -> int:
     """Run the command on the intents; return its exit status.
 
-    In prompt mode: a grammar of the server would force the scripted model off its script.
+    It uses prompt mode, since in native mode a grammar of the server would keep the model from following its script.
     """
     (folder / "intents").write_text(intents(times=times), encoding="utf-8")
     flags = ["--intents", str(folder / "intents"), "--repeats", "1", "--questions", "1", "--mode", "prompt"]

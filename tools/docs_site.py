@@ -3,8 +3,8 @@
 README, CONTRIBUTING, SECURITY and CHANGELOG lie at the root of the repository, where readers look for them; the site
 has them as pages of its own. Links are written as the repository's readers need them, relative to the file that they
 are in, so three things are rewritten on the way: links to those four pages, links into `docs/` from them, and links to
-files that are no pages, which become plain text. The marks after a block's language belong to the tests
-(`tests/test_docs.py`) and are taken off. A link that leads nowhere is left alone, and MkDocs fails on it.
+files that are not pages, which become plain text. The marks after a block's language are for the tests
+(`tests/test_docs.py`), and are removed. A link that leads nowhere is left unchanged, so MkDocs fails on it.
 
 `llms.txt` lists the pages for language models, in the order of the navigation, each with its first sentence. Its
 format is that of https://llmstxt.org.
@@ -40,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_options: Any) -> str:
-    """Return `markdown` with the links of the site and blocks without marks."""
+    """Return `markdown` with links rewritten for the site, and with the marks of blocks removed."""
     source = {to: name for name, to in PAGES.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     here = Path(page.file.src_uri).parent
 

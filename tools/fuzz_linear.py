@@ -5,8 +5,8 @@
 A mixture is a unit of one to four tokens, repeated after a random beginning or inside a call, parsed whole or in
 pieces, with random options. The tokens are from the registry of dialects (markers, closers, stop tokens, reasoning
 tags, rendered calls and parts of them), and white space, quotes, brackets and letters. Each mixture is parsed at two
-sizes. One whose time grows more than the sizes allow, or that takes more per character than `--limit`, is measured
-again and then printed, as a literal. The exit status is 1 if there is one.
+sizes. A mixture whose time grows more than the sizes allow, or that takes more time per character than `--limit`, is
+measured again, and printed as a literal if it is still too slow. The exit status is 1 if any was printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from promptools.dialects.sample import TOOL, sample_text
 
 SMALL, LARGE = 6_000, 48_000
 GROWTH = 1.5
-"""Allowed growth of the times, relative to that of the sizes."""
+"""Allowed growth of the times, relative to the growth of the sizes."""
 FLOOR = 0.004
 """Seconds below which a time is noise."""
 PATIENCE = 30.0
@@ -107,7 +107,7 @@ def tokens() -> tuple[list[str], list[str]]:
     for each in registered:
         try:
             calls.append(sample_text(each))
-        except Exception:  # noqa: BLE001  a dialect that is only read writes nothing
+        except Exception:  # noqa: BLE001  a dialect that is only read cannot write a sample
             continue
     return sorted(marks - {""}), calls
 

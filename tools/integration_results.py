@@ -79,7 +79,7 @@ class Client:
     forced: bool = False
     """Whether it demands a call."""
     retries: bool = False
-    """Whether it asks a broken server again for minutes, and is not run before one alone."""
+    """Whether it asks a broken server again for minutes. Such a client is not run straight at a broken server."""
 
 
 _SAME = ("chat", "responses")
@@ -135,9 +135,9 @@ class Row:
     form: str
     """`whole` or `streamed`."""
     breaking: str
-    """What came of it straight at the server whose parser fails."""
+    """The outcome straight at the server whose parser fails."""
     leaking: str
-    """The same at the server that takes the call for text; empty if it was not tried."""
+    """The outcome straight at the server that takes the call for text; empty if it was not tried."""
     through: str
 
     def to_json(self) -> str:
@@ -167,12 +167,12 @@ FORM_CLIENTS = (
 
 @dataclass(frozen=True, slots=True)
 class FormRow:
-    """What one way to ask for structured output reads straight at the server, of the answers that are no object."""
+    """Which answers that are not a bare object one way to ask for structured output reads without promptools."""
 
     program: str
     way: str
     whole: str
-    """The answers, separated by commas; empty for none."""
+    """The answers that are read, separated by commas; empty for none."""
     streamed: str
 
     def to_json(self) -> str:
@@ -180,12 +180,12 @@ class FormRow:
 
 
 def read_forms(file: Path) -> list[FormRow]:
-    """Read the rows on structured output in a file; none if there is no such file."""
+    """Read the rows on structured output in a file; return none if the file does not exist."""
     return [FormRow(**row) for row in _objects(file) if "way" in row]
 
 
 def merge_forms(kept: Iterable[FormRow], new: Iterable[FormRow]) -> list[FormRow]:
-    """Replace the rows of the programs that are new, drop those of programs that are gone; return them in order."""
+    """Replace the rows of programs with new rows, drop those of programs that are gone; return the rest in order."""
     rows: dict[str, list[FormRow]] = {}
     for group in (kept, new):
         rows |= {program: list(own) for program, own in groupby(group, key=lambda row: row.program)}
@@ -216,7 +216,7 @@ def versions() -> dict[tuple[str, str], str]:
 
 
 def read(file: Path) -> list[Row]:
-    """Read the rows of a file; none if there is no such file."""
+    """Read the rows of a file; return none if the file does not exist."""
     return [Row(**row) for row in _objects(file) if "api" in row]
 
 
@@ -225,7 +225,7 @@ def _objects(file: Path) -> list[dict[str, Any]]:
 
 
 def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Replace the rows that are new, drop those of clients that are gone; return them in the order of `CLIENTS`."""
+    """Replace rows by new ones, and drop rows of clients that are gone; return the rows in the order of `CLIENTS`."""
     rows = {(row.kind, row.client, row.api, row.form): row for row in (*kept, *new)}
     order = [
         (client.kind, package, api, form)
@@ -254,7 +254,7 @@ def page(rows: Iterable[Row], forms: Iterable[FormRow]) -> str:
 
 
 def _both(rows: list[Row], column: str) -> str:
-    """Return what all rows tell, or what each does."""
+    """Return the text that all rows have, or if they differ the text of each."""
     told = {row.form: getattr(row, column) or "not tried" for row in rows}
     if len({*told.values()}) == 1:
         return next(iter(told.values()))

@@ -2,9 +2,10 @@
 
     usage: python tools/journey.py [--list]
 
-Four journeys are made, after one of each kind has loaded what is loaded on first use: a chat completion without a
-call, one whose call is in the text, one chunk of a streamed reply (from the bytes of the server to the event of the
-client), and `parse` of a reply of Qwen3-Coder. The server answers from this process; nothing else is replaced.
+There are four journeys: a chat completion without a call, a chat completion whose call is in the text, one chunk of a
+streamed reply (from the bytes of the server to the event of the client), and `parse` of a reply of Qwen3-Coder. Each is
+made once before it is counted, so that what is loaded on first use is loaded. The server answers from this process;
+nothing else is replaced.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_
 QWEN3_CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
 
 permits = threading.Semaphore(0)
-"""One for every chunk that the server may send: so a chunk is on the way only while its journey is measured."""
+"""One permit for every chunk that the server may send, so that a chunk is sent only while its journey is measured."""
 
 Seen = set[tuple[str, str]]
 """Pairs of a module's path and a function's qualified name."""
@@ -100,7 +101,7 @@ def server() -> Iterator[str]:
 
 
 def passed(journey: Callable[[], object]) -> Seen:
-    """Return the functions of promptools that were called while `journey` ran, in whatever thread."""
+    """Return the functions of promptools that were called while `journey` ran, in any thread."""
     seen: Seen = set()
 
     def profile(frame: FrameType, event: str, _argument: object) -> None:
@@ -119,7 +120,7 @@ def passed(journey: Callable[[], object]) -> Seen:
 
 
 def journeys(base_url: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the name of each journey and what makes it."""
+    """Yield the name of each journey, and a function that makes it."""
     client: Any = promptools.OpenAI(base_url=base_url, api_key="none", max_retries=0)
     messages: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]
 

@@ -1,4 +1,4 @@
-"""What the cases in tests say about a learned table: its family's, those of every dialect, and those of all others."""
+"""Run test cases with a learned table: those of its family, those of every dialect, and those of other families."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Shared(NamedTuple):
     passed: int
     total: int
     failed: tuple[str, ...]
-    """The names of the others."""
+    """The names of the cases that failed."""
 
 
 def family_cases(learned: Learned, family: str) -> tuple[int, int] | None:
-    """Return how many of a family's cases the table reads like them, and how many there are; None if there are none.
+    """Return how many of a family's cases the table reads as expected, and how many there are; None if there are none.
 
-    It is read in the place of the family's own dialect.
+    The table is used in place of the family's own dialect.
     """
     rows = casebook.rows(f"cases/{family}") if family and (casebook.HERE / "cases" / family).is_dir() else []
     rows = [row for row in rows if not row.options.keys() - {"in_reasoning", "strictness"}]
@@ -49,9 +49,10 @@ def family_cases(learned: Learned, family: str) -> tuple[int, int] | None:
 
 
 def shared(learned: Learned, family: str) -> Shared:
-    """Return what the cases of every dialect come to with the table alone: whole and in pieces, the whole reply.
+    """Return how many of the cases of every dialect the table passes, with no other dialect.
 
-    Where its family differs from the others of its tier, the table may do so too.
+    Texts are read whole and in pieces, and the whole replies are compared. Where the family's own dialect differs from
+    others of its tier, the table may differ in the same way.
     """
     with dialects.using(learned.given):
         rows = shared_cases(dialects.get(NAME))
@@ -61,7 +62,7 @@ def shared(learned: Learned, family: str) -> Shared:
 
 
 def _passes(row: casebook.Row) -> bool:
-    """Return whether a case holds where no other dialect is looked for; it is asked for only if the case says so."""
+    """Return whether a case passes if only the table is looked for, and expected only if the case says so."""
     try:
         check(replace(row, options={"dialect": NAME, "expect": OTHER[0], **row.options}))
     except AssertionError:
@@ -70,7 +71,7 @@ def _passes(row: casebook.Row) -> bool:
 
 
 class Text(NamedTuple):
-    """A text that is read with and without a table, and how."""
+    """A text that is read with and without a table, and how it is read."""
 
     text: str
     tools: str
@@ -80,7 +81,7 @@ class Text(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an app sees of a reply; not by which dialect a call was read."""
+    """What an app sees of a reply. The dialect by which a call was read is left out."""
 
     calls: tuple[object, ...]
     malformed: tuple[object, ...]
@@ -89,10 +90,10 @@ class Seen(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """How many texts are read otherwise where a table is registered."""
+    """How many texts are read differently when a table is registered."""
 
     prose: int
-    """Texts without a call that have one then, or a malformed one."""
+    """Texts without a call in which the table finds a call or a malformed call."""
     calls: int
     """Other texts: most have calls of another family."""
     total: int
@@ -109,12 +110,12 @@ def changed(learned: Learned, family: str) -> Changed:
 
 @cache
 def _read_alone() -> Sequence[tuple[Text, Seen]]:
-    """Return each text with what is seen of it where no table is registered."""
+    """Return each text with what is seen of it when no table is registered."""
     return [(each, _seen(each)) for each in _texts()]
 
 
 def _texts() -> Sequence[Text]:
-    """Return the cases of all families, and prose around a call of each: a sentence for each place."""
+    """Return the cases of all families, and sentences of prose with a call of each dialect in each place."""
     rows = casebook.rows(*casebook.ROWS_FOLDERS)
     of_rows = [
         Text(row.text, row.tools, row.options, row.table.partition("/")[0])

@@ -2,8 +2,8 @@
 
     python tools/learned_templates.py [FOLDER]
 
-The templates are those of the environment `all-templates`, or of a folder. For a family with a table of its own, its
-cases in tests/cases are read with the learned table in its place.
+The templates are those of the environment `all-templates`, or of a folder. If the package has a dialect of the family,
+the family's cases in tests/cases are read with the learned table instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FAMILIES: Final = {
     "tool_chat_template_llama": "llama3_json", "tool_chat_template_xlam": "xlam", "upstage": "solar",
     "Kimi-K3": "kimi_k3", "muse": "muse", "tool_chat_template_muse": "muse", "openai": "harmony",
 }  # fmt: skip
-"""The dialect of the families of templates, by how the names of their files begin."""
+"""The dialect of each family of templates, by the beginning of the names of their files."""
 HEAD: Final = """# What is learned from chat templates
 
 <!-- made by `make results-learned` -->
@@ -78,7 +78,7 @@ ENOUGH: Final = 98
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one template."""
+    """The result for one template."""
 
     name: str
     learned: Learned | None
@@ -117,7 +117,7 @@ def outcome_of(path: Path) -> Outcome:
 
 
 def renders_calls(path: Path) -> bool:
-    """Return whether a template writes the name and a value of a call in the history, in any way to give it one."""
+    """Return whether a template writes the name and a value of a call in the history, in any form of the message."""
     renderings = Renderings(
         jinja_renderer(path.read_text(encoding="utf-8"), special_tokens=TOKENS), trial_tools(ONE), ()
     )
@@ -167,7 +167,7 @@ def page(outcomes: Iterable[Outcome]) -> str:
 
 
 def _of_shared(learned: Sequence[Outcome]) -> str:
-    """Return what the page says of the shared cases."""
+    """Return the text of the page about the shared cases."""
     passed = sum(each.shared.passed for each in learned)
     total = sum(each.shared.total for each in learned)
     below = [each for each in learned if 100 * each.shared.passed < ENOUGH * each.shared.total]
@@ -180,7 +180,7 @@ def _of_shared(learned: Sequence[Outcome]) -> str:
 
 
 def _of_changed(learned: Sequence[Outcome]) -> str:
-    """Return what the page says of the texts that are read otherwise."""
+    """Return the text of the page about the texts that are read differently."""
     without = sum(each.changed.prose + each.changed.calls == 0 for each in learned)
     certain = [each for each in learned if each.learned and each.learned.table["tier"] != "B"]
     prose = sum(each.changed.prose for each in certain)
@@ -212,13 +212,13 @@ def _row(outcome: Outcome, learned: Learned) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text as one cell of a table, in code where it quotes."""
+    """Return a text as one cell of a table: shortened, and with special characters escaped."""
     short = text if len(text) <= 200 else f"{text[:200]}…"
     return short.replace("\n", "\\n").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
 def main(folder: Path) -> None:
-    """Write the page, and print what each template took."""
+    """Write the page, and print the seconds that each template took."""
     outcomes = [outcome_of(path) for path in sorted(folder.glob("*.jinja"))]
     for outcome in outcomes:
         print(f"{outcome.seconds:5.2f} s  {'learned' if outcome.learned else 'not learned':11}  {outcome.name}")

@@ -5,8 +5,8 @@
     python tools/matrix.py                              only write the page
 
 The results, without their single answers, are merged into benchmarks/models/verified.jsonl, from which the page is
-generated: a later result of the same server and model replaces the earlier one. What benchmarks of others gave is kept
-by hand, with its command, in benchmarks/models/outside.jsonl.
+generated: a later result of the same server and model replaces the earlier one. Results of others' benchmarks are kept
+by hand, with their commands, in benchmarks/models/outside.jsonl.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def key(run: dict[str, Any]) -> tuple[str, str]:
-    """Return what a result is of: the kind of server, and the model."""
+    """Return what identifies a result: the kind of server, and the model."""
     return run["server"].split()[0], run["model"]
 
 
@@ -145,7 +145,7 @@ def _outside(runs: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _outside_row(run: dict[str, Any]) -> Iterator[str]:
-    """Yield the cells of a row. Points have no interval: the better side is only the one that has more of them."""
+    """Yield the cells of a row. Points have no interval, so the better side is just the side with more points."""
     alone, through = (run[side]["points"] for side in ("alone", "through"))
     yield from (f"{run['benchmark']} {run['version']}", run["server"], run["model"], run["date"])
     yield from (f"{points} of {run['most']}" for points in (alone, through))

@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "reference" / "results.md"
 KEPT = ROOT / "tests" / "e2e" / "results.jsonl"
 WANTED = "+"
 MANY = 4
-"""Number of cases failing in the same way from which they become one line of the page."""
+"""The number of cases that fail in the same way from which on they are shown in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,14 @@ class Row:
     alone: str
     """What the app received from the server alone."""
     same: bool
-    """Whether that was as expected, or at least the same as through promptools."""
+    """Whether the app received alone what was expected, or at least the same as through promptools."""
     seen: str
     """What the app received through promptools."""
     by: str
-    """The attempts that it took."""
+    """The attempts through promptools: the mode and the outcome of each."""
     raw: str = ""
-    """What it received in raw mode; `WANTED` if that was as expected, empty where the server is not tried in it."""
+    """What the app received in raw mode; `WANTED` if that was as expected, empty if raw mode is not tried with the
+    server."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)

@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/soak.py --streams 500 --seconds 300
 
-What each stream must come to follows from its number alone. A stream without a fault must be right; one with a fault
+What each stream must result in follows from its number alone. A stream without a fault must be right; one with a fault
 must be right too, after a retry, or end in an error in the API's form. Anything else is wrong, or lost. The resident
 memory of the proxy is sampled every second: after the first fifth of the time it may not grow. Prints figures, and
 exits with 1 if anything is wrong, lost or grows.
@@ -33,7 +33,7 @@ FORMS = ("text", "native", "hermes")
 PIECES = 10
 LOST_AFTER = 120
 GROWTH = 1.15
-"""How much more memory than in the second fifth of the time there may be in the last."""
+"""How many times the memory in the second fifth of the time the memory in the last fifth may be."""
 MIN_SECONDS_FOR_MEMORY = 60
 TOOL = {
     "type": "function",
@@ -56,7 +56,7 @@ def form_of(number: int) -> str:
 
 
 def fault_of(number: int) -> str | None:
-    """Return the fault of a stream, drawn by its number."""
+    """Return the fault of a stream, which depends on its number; None for most numbers."""
     draw = crc32(b"%d" % number)
     return FAULTS[draw // 1000 % len(FAULTS)] if draw % 1000 < 1000 * SHARE else None
 
@@ -75,7 +75,7 @@ def arguments_of(number: int) -> dict[str, Any]:
 
 
 def expected(number: int) -> tuple[str, list[tuple[str, Any]]]:
-    """Return the text and the calls that a stream must come to."""
+    """Return the text and the calls that a stream must result in."""
     return (text_of(number), []) if form_of(number) == "text" else ("", [("get_weather", arguments_of(number))])
 
 
@@ -211,7 +211,7 @@ def write_whole(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
 
 
 async def run_stream(port: int, number: int) -> str:
-    """Run one stream; return what came of it: `right`, `failed well`, `left`, `wrong: ...` or `lost: ...`."""
+    """Run one stream; return its outcome: `right`, `failed well`, `left`, `wrong: ...` or `lost: ...`."""
     message = {"role": "user", "content": f"soak {number}"}
     body = json.dumps({"model": "m", "stream": True, "tools": [TOOL], "messages": [message]}).encode()
     try:
@@ -247,7 +247,7 @@ async def read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 def judge(number: int, status: int, body: bytes) -> str:
-    """Return what a whole response is worth."""
+    """Return the outcome of a complete response."""
     fault = fault_of(number)
     if status != 200:
         error = parsed(body.decode("utf-8", "replace"))
@@ -263,7 +263,7 @@ def judge(number: int, status: int, body: bytes) -> str:
     if (text.strip(), calls) == expected(number) and finish and body.endswith(b"data: [DONE]\n\n"):
         return "right"
     if fault and finish == "length" and not calls:
-        return "failed well"  # what there was of a call, as text that was cut off
+        return "failed well"  # the part of a call that arrived, as text that was cut off
     return f"wrong: {fault}, {finish}, {text[:40]!r}, {calls}"
 
 
@@ -291,7 +291,7 @@ def parsed(arguments: str) -> Any:
 
 
 async def soak(port: int, streams: int, seconds: float, pid: int) -> tuple[Counter[str], list[int]]:
-    """Keep so many streams running for so long; return what came of them, and the memory in KiB by seconds."""
+    """Keep `streams` streams running for `seconds`; return their outcomes, and the memory in KiB at each second."""
     outcomes: Counter[str] = Counter()
     numbers = iter(range(1 << 30))
     until = time.monotonic() + seconds
@@ -320,7 +320,7 @@ async def soak(port: int, streams: int, seconds: float, pid: int) -> tuple[Count
 
 
 def resident(pid: int) -> int:
-    """Return the resident memory of a process in KiB; 0 where the system does not tell it."""
+    """Return the resident memory of a process in KiB; 0 if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:
@@ -363,7 +363,7 @@ def report(outcomes: Counter[str], memory: list[int], seconds: float, still_open
 
 
 async def count_open(port: int) -> int:
-    """Return the streams that the upstream still answers, once they have had time to end."""
+    """Return how many streams the upstream still answers, after giving them time to end."""
     for _ in range(100):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /open HTTP/1.1\r\nhost: x\r\n\r\n")

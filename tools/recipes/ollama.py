@@ -2,8 +2,8 @@
 
 Ollama is two programs: its own server in Go (API, scheduler, templates, parsers), and llama.cpp's `llama-server`, which
 it starts for each model. The first is built here, unchanged; the second would take a quarter of an hour and a C++
-compiler, so the wheel xllamacpp stands in for it (`llama_server.py`), and a copy for `llama-quantize`, which
-`ollama create` uses to check a model.
+compiler, so the wheel xllamacpp is used instead (`llama_server.py`). In place of `llama-quantize`, which `ollama
+create` uses to check a model, a script copies the file.
 """
 
 from __future__ import annotations

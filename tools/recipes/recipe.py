@@ -20,7 +20,7 @@ class Recipe:
     """A venv with `pins`, and what `finish` adds to it."""
 
     pins: tuple[str, ...]
-    """Requirements, each with its version."""
+    """Requirements, each with a pinned version."""
     overrides: tuple[str, ...] = ()
     """Requirements that replace dependencies of the pins (uv's --override); pip cannot do this."""
     only_binary: tuple[str, ...] = ()
@@ -34,7 +34,8 @@ class Recipe:
     marks: tuple[str, ...] = ()
     """What else identifies the environment: versions and sources that `finish` uses."""
     takes: str = ""
-    """How long it takes and how large it gets, if that is much; printed before it begins."""
+    """How long making the environment takes and how large it gets, if that is much. This is printed before it is
+    made."""
 
 
 def install(folder: Path, recipe: Recipe) -> None:
@@ -82,7 +83,7 @@ def need_disk(gigabytes: float, what: str) -> None:
 
 
 def run(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> None:
-    """Run `command`; if it fails, print its output to stderr, and raise `CannotMakeError` with the last line of it."""
+    """Run `command`; if it fails, print its output to stderr, and raise `CannotMakeError` with the last line."""
     done = subprocess.run(
         command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     )
@@ -95,5 +96,5 @@ def run(command: Sequence[str | Path], environment: dict[str, str] | None = None
 
 
 def _tried(command: Sequence[str | Path]) -> bool:
-    """Try the fast installer; return whether it succeeded. Failure is no error: pip is tried next."""
+    """Try the fast installer; return whether it succeeded. If it fails, pip is tried next."""
     return subprocess.run(command, check=False, capture_output=True).returncode == 0

@@ -1,8 +1,8 @@
 """Chat templates of model families, from the source distribution of llama-cpp-python, which carries llama.cpp's own.
 
-They are facts: how each family declares tools, writes calls and ends its turns. The distribution is data: it is
-downloaded without dependencies, read as an archive, and never built. A template is accepted only with the sha256 that
-is pinned here.
+The templates are facts: how each family declares tools, writes calls and ends its turns. The distribution is data: it
+is downloaded without dependencies, read as an archive, and never built. A template is accepted only with the sha256
+that is pinned here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FILES = {
     "deepseek_v31": ("deepseek-ai-DeepSeek-V3.1", "d9f5f351b276cf9e81d009db08830db7d38e94927aecd09a7beb43e2aafee94e"),
     "dsml": ("deepseek-ai-DeepSeek-V3.2", "8e5a13fcc4bdd4d943311fc59064b805770fdeddfccbd7f1c252cc16e8acaf3d"),
 }
-"""The templates, by the names that their files get here: their names in the distribution, and their sha256."""
+"""The templates, by the names that their files get here. Each has its name in the distribution, and its sha256."""
 
 _PACKAGE = f"llama_cpp_python-{VERSION}"
 _MEMBER = _PACKAGE + "/vendor/llama.cpp/models/templates/{}.jinja"
@@ -77,13 +77,13 @@ TEMPLATES = Recipe(
 )
 
 
-# All of them, and those that vLLM recommends for tool calls: what `make results-learned` is made of.
+# All templates of llama.cpp, and those that vLLM recommends for tool calls: the input of `make results-learned`.
 
 
 VLLM_VERSION = "0.28.0"
 _OF_VLLM = "tool_chat_template_*.jinja"
 _ALL = "48a49273acf22c9345f075e008c3ca785811bd31172a0a488b99db3e883417f1"
-"""The sha256 of all of these: of their names and texts, one after the other, in the order of the names."""
+"""The sha256 of all these templates together: of their names and texts, in the order of the names."""
 
 
 def _finish_all(folder: Path) -> None:
@@ -97,7 +97,7 @@ def _finish_all(folder: Path) -> None:
                 file = packed.extractfile(member) if member.name.startswith(_MEMBER.partition("{}")[0]) else None
                 if file is not None and member.name.endswith(".jinja"):
                     (folder / Path(member.name).name).write_bytes(file.read())
-        # pip fails where it asks vLLM's build for its metadata, which needs torch: by then the archive is unpacked
+        # pip fails when it asks vLLM's build for metadata, which needs torch; by then the archive is unpacked
         unpacked = [*pip, "--no-clean", "--no-build-isolation", "--no-binary", "vllm", f"vllm=={VLLM_VERSION}"]
         subprocess.run(unpacked, env=environment, check=False, capture_output=True)
         for path in sorted(Path(scratch).glob(f"pip-*/*/examples/**/{_OF_VLLM}")):

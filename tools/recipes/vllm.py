@@ -1,4 +1,4 @@
-"""vLLM for the CPU, an older vLLM to put before it, and the vocabulary of gpt-oss."""
+"""vLLM for the CPU, an older vLLM that can be put before it on the path, and the vocabulary of gpt-oss."""
 
 from __future__ import annotations
 
