@@ -53,7 +53,7 @@ class AgentRun:
     state: Any = None
     tape: TapeWriter | None = None
     player: TapePlayer | None = None
-    """In a replay, it answers requests in place of the server, and has the results of calls in place of the tools."""
+    """In a replay: answers requests instead of the server, and supplies the results of calls instead of the tools."""
     own_ids: bool = False
     """Whether calls get ids that are the same in each run, instead of the parser's random ids."""
 

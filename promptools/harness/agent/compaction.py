@@ -1,4 +1,4 @@
-"""Shorten a conversation that does not fit into the context: what is dropped, and in which order.
+"""Shorten a conversation that does not fit into the context, in stages.
 
     reasoning         all but the latest turns lose their reasoning
     results           results of all but the latest turns are shortened, and then shortened once more
@@ -66,8 +66,8 @@ class Compaction:
     keep_turns: int = 4
     """The number of latest turns that are kept unchanged, unless they alone are too long."""
     result_characters: int = 2000
-    """The length in characters to which a long result is shortened. If the target is not reached otherwise, it is a
-    quarter of this."""
+    """The length in characters to which a long result is shortened. If the target is not reached otherwise, results are
+    shortened to a quarter of this length."""
     summarise: bool = True
     """Whether the model is asked for a summary, in a separate request."""
 

@@ -80,9 +80,11 @@ class AgentPolicy:
     temperatures: tuple[float, ...] = ()
     """The temperature of each attempt; further attempts use the last one. Empty: the temperature of the request."""
     cooling: float = 0.0
-    """The share of the temperature that is lost when the context is full; before that, in proportion to how full it is.
+    """The share by which the temperature is lowered when the context is full.
 
-    The paper's code has 0.5. If the size of the context is unknown, the temperature stays the same."""
+    If the context is partly full, the temperature is lowered by a proportionally smaller share. The paper's code uses
+    0.5. If the size of the context is unknown, the temperature stays the same.
+    """
     harmony_react: bool = False
     """Whether, in harmony mode, each reply begins in the `analysis` channel and the exchange asks the model to correct
     faulty replies, as in HarmonyReAct."""
@@ -183,7 +185,7 @@ def check_paper(
 ) -> None:
     """Raise the exception of the first check that fails.
 
-    If none fails, a reply with one call is usable, and the function returns; for an answer, it raises `Submitted`.
+    If all checks pass, return for a reply with one call, and raise `Submitted` for an answer.
     """
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
@@ -335,7 +337,8 @@ KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
         "malformed": ToolCallArgParsingError,
     }
 )
-"""The exception for each kind of failure that another reply may avoid; failures of other kinds are the server's."""
+"""The exception for each kind of failure that another reply may avoid; failures of other kinds are the server's
+fault."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:

@@ -45,7 +45,7 @@ class ResultEvent:
 
 @dataclass(frozen=True, slots=True)
 class RetryEvent:
-    """A reply is not usable, and another one is requested. Text that was streamed since the last step is void."""
+    """A reply is not usable, and another one is requested. Text streamed since the last step no longer counts."""
 
     attempt: int
     """The number of the failed attempt at this step, counted from 1."""

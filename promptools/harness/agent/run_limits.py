@@ -54,8 +54,9 @@ class RunLimits:
     failures: int | None = 10
     """The number of failed calls in a row at which the run ends."""
     repeats: int | None = 3
-    """The limit of repetitions in a row, of the same call or of the same two or three calls in turns. The call that
-    reaches this number is not run, and its result says so. If the next call repeats the series again, the run ends."""
+    """The number of times in a row at which a repeated call is no longer run, and its result says so. Calls are
+    repeated if the same call is made again, or the same two or three calls in turn. If the next call is a repetition
+    too, the run ends."""
     nudges: int = 1
     """How many times a reply that announces a call, but makes none, is answered with a request to make it."""
 

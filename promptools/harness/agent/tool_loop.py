@@ -68,7 +68,7 @@ def announces_call(content: str) -> bool:
 
 
 SHOWN = 100
-"""How many characters of the output of a command that timed out the model reads."""
+"""If a command timed out, the model reads this many characters of its output."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:

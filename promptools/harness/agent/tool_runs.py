@@ -57,9 +57,9 @@ def run_tools(
     """Run a conversation in which the model may call Python functions, until it answers.
 
     `client` is an OpenAI client, either promptools' or the SDK's. `tools` are Python functions (their type hints are
-    the schema), or tool dicts that `dispatch` runs: functions by name, or one function of `(name, arguments)`.
-    `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown tool, bad
-    arguments and a tool's exception go back to the model as results.
+    the schema), or tool dicts, which `dispatch` runs. `dispatch` maps names to functions, or is one function of `(name,
+    arguments)`. `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown
+    tool, bad arguments and a tool's exception go back to the model as results.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
     last of which is the `Transcript`. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and

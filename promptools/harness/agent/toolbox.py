@@ -127,7 +127,8 @@ class Change:
 
 
 Approve: TypeAlias = "Callable[[Call], Change | Deny | Awaitable[Change | Deny | None] | None]"
-"""A function that is called before each call that can be run; None allows the call. In an async run it may be async."""
+"""A function that is called before each call that can be run; it returns None to allow the call. In an async run it may
+be async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class Toolbox:
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
         """Return the tools as a request declares them.
 
-        `marks` adds keys that promptools' clients read; they are never sent to a server.
+        `marks` adds keys that promptools' clients read; these keys are never sent to a server.
         """
         payloads = self.tools.to_openai()
         if not marks:
@@ -318,7 +319,7 @@ def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -
     """Return the function that runs a tool.
 
     If `dispatch` maps names to functions, its function takes precedence over the tool's own. If `dispatch` is a
-    function, it runs only tools without a function.
+    function, it runs only the tools that have no function.
     """
     own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None
     if callable(dispatch):

@@ -170,7 +170,7 @@ def targeted_questions(intents: Sequence[Intent], repeats: int) -> list[Question
 
 
 def list_questions(repeats: int) -> list[Question]:
-    """Return questions for the names of the model's tools."""
+    """Return questions that ask for the names of the model's tools."""
     return [Question("list", text, repeat) for repeat in range(repeats) for text in LISTS]
 
 
@@ -180,7 +180,7 @@ def forced_questions(name: str, repeats: int) -> list[Question]:
 
 
 def description_questions(name: str, repeats: int) -> list[Question]:
-    """Return questions for the parameters of the tool `name`."""
+    """Return questions that ask for the parameters of the tool `name`."""
     return [
         Question("describe", text.format(name=name), n, subject=name) for n in range(repeats) for text in DESCRIPTIONS
     ]

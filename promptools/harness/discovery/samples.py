@@ -91,7 +91,7 @@ class SampleLog(ResumableLog):
         self.samples[sample.key] = sample
 
     def record(self, sample: Sample) -> None:
-        """Add a sample, and write it to the file at once, if there is one."""
+        """Add a sample, and write it to the file at once, if the log has a file."""
         self.samples[sample.key] = sample
         self.write(asdict(sample))
 

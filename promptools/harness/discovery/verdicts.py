@@ -112,7 +112,7 @@ def schema_shares(calls: Sequence[CallMade]) -> dict[str, float]:
 
 
 def fold_parameter(name: str) -> str:
-    """Return the words of a name in alphabetical order."""
+    """Return the words of a name, in lower case and alphabetical order: the same for `maxResults` and `results_max`."""
     words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)
     return " ".join(sorted(word.lower() for word in words)) or name
 
@@ -153,7 +153,7 @@ ParameterVerdict = Literal["confirmed", "alias", "optional", "confabulated", "un
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The thresholds of the rules above."""
+    """The thresholds of the rules in the module's docstring."""
 
     min_calls: int = 3
     min_prompts: int = 2

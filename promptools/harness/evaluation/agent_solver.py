@@ -76,7 +76,8 @@ class AgentSolver:
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer to a question, and the tokens of all runs.
 
-        Raises `Unanswered` if the last run reached a limit or its context overflowed. This counts as a result.
+        Raises `Unanswered` if the last run reached a limit or its context overflowed. Such an attempt counts as wrong,
+        and is not made again.
         """
 
         def begin() -> FinishedRun:

@@ -298,7 +298,7 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if its result is kept, as an overflow of the context is."""
+    """Return why a question must be asked again; empty if its result is kept, even if that is an overflow."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 

@@ -102,9 +102,8 @@ def paired_difference_interval(
     """Return the mean of `shares` minus the mean of `baseline`, with the interval of this difference.
 
     Both samples have the same cases in the same order. The intervals of the gains and of the losses are combined as in
-    `share_difference_interval`. But here the two are correlated like counts of a multinomial distribution, since a case
-    cannot be both a gain and a loss. So a few cases that differ prove nothing, and many cases that agree prove
-    agreement.
+    `share_difference_interval`. But gains and losses are correlated, like counts of a multinomial distribution, since a
+    case cannot be both. So a few cases that differ prove nothing, and many cases that agree prove agreement.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (

@@ -207,7 +207,7 @@ class GradedRun:
 
 
 def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
-    """Return the predictions by instance. A failed attempt has none; a run without an answer has an empty patch."""
+    """Return the predictions by instance. Failed attempts are left out; a run without an answer has an empty patch."""
     return {
         attempt.task: {"instance_id": attempt.task, "model_name_or_path": model, "model_patch": attempt.text}
         for attempt in attempts
@@ -300,7 +300,10 @@ class SweSummary:
 
     @property
     def resolved(self) -> Interval | None:
-        """The share of all instances that are resolved, which needs a patch; None before grading."""
+        """The share of all instances that are resolved; None before grading.
+
+        An instance without a patch is not resolved.
+        """
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:

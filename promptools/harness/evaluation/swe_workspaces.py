@@ -29,7 +29,7 @@ _DIFF = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 _LINK = b"160000"
-"""The mode of an entry in git's index that is a submodule."""
+"""The mode that submodules have in git's index."""
 _OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 """Environment in which git uses only the settings of the repository, so that ignored files and line ends are the same
 on all machines."""
@@ -46,7 +46,7 @@ class GitError(PromptoolsError):
 def find_clone(folder: Path, repo: str) -> Path:
     """Return the local clone of the repository `owner/name` in a folder.
 
-    It may be called `owner/name`, `owner__name` or `name` there. Raises `UsageError` if there is none.
+    The clone may be called `owner/name`, `owner__name` or `name` there. Raises `UsageError` if none is found.
     """
     names = (repo, repo.replace("/", "__"), repo.partition("/")[2])
     for name in names:

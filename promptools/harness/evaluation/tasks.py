@@ -415,14 +415,14 @@ def render_report(title: str, summary: RunSummary, settings: Mapping[str, Any]) 
 
 
 def cost_rows(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return the rows of a page about tokens and seconds."""
+    """Return the rows about tokens and seconds, for the page of a run."""
     attempts = sum(map(len, summary.by_task.values()))
     counts = [*sorted(summary.usage.items()), ("seconds", summary.seconds)]
     return [(f"{name}, in all and per attempt", _per_attempt(count, attempts)) for name, count in counts]
 
 
 def settings_section(settings: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a page about the settings of a run."""
+    """Return the lines about the settings of a run, for its page."""
     rows = [(name, _plain(value)) for name, value in settings.items()]
     return ["## Settings", "", *table(("setting", "value"), rows)]
 

@@ -1,9 +1,9 @@
 """Threads that work on several items at once. Their results are recorded as they come.
 
-Runs of tasks, verifications and discoveries use it. Other threads of promptools have other purposes: an agent's tools
-run in the context of the run and return their results in order (`harness/agent/drivers.py`), replies are reparsed in
-processes (`batch/reparsing.py`), and a batch's requests are tasks of an event loop, whose number is adapted to the
-server (`batch/request_pool.py`).
+Runs of tasks, verifications and discoveries use these threads. Other threads of promptools have other purposes: an
+agent's tools run in the context of the run and return their results in order (`harness/agent/drivers.py`), replies are
+reparsed in processes (`batch/reparsing.py`), and a batch's requests are tasks of an event loop, whose number is adapted
+to the server (`batch/request_pool.py`).
 """
 
 from __future__ import annotations

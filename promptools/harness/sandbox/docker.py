@@ -150,11 +150,12 @@ _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 
 
 
 class DockerSandbox:
-    """Starts a container of `image` and runs commands in it. `close` removes it, and so does its lifetime's end.
+    """Starts a container of `image` and runs commands in it.
 
-    The workspace is mounted at `workspace`. Commands run as the current user, who owns the files that they write, or
-    as `user` ("0" is the container's root). `writable_git` lets commands change `.git` of the workspace, whose settings
-    and hooks the user's own git would run. `writable_system` lets commands install programs.
+    The container is removed by `close`, or when its lifetime ends. The workspace is mounted at `workspace`. Commands
+    run as the current user, who owns the files that they write, or as `user` ("0" is the container's root).
+    `writable_git` lets commands change `.git` of the workspace, whose settings and hooks the user's own git would use.
+    `writable_system` lets commands install programs.
     """
 
     def __init__(

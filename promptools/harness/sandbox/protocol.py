@@ -54,7 +54,7 @@ class SandboxProcess(Protocol):
 
 
 class Sandbox(Protocol):
-    """Where commands run."""
+    """A place where commands run, with a workspace and limits."""
 
     @property
     def root(self) -> Path:
@@ -123,5 +123,5 @@ class CommandLimits:
                 raise UsageError(f"the limit {name!r} is {getattr(self, name)!r}; it must be more than 0")
 
     def seconds(self, timeout: float | None) -> float:
-        """Return how many seconds a command may take for which the caller asks for `timeout` seconds."""
+        """Return how many seconds a command may take if the caller asks for `timeout` seconds."""
         return self.timeout if timeout is None else min(max(timeout, 0.0), self.timeout)

@@ -42,11 +42,12 @@ class Architecture:
     modes: dict[int, int]
     """Calls that set the mode of a file, each with the position of the mode among its arguments."""
     opens: dict[int, int]
-    """Calls that may create a file, each with the position of the flags among its arguments. The mode comes next."""
+    """Calls that may create a file, each with the position of the flags among its arguments. The mode is the next
+    argument."""
     sockets: tuple[int, ...]
     """The numbers of socket and socketpair."""
     second_abi: int | None = None
-    """The lowest number of the calls of a second interface. All of these calls fail."""
+    """The lowest call number of a second interface, all of whose calls fail."""
 
 
 _EVERYWHERE = (425, 426, 427, 437)

@@ -159,7 +159,7 @@ def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> b
 
 
 MAX_COMPARED = 2000
-"""The most lines of a file that are compared with a line of the patch, to show the closest one."""
+"""The most lines of a file that are compared with a line of the patch, to find and show the closest line."""
 LOOSENESS = {
     Likeness.TRAILING_SPACE: "with other space at the end of lines",
     Likeness.ALL_SPACE: "with other spacing",

@@ -69,7 +69,7 @@ def container_exec_definition() -> Tool:
 
 
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
-    """Return the definition of `repo_browser.print_tree`; no other tool may be called like the aliases `names`."""
+    """Return the definition of `repo_browser.print_tree`. No other tool may have one of the aliases `names`."""
     return _tool(
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",
@@ -224,7 +224,7 @@ _LONGEST_PROGRAM = 4096
 
 
 def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -> Callable[..., str]:
-    """Return the function of `container.exec`. The model may name a time-out for a command, of at most `timeout`."""
+    """Return the function of `container.exec`. The model may ask for a time-out of at most `timeout`."""
 
     def run(
         command: object,

@@ -116,10 +116,10 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
-    """Return the text and the images of a tool's result. Structured content is the text of a result without text.
+    """Return the text and the images of a tool's result; if it has no text, its structured content is used.
 
-    Otherwise structured content is left out, because servers repeat it as text. Each image or other file is described
-    by its type and size, and is written to `folder` if one is given.
+    If there is text, structured content is left out, because servers repeat it as text. Each image or other file is
+    described by its type and size, and is written to `folder` if one is given.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))

@@ -31,8 +31,8 @@ ALIASES = ("input", "diff", "unified_diff")
 def apply_patch(root: Path, text: str) -> str:
     """Apply a patch in the V4A format to the files in `root`, and return a summary of the changes for the model.
 
-    Either all files are changed, or none is. In that case, `PatchError` reports the problems with their lines in the
-    patch. Files outside of `root`, and files in `.git`, are never touched.
+    If there is any problem, no file is changed, and `PatchError` reports the problems with their lines in the patch.
+    Files outside of `root`, and files in `.git`, are never touched.
     """
     patch = parse_patch(text)
     folder = PatchedFolder(root)

@@ -59,8 +59,8 @@ class WorkspaceFiles:
     def locate(self, path: str) -> Parts:
         """Return the file or folder that a path refers to; raise `PathError` if it is outside, or does not exist.
 
-        A relative path starts in the workspace. An absolute path must be inside the workspace, which may be named by
-        the path that commands see or by the path on this machine.
+        A relative path starts in the workspace. An absolute path must be inside the workspace. It may begin with the
+        path of the workspace that commands see, or with its path on this machine.
         """
         if "\0" in path:
             raise PathError("a path cannot contain NUL")

@@ -30,7 +30,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The measured speed of a server, and the numbers of tokens."""
+    """The speed of a server, and the sizes of prompts and answers in tokens, as measured."""
 
     tokens_per_character: float
     completion_tokens: float
