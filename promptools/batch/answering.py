@@ -133,7 +133,7 @@ can."""
 SHORT_LIVED_STATUSES = frozenset({500})
 """Statuses for which the request itself may be the reason: it is sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
-"""Error codes of promptools' own 502: no server answered."""
+"""Codes of promptools' own 502 errors, which mean that no server answered."""
 ADVICE = {
     400: "correct the request",
     404: "check the model's name and the base URL",

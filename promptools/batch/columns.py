@@ -141,7 +141,7 @@ def _conversion(kind: Any, path: str) -> Convert:
 
 
 def _storage(kind: Any) -> Any:
-    """Return the type that stores the values: without extensions such as JSON's, and without dictionaries."""
+    """Return the type that stores the values, without extension types (such as JSON's) and dictionary encoding."""
     if isinstance(kind, arrow().BaseExtensionType):
         return _storage(kind.storage_type)
     return _storage(kind.value_type) if arrow().types.is_dictionary(kind) else kind

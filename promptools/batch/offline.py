@@ -174,8 +174,8 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""The modules that may contain these functions, depending on vLLM's version; the module of the newest version is
-first."""
+"""Each of these tuples has the modules that may contain some functions of vLLM, depending on its version. The module of
+the newest version comes first."""
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
 """Our defaults for engine arguments: nobody reads the metrics of a batch."""
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
@@ -356,7 +356,7 @@ def _has_module(name: str) -> bool:
 BASE_URL = "http://vllm.invalid/v1"
 """The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""How many requests wait in the engine, as a share of those that it computes. They let it go on without a pause."""
+"""How many requests wait in the engine, as a share of those that it computes. So it never pauses between requests."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"

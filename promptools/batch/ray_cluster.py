@@ -249,7 +249,7 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 class ActorSettings(Protocol):
-    """What both kinds of settings can do. They are pickled and sent to actors and to the process that starts them."""
+    """The methods of both kinds of settings. Settings are pickled for actors and the process that starts them."""
 
     def resources(self, ray: Any) -> dict[str, float]:
         """Return what Ray reserves for an actor, as arguments of `Dataset.map_batches`."""
@@ -273,8 +273,8 @@ ACTOR_CPUS = 0.25
 likely to fit on another node."""
 ENGINE_CPUS = 1
 MAX_SEQUENCES = 256
-"""Requests that an engine computes at once, if its arguments do not say. It is vLLM's default on most GPUs. On large
-GPUs vLLM computes more, but not more than the chunks of an actor hold."""
+"""How many requests an engine computes at once if its arguments do not say. This is vLLM's default on most GPUs. On
+large GPUs vLLM computes more, but not more than the chunks of an actor hold."""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Arguments of an engine. Their product is the number of its GPUs."""
 

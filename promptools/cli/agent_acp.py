@@ -117,7 +117,7 @@ class EditorSession:
     stop: threading.Event = field(default_factory=threading.Event)
     turn: asyncio.Task[schema.StopReason] | None = None
     question: asyncio.Task[Deny | None] | None = None
-    """The question to the user whether a call may run; None unless it waits for an answer."""
+    """The question to the user whether a call may run; None if no question is waiting for an answer."""
     runs_call: bool = False
     allowed: set[str] = field(default_factory=set[str])
     """The names of tools whose calls the user always allows."""

@@ -393,7 +393,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report_interrupt(arguments: argparse.Namespace, snapshot: FolderSnapshot) -> None:
-    """Print what was changed until the interrupt, and how to continue."""
+    """Print what was changed before the interrupt, and how to continue."""
     if not _is_for_scripts(arguments):
         _print_difference(snapshot.difference())
     if tape := arguments.tape or arguments.resume:

@@ -142,7 +142,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Return whether argparse takes a word for an option, which has no space and is not a negative number."""
+    """Return whether argparse takes a word for an option: not if it has a space or is a negative number."""
     return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
 
 

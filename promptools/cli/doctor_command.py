@@ -122,7 +122,7 @@ def _state(extra: str, names: list[str]) -> str:
 
 
 def _requirements() -> list[tuple[str, str | None, list[str]]]:
-    """Return each required package, with promptools' extra that needs it or None, and the package's own extras."""
+    """Return, for each required package, its name, the extra that needs it (None: always needed), and its extras."""
     found = (_REQUIREMENT.match(line) for line in requires(DISTRIBUTION) or ())
     return [(match["name"], match["extra"], (match["extras"] or "").split(",")) for match in found if match is not None]
 

@@ -74,7 +74,7 @@ def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[s
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
-    """Return the line about a provider. It describes the first server, or the first that answers if any does."""
+    """Return the line about a provider: its first server that answers, or if none does, its first server."""
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
     known = [info for info in servers if info is not None]
