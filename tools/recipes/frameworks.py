@@ -1,4 +1,4 @@
-"""Clients of the proxy and frameworks, in the newest compatible versions: two sets for Python, Node's, Go's, agents."""
+"""Clients of the proxy and frameworks for Python, Node and Go, and coding agents, in the newest compatible versions."""
 
 from __future__ import annotations
 
