@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks.timing import seconds
 
 OURS = ("ours", "all", "ours, text", "ours, ids", "ms", "MB")
-"""Names of the figure of a row that measures promptools. The first that the row has is compared; else the row's last
-figure, which is for the largest size."""
+"""The names that the figure of promptools may have in a row. The first that the row has is compared; if it has none,
+its last figure, which is for the largest size."""
 PLAIN_UNITS = ("ms", "MB")
 
 Rows = dict[tuple[str, str], dict[str, Any]]

@@ -110,7 +110,7 @@ def proxy() -> tuple[Table, ...]:
 
 
 def _measure() -> tuple[Peer, Peer, Peer, Peer | str]:
-    """Return the server, the floor, ours and litellm's proxy, with figures; for litellm's, or why it is missing."""
+    """Return the server, the floor, our proxy, and litellm's or why it is missing; each peer has its figures."""
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(_started("server", [sys.executable, "-m", "benchmarks.proxies.stub"]))
         url = f"http://127.0.0.1:{stub.port}"

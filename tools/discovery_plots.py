@@ -67,7 +67,7 @@ KINDS = {
 
 
 def intents(*, times: int = 1) -> str:
-    """Return the intents as JSON Lines: 20, multiplied by `times`."""
+    """Return 20 times `times` intents as JSON Lines."""
     return "\n".join(
         json.dumps({"text": f"In project {number}, show {cue}.", "kind": KINDS[cue]})
         for cue, count in SHARES.items()

@@ -3,9 +3,10 @@
     python tools/environments.py NAME ...  make it if it is not there, print the path of what it is made for
     python tools/environments.py           list the names
 
-That is the path of its Python, or of the server or the model in it. They are under PROMPTOOLS_CACHE (default
-~/.cache/promptools), in a folder named after a digest of the pins, so a changed pin is a new environment. An incomplete
-one is made again. promptools itself is not installed in them: put the checkout on PYTHONPATH.
+The printed path is that of the environment's Python, or of the server or the model in it. An environment is under
+PROMPTOOLS_CACHE (default ~/.cache/promptools), in a folder named after a digest of the pins, so a changed pin is a new
+environment. An incomplete one is made again. promptools itself is not installed in them: put the checkout on
+PYTHONPATH.
 
 PROMPTOOLS_NEWEST="openai anthropic" takes these packages in their newest release: what users will get next.
 

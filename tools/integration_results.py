@@ -167,7 +167,7 @@ FORM_CLIENTS = (
 
 @dataclass(frozen=True, slots=True)
 class FormRow:
-    """Which answers that are not a bare object one way to ask for structured output reads without promptools."""
+    """The answers, other than a bare object, that one way to ask for structured output reads without promptools."""
 
     program: str
     way: str

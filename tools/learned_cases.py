@@ -62,7 +62,7 @@ def shared(learned: Learned, family: str) -> Shared:
 
 
 def _passes(row: casebook.Row) -> bool:
-    """Return whether a case passes if only the table is looked for, and expected only if the case says so."""
+    """Return whether a case passes with only the table. The table is expected only if the case says so."""
     try:
         check(replace(row, options={"dialect": NAME, "expect": OTHER[0], **row.options}))
     except AssertionError:

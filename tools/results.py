@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "reference" / "results.md"
 KEPT = ROOT / "tests" / "e2e" / "results.jsonl"
 WANTED = "+"
 MANY = 4
-"""The number of cases that fail in the same way from which on they are shown in one line."""
+"""If at least this many cases fail in the same way, the page shows them in one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ FORMS = ("text", "native", "hermes")
 PIECES = 10
 LOST_AFTER = 120
 GROWTH = 1.15
-"""How many times the memory in the second fifth of the time the memory in the last fifth may be."""
+"""The memory in the last fifth of the time may be at most this many times the memory in the second fifth."""
 MIN_SECONDS_FOR_MEMORY = 60
 TOOL = {
     "type": "function",

@@ -131,7 +131,10 @@ def _text(number: int) -> str:
 
 
 def _ray_python() -> tuple[str, str]:
-    """Return the Python for all runs, from the environment `ray` if it exists, and why Ray cannot run, if so."""
+    """Return the Python for all runs: that of the environment `ray` if there is one. Also return why Ray cannot run.
+
+    The reason is empty if Ray can run.
+    """
     sys.path.insert(0, str(ROOT / "tools"))
     import environments
 

@@ -46,7 +46,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What so many streams need."""
+    """What a number of streams needs."""
 
     streams: int
     requests: float

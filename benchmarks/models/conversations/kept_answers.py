@@ -60,7 +60,7 @@ class Sent:
 
 
 class KeptAnswers(httpx2.BaseTransport):
-    """A transport that returns kept answers, and starts and asks the server for any others.
+    """A transport that returns kept answers. For any other answer, it starts the server and asks it.
 
     `sent` has the POST requests. Answers are kept by method, path and body, in a file for each model file and release
     of llama.cpp. Errors of the server itself (5xx) are not kept.

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 # Whether a reply announces a call that it does not make: "Let me look at the tests:".
-#  Only the last sentence counts, and it must say that the model itself acts now. Questions, offers and conditions count
+#
+# Only the last sentence counts, and it must say that the model itself acts now. Questions, offers and conditions count
 # as answers. Mistaking an answer for an announcement costs a request, and the user loses a good answer.
 
 
