@@ -42,7 +42,7 @@ class Measured:
     forwarded_p50: float
     forwarded_p99: float
     grown: float
-    """The most bytes of resident memory, minus the bytes without streams."""
+    """Maximum number of bytes of resident memory, minus the bytes without streams."""
     machine: float
     """Share of the machine's cores that was busy, including all other work."""
 

@@ -59,7 +59,7 @@ class Plan:
     """Bytes of resident memory of a replica when it has the most streams."""
     replica_descriptors: float
     most_open: int
-    """The most streams of a worker."""
+    """Maximum number of streams of a worker."""
     redis_calls: float
     """Calls in a second, of all requests and all idle workers."""
     redis_used: float

@@ -356,7 +356,7 @@ def _has_module(name: str) -> bool:
 BASE_URL = "http://vllm.invalid/v1"
 """The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""How many requests wait in the engine, as a share of those that it computes. So it never pauses between requests."""
+"""How many requests wait in the engine, as a share of those that it computes. They keep it from ever being idle."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"

@@ -251,7 +251,7 @@ class _Stop:
 
 
 def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
-    """Return a wait for tenacity: `backoff`, or 0 if the server asked for a wait, for which the limit is paused."""
+    """Return a wait function for tenacity: it calls `backoff`, but returns 0 if the server asked for a wait."""
 
     def wait(state: tenacity.RetryCallState) -> float:
         error = state.outcome and state.outcome.exception()

@@ -490,7 +490,10 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
 
 
 def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Yield the updates that show a conversation, with each call as it was when it was made."""
+    """Yield the updates that show a conversation.
+
+    Each call is prepared again, so that it is shown as it was when it was made.
+    """
     for message in messages:
         text = split_content(message.get("content"))[0]
         match message.get("role"):

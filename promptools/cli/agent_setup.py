@@ -36,7 +36,7 @@ def workspace(name: str) -> Path:
 def agent_toolsets(
     arguments: argparse.Namespace, root: Path, sandbox: Sandbox, others: Sequence[Toolset]
 ) -> list[Toolset]:
-    """Return the agent's tools: gpt-oss's tools for the folder, its browser if --search is given, and `others`."""
+    """Return the agent's tools: gpt-oss's tools for the folder, its browser tools with --search, and `others`."""
     return [gpt_oss_tools(root, sandbox, python=arguments.python), *_browser(arguments, others), *others]
 
 
@@ -63,7 +63,7 @@ def build_agent(
 
 
 def is_asked(own_name: str, tool: Tool) -> bool:
-    """Whether the user is asked before each call of a tool: only if it is dangerous, and not for patches.
+    """Whether the user is asked before each call of a tool: only if the tool is dangerous, and never for patches.
 
     Patches stay in the folder, and appear in the diff. `own_name` is the tool's own name, even if the tool is declared
     to the model under another.
@@ -87,7 +87,7 @@ def instructions(arguments: argparse.Namespace, root: Path) -> str:
 
 
 def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
-    """Return gpt-oss's browser tools with the search of --search; empty if there is none."""
+    """Return gpt-oss's browser tools, which use the search that --search names; empty without --search."""
     if not arguments.search:
         return []
     from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url
@@ -101,7 +101,7 @@ def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[T
 
 
 def _request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keys for each request that the arguments set."""
+    """Return the keys that the arguments add to each request."""
     given = {
         "reasoning_effort": arguments.effort,
         "temperature": arguments.temperature,

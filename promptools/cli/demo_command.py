@@ -104,7 +104,7 @@ class _Record:
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
     """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
 
-    A request waits for its answer, or for each piece of a streamed answer, no longer than is left of `seconds`.
+    No wait, for an answer or for the next piece of a streamed answer, takes longer than is left of `seconds`.
     """
     import openai
 

@@ -65,7 +65,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Show the prompt of raw mode, the beginning of a call with which it may end, and what ends the reply."""
+    """Show the prompt of raw mode, the beginning of a call if the prompt ends with one, and what ends the reply."""
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)
@@ -309,7 +309,7 @@ def _token_counter() -> tuple[TokenCounter, str]:
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
 """The arguments that apply only to parts of a prompt."""
 PART_BY_ROLE = {"system": "tools", "assistant": "calls", "user": "results"}
-"""The name of the part that the message of each role holds."""
+"""For each role, the name of the part that a message of this role holds."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

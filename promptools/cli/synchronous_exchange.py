@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_exchange(steps: Steps[T]) -> T:
-    """Perform the effects of `steps` over HTTP, without following redirects; return the generator's result."""
+    """Perform the effects of `steps` over HTTP, without following redirects; return the result of `steps`."""
     from promptools.transport import SyncDriver, installed_library
 
     library = installed_library()

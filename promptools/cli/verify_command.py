@@ -157,7 +157,7 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Try a case that has no result yet on both sides, and plan the run by the time that the case took."""
+    """Try one case on both sides, if a case has no result yet, and plan the run by the time that the case took."""
     from promptools.harness.verification.measuring import SIDES, run_case
     from promptools.harness.verification.planning import Speed, plan, speed_of
 

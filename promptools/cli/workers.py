@@ -107,7 +107,7 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
 
 @contextmanager
 def _holding_signals() -> Generator[None]:
-    """Block signals inside the block, in this process. Processes that are started there must unblock them."""
+    """Block signals inside the block, in this process. Processes that are started in the block must unblock them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -64,7 +64,7 @@ class Turn:
 
     @property
     def most(self) -> int:
-        """The most replies of the model before the app gives up."""
+        """Maximum number of replies of the model before the app gives up."""
         return len(self.due) + 1 + SPARE
 
 

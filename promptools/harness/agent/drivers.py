@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_THREADS = 16
-"""The most calls that run at the same time."""
+"""Maximum number of calls that run at the same time."""
 
 
 class LoopRunner:

@@ -139,7 +139,7 @@ class MaxContextWindowOverflow(TerminatingError):
 
 
 class UnexpectedFinishReason(TerminatingError):
-    """The reply ended for another reason than its natural end or its maximum length, such as a content filter."""
+    """The reply ended for a reason other than its natural end or its maximum length, such as a content filter."""
 
 
 class MaxNewTokensExceeded(TerminatingError):

@@ -69,7 +69,7 @@ class AgentPolicy:
 
     checks: Checks = "default"
     attempts: int = 10
-    """The most replies that are requested for one step."""
+    """Maximum number of replies that are requested for one step."""
     stop: Stop | None = None
     """A stop condition of tenacity that replaces `attempts`, such as `stop_after_delay(60)`."""
     wait: WaitFor | None = None

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 2000
-"""The most characters of a failed reply that the next prompt shows."""
+"""Maximum number of characters of a failed reply that the next prompt shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class ReplyRequester:
     def _request_fitting(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, AccumulatedReply]:
-        """Request a reply, with a shorter conversation if the prompt does not fit, and without images if refused."""
+        """Request a reply. Shorten the conversation if the prompt does not fit; drop images if they are refused."""
         if self._compactor and self._compactor.is_due:
             yield from self._compactor.compact()
         offered = {"tools": self._tools} if self._tools else {}
@@ -196,7 +196,7 @@ class ReplyRequester:
             return reply
 
     def _images_refused(self, error: Exception) -> bool:
-        """Whether a request may have failed because of its images: it has some, and none were accepted in this run."""
+        """Whether a request may have failed because of its images: it has images, and this run had none accepted."""
         unproved = not self._images_accepted and has_images(self._conversation.messages)
         return unproved and not isinstance(error, HarnessError) and may_refuse_images(error)
 

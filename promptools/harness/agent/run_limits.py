@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_PERIOD = 3
-"""The most calls that a repeated pattern may have."""
+"""Maximum number of calls that a repeated pattern may have."""
 
 
 class Repetition:
@@ -45,7 +45,7 @@ class RunLimits:
     """The limits of a run; None means no limit. At a limit `LimitsExceeded` is raised, with the transcript so far."""
 
     steps: int | None = 50
-    """The most replies that are used. The calls of the last one are not run."""
+    """Maximum number of replies that are used. The calls of the last one are not run."""
     tokens: int | None = None
     """Tokens of all prompts and replies together, as far as the server reports them."""
     seconds: float | None = None

@@ -124,7 +124,8 @@ INTERVAL = 0.1
 """Seconds between two checks of a command."""
 _PIECE = 1 << 16
 _MOST_PIPED = 1 << 24
-"""The most bytes that are read after a command has ended: a process outside the group may live on and write forever."""
+"""Maximum number of bytes that are read after a command has ended. A process outside of its group may live on and write
+forever."""
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -165,7 +166,7 @@ _INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_inter
 
 @contextlib.contextmanager
 def interruptible(interruption: threading.Event) -> Generator[None]:
-    """End the commands that run inside the block when `interruption` is set, also in threads with the block's context.
+    """When `interruption` is set, end the commands that run inside the block, or in threads with the block's context.
 
     For a command that `run_process` runs in a Docker container, only the client is ended. The command itself ends when
     its time is up.

@@ -23,7 +23,7 @@ class AgentTool:
     with images, or any value that JSON can hold. It may be async. An exception that it raises becomes an error result.
     """
     parallel: bool = False
-    """Whether its calls may run at the same time as other calls of the same reply."""
+    """Whether calls of the tool may run at the same time as other calls of the same reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Toolset:
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Formats that servers of vision models read."""
 MAX_IMAGE = 8 * 2**20
-"""The most bytes of an image that is shown to a model."""
+"""Maximum number of bytes of an image that is shown to a model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ NAMESPACE = (
 )
 SECONDS = 30.0
 MAX_PAGE = 4 << 20
-"""The most bytes of a page that are read."""
+"""Maximum number of bytes of a page that are read."""
 MAX_REDIRECTS = 5
 LINES = 100
-"""The most lines of a page that are shown at a time."""
+"""Maximum number of lines of a page that are shown at a time."""
 MAX_FOUND = 50
 WIDTH = 100
 

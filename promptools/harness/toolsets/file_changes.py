@@ -27,7 +27,7 @@ PERMISSIONS = 0o777
 MAX_FOLDERS = 100
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
-"""A folder whose files cannot be changed. They are not content; git executes hooks, for example."""
+"""The name of a folder whose files no patch may change. They are not content: git executes some of them, its hooks."""
 
 Undo: TypeAlias = "list[Callable[[], object]]"
 
@@ -141,7 +141,7 @@ class PatchedFolder:
             os.close(file)
 
     def similar(self, path: PurePosixPath) -> list[str]:
-        """Return all names in the folder of a path that does not exist; none if the folder cannot be read."""
+        """Return all names in the folder where a missing `path` would be; none if that folder cannot be read."""
         try:
             with _Parent(self._root_fd, path) as parent, os.scandir(parent) as entries:
                 return sorted(entry.name for entry in entries)

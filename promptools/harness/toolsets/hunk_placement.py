@@ -159,7 +159,7 @@ def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> b
 
 
 MAX_COMPARED = 2000
-"""The most lines of a file that are compared with a line of the patch, to find and show the closest line."""
+"""Maximum number of lines of a file that are compared with a line of the patch, to find and show the closest line."""
 LOOSENESS = {
     Likeness.TRAILING_SPACE: "with other space at the end of lines",
     Likeness.ALL_SPACE: "with other spacing",
@@ -168,7 +168,10 @@ LOOSENESS = {
 
 
 def place_hunks(lines: Sequence[str], section: UpdateFile, notes: list[str]) -> list[LineEdit]:
-    """Return the sorted edits for a section's hunks, and append to `notes`. Raises `PatchError` with all problems."""
+    """Return the sorted edits for a section's hunks, and append remarks to `notes`.
+
+    Raises `PatchError` with the problems of all hunks. Once there are `MAX_PROBLEMS`, no further hunk is tried.
+    """
     placer = _HunkPlacer(lines, section.path, notes)
     problems: list[str] = []
     for hunk in section.hunks:

@@ -41,9 +41,9 @@ class Likeness(IntEnum):
     TRAILING_SPACE = 1
     """Space at the end of lines is ignored."""
     ALL_SPACE = 2
-    """Space at both ends is ignored. Any run of space inside, U+00A0 and U+202F included, is like a single space."""
+    """Space at both ends is ignored. Any run of space inside, U+00A0 and U+202F included, counts as a single space."""
     LOOK_ALIKE = 3
-    """In addition, typographic quotes and dashes are like those of ASCII, and characters without width are ignored."""
+    """In addition, typographic quotes and dashes count as those of ASCII, and characters without width are ignored."""
 
 
 def _one_space(line: str) -> str:
@@ -153,7 +153,7 @@ def _prefix_sums(numbers: list[int]) -> list[int]:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits. All numbers below one that fits must fit too."""
+    """Return the largest number up to `limit` for which `fits` is true. It must be true for all smaller numbers too."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

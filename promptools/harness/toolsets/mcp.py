@@ -167,7 +167,7 @@ def _file(kind: str, data: str, mime_type: str, folder: Path | None, shown: list
 
 
 LONGEST = 64
-"""The most characters of a name that OpenAI's API allows."""
+"""Maximum number of characters of a name that OpenAI's API allows."""
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -186,14 +186,14 @@ def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
 
 
 MAX_PAGES = 100
-"""The most pages of a server's list of tools that are read."""
+"""Maximum number of pages of a server's list of tools that are read."""
 MAX_TOOLS = 1000
 MAX_DESCRIPTION = 20_000
-"""The most bytes that a model reads of a tool's description, or of a server's instructions."""
+"""Maximum number of bytes that a model reads of a tool's description, or of a server's instructions."""
 MAX_OUTPUT = 100_000
-"""The most bytes that a model reads of a result's text."""
+"""Maximum number of bytes that a model reads of a result's text."""
 MAX_BODY = 1 << 26
-"""The most bytes of one HTTP response, since a server may send without end."""
+"""Maximum number of bytes of one HTTP response, since a server may send without end."""
 _SHOWN = 500
 _END_SECONDS = 5.0
 
@@ -369,7 +369,10 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 
 
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
-    """Call a tool. A call has only this timeout: of two timeouts, the later would act on a broken connection."""
+    """Call a tool.
+
+    The client's own timeout is off: the later of two timeouts would act on a broken connection.
+    """
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments, read_timeout_seconds=inf)
 

@@ -32,7 +32,7 @@ from promptools.json_values import is_object, try_json
 
 
 MAX_PROBLEMS = 8
-"""The most problems that one error describes."""
+"""Maximum number of problems that one error describes."""
 
 
 class PatchError(PromptoolsError):
@@ -159,7 +159,7 @@ class _PatchParser:
                 raise PatchError(f"line {number}: half of a surrogate pair is not a character and cannot be written.")
         self.at = 0
         self.blank: list[int] = []
-        """The numbers of empty lines in a new file. They are part of the file only if another line of it follows."""
+        """The line numbers of empty lines in a new file. They belong to the file only if another line of it follows."""
 
     def _unwrap(self, text: str) -> str:
         """Return the patch inside the JSON of a call, such as `{"patch": "..."}` or `["apply_patch", "..."]`.

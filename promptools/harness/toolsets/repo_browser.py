@@ -37,7 +37,7 @@ SKIPPED_FOLDERS = frozenset((
 call is such a folder."""
 
 MAX_DEPTH = 100
-"""The most levels of folders that are listed or searched. One folder of each level is open at the same time."""
+"""Maximum number of levels of folders that are listed or searched. A folder of each level is open at the same time."""
 
 Parts = tuple[str, ...]
 """The parts of a path inside the workspace, with links resolved."""
@@ -140,9 +140,9 @@ def shown(parts: Parts) -> str:
 
 DEFAULT_DEPTH = 3
 MAX_PER_FOLDER = 200
-"""The most names that are listed of one folder."""
+"""Maximum number of names that are listed of one folder."""
 MAX_ENTRIES = 5000
-"""The most names that are listed in total."""
+"""Maximum number of names that are listed in total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +265,9 @@ def _count(entries: tuple[_Entry, ...]) -> tuple[int, int]:
 
 
 MAX_LINE = 2000
-"""The most characters of a line that are shown."""
+"""Maximum number of characters of a line that are shown."""
 MAX_READ = 1 << 27
-"""The most bytes of a file that are read to count its lines."""
+"""Maximum number of bytes of a file that are read to count its lines."""
 _LOOKED_AT = 8192
 """How many bytes at the beginning of a file are checked: a file with a NUL among them is not text."""
 
@@ -348,7 +348,7 @@ def _decode(line: bytes) -> str:
 DEFAULT_RESULTS = 20
 MAX_RESULTS = 1000
 MAX_FOUND_LINE = 300
-"""The most characters of a matching line that are shown."""
+"""Maximum number of characters of a matching line that are shown."""
 MAX_FILE = 1 << 24
 """The size in bytes of the largest file that is searched."""
 SECONDS = 30.0

@@ -467,7 +467,7 @@ SCENARIOS: dict[str, Callable[[], Iterable[Case]]] = {
 
 
 def cases(names: Iterable[str] = tuple(SCENARIOS)) -> list[Case]:
-    """Return the cases of these scenarios in turn, so that the beginning of the list covers all scenarios."""
+    """Return the cases of the named scenarios, one of each in turn: the beginning of the list covers all scenarios."""
     rows = zip_longest(*(SCENARIOS[name]() for name in names))
     return [case for row in rows for case in row if case is not None]
 

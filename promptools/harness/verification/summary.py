@@ -47,7 +47,7 @@ class ScenarioSummary:
     verdict: Verdict
     """Which side is better, by an interval that is wider than that of `difference`.
 
-    It is wider the more scenarios there are, so that all verdicts together are right with a probability of 95 %."""
+    The more scenarios there are, the wider it is, so that all verdicts are right with a probability of 95 %."""
     failures: tuple[Row, ...] = ()
 
 
