@@ -13,7 +13,7 @@ SIZES = (10_000, 100_000)
 
 
 def batch(sizes: Sequence[int] = ()) -> Iterator[Table]:
-    """Measure files with these numbers of replies, and requests."""
+    """Measure reparsing of files with these numbers of replies, and then requests."""
     yield reparse_table(sizes or SIZES)
     yield saturation_table()
     yield ceiling_table()

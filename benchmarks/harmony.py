@@ -30,7 +30,7 @@ WHOLE = library.RenderConversationConfig(auto_drop_analysis=False)
 
 
 def harmony_render() -> Table:
-    """Measure rendering a request to text, with its conversion; the library renders converted messages to ids."""
+    """Measure rendering a request, conversion included; the library renders messages that are already converted."""
     title = "A request as Harmony: our text from the request's own messages, its ids from messages made ready for it"
     if why_not := vocabulary.why_not():
         return _nothing("harmony_render", title, why_not)
@@ -57,7 +57,7 @@ def harmony_render() -> Table:
 
 
 def harmony_parse() -> tuple[Table, ...]:
-    """Measure a reply token by token: the time per token against the library, and as the reply grows."""
+    """Measure parsing a reply token by token: the time per token beside the library's, and for longer replies."""
     title = "A reply in Harmony, token by token: the time of one token at 10 KB"
     if why_not := vocabulary.why_not():
         return (_nothing("harmony_parse", title, why_not),)

@@ -1,7 +1,7 @@
 """A real server with a scripted or a small real model, in a separate process: `python -m benchmarks.servers NAME`.
 
 Prints `up URL MODEL` and serves until standard input closes; or prints `missing WHY` and ends. It runs with the
-project's own Python, which has the dependencies of `promptools.lab`; the environment of the benchmarks does not.
+project's own Python, which has the dependencies of `promptools.lab`; the environment of the benchmarks lacks them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make additional environments, outside the checkout, and print where they are.
 
-    python tools/environments.py NAME ...  make it if it is not there, print the path of what it is made for
+    python tools/environments.py NAME ...  make each environment that is missing, and print a path for each
     python tools/environments.py           list the names
 
 The printed path is that of the environment's Python, or of the server or the model in it. An environment is under

@@ -79,7 +79,7 @@ class Client:
     forced: bool = False
     """Whether it demands a call."""
     retries: bool = False
-    """Whether it asks a broken server again for minutes. Such a client is not run straight at a broken server."""
+    """Whether it asks a broken server again for minutes. It is then run at such a server only through promptools."""
 
 
 _SAME = ("chat", "responses")
@@ -135,9 +135,9 @@ class Row:
     form: str
     """`whole` or `streamed`."""
     breaking: str
-    """The outcome straight at the server whose parser fails."""
+    """The outcome without promptools, at the server whose parser fails."""
     leaking: str
-    """The outcome straight at the server that takes the call for text; empty if it was not tried."""
+    """The outcome without promptools, at the server that takes the call for text; empty if that was not tried."""
     through: str
 
     def to_json(self) -> str:

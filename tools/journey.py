@@ -45,7 +45,7 @@ Seen = set[tuple[str, str]]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A chat endpoint: an answer in words, a call in its text where tools are offered, streamed where that is asked."""
+    """A chat endpoint. A whole reply has a call in its text if tools are offered; a stream has only words."""
 
     protocol_version = "HTTP/1.1"
 

@@ -1,4 +1,4 @@
-"""Write docs/reference/learned.md: what is learned from every chat template that can be had, `make results-learned`.
+"""Write docs/reference/learned.md: what is learned from every chat template available: `make results-learned`.
 
     python tools/learned_templates.py [FOLDER]
 

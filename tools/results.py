@@ -51,7 +51,7 @@ class Row:
     alone: str
     """What the app received from the server alone."""
     same: bool
-    """Whether the app received alone what was expected, or at least the same as through promptools."""
+    """Whether the app received from the server alone what was expected, or at least the same as through promptools."""
     seen: str
     """What the app received through promptools."""
     by: str

@@ -2,11 +2,12 @@
 
     python tools/stage.py ollama vllm [ARGUMENTS OF PYTEST]
 
-Installs it first (see `environments.py`), then runs the tests with its mark, in the folders of `FOLDERS`. If one cannot
-be installed, a line says why and its tests are skipped; with PROMPTOOLS_E2E=required, as in CI, that is a failure.
+Installs each named environment first (see `environments.py`), then runs the tests with its mark, in the folders of
+`FOLDERS`. If an environment cannot be installed, a line says why, and its tests are skipped; with
+PROMPTOOLS_E2E=required, as in CI, that is a failure.
 
-The tests are distributed over several processes, so that some run while a vLLM boots, which takes a minute: one process
-more than there are cores, where there are servers.
+The tests are distributed over several processes. If there are servers, there is one process more than there are cores,
+so that tests run while a vLLM boots, which takes a minute.
 """
 
 from __future__ import annotations

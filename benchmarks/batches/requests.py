@@ -1,9 +1,9 @@
 """Measure requests to a server: the share of its throughput that `promptools batch` reaches, and the client's cost.
 
 The bare client (`bare_client.py`) and `promptools batch` (`batch_client.py`) take turns with the same requests, the
-same number at once; both begin when they have imported all that they need. Besides the throughput, which other work on
-the machine changes from one run to the next, the use of the server's slots is compared: the seconds for which the
-server computed, which it reports in each response, divided by the seconds that its slots had.
+same number at once. Both begin when they have imported all that they need. Two figures are compared. One is the
+throughput, which varies with other work on the machine. The other is the use of the server's slots: the seconds for
+which the server computed, as it reports them in each response, divided by the seconds for which its slots existed.
 """
 
 from __future__ import annotations

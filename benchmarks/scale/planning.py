@@ -15,8 +15,8 @@ from benchmarks.scale.figures import Figures, StreamCost
 
 REDIS_BUSY = 0.6
 DEVIATIONS = 3
-"""By how many standard deviations a worker may have more streams than on average. Streams that arrive at random are
-spread over the workers like a Poisson distribution, whose variance is its mean."""
+"""How many standard deviations above the average the number of a worker's streams may be. Streams that arrive at random
+are spread over the workers like a Poisson distribution, whose variance is its mean."""
 
 
 @dataclass(frozen=True, slots=True)

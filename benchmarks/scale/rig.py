@@ -72,16 +72,16 @@ class ProxyProcess:
     process: psutil.Process
 
     def spent(self) -> float:
-        """Return its processor time so far, in seconds."""
+        """Return the processor time of the process so far, in seconds."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def resident(self) -> float:
-        """Return its resident memory, in bytes."""
+        """Return the resident memory of the process, in bytes."""
         return float(self.process.memory_info().rss)
 
     def descriptors(self) -> int:
-        """Return the number of its open file descriptors."""
+        """Return the number of open file descriptors of the process."""
         return int(self.process.num_fds())
 
     def ask(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:

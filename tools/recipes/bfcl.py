@@ -1,7 +1,8 @@
 """The Berkeley Function Calling Leaderboard: its own package, without what only its vector memory needs.
 
-The handlers of all providers are imported at once, so their clients cannot be left out. What `memory_vector` needs can:
-sentence-transformers brings PyTorch, which takes gigabytes. qwen-agent imports soundfile and does not require it.
+The handlers of all providers are imported at once, so their clients cannot be left out. What `memory_vector` needs is
+left out: sentence-transformers brings PyTorch, which takes gigabytes. soundfile is added: qwen-agent imports it, but
+does not require it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from recipes.recipe import Recipe, need, run
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1"
-"""The newest that Go 1.26 builds; `kubectl apply -k` has it built in."""
+"""The newest version that Go 1.26 builds; `kubectl apply -k` has it built in."""
 COMPOSE = "github.com/compose-spec/compose-go/v2/cmd@v2.16.2"
 """The library by which Docker Compose reads its files, with a command that checks them; it is installed as `cmd`."""
 

@@ -33,7 +33,7 @@ def judged(transcripts: Sequence[Transcript], known: Sequence[Conversation]) -> 
 def share(
     held: Sequence[Judged], holds: Callable[[Verdict], bool], among: Callable[[Verdict], bool] = lambda _: True
 ) -> Interval | None:
-    """Return the share of turns for which `holds` is true, of those for which `among` is true; None without any.
+    """Return the share for which `holds` is true of the turns for which `among` is true; None without such turns.
 
     A share of 0 or 1 has the bound for as many independent outcomes as there are conversations.
     """

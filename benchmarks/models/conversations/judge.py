@@ -92,7 +92,7 @@ def _answer(turn: Turn, said: Said) -> Outcome:
 
 
 def _met(due: Sequence[Due], calls: Sequence[CallMade]) -> int:
-    """Return how many due calls were made, each call counting for one."""
+    """Return how many due calls were made; each call counts for at most one of them."""
     open_calls = list(due)
     for call in calls:
         fit = next((each for each in open_calls if meets(call, each)), None)

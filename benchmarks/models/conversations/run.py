@@ -15,7 +15,7 @@ from benchmarks.models.conversations.transcript import Transcript
 from benchmarks.models.conversations.words import words_of
 
 WAYS = (AS_IT_COMES, REPEATS_ANSWERED, NATIVE, prompted("hermes"), RAW, ALONE)
-"""The ways of asking a model whose template has tools; other models are asked as it comes only."""
+"""The ways of asking a model whose template has tools. Other models are asked only in the way `AS_IT_COMES`."""
 
 
 def ways_of(model: str) -> tuple[Way, ...]:
