@@ -27,7 +27,7 @@ _DOUBLE, _SINGLE = (_SHORT_STRING.format(quote) for quote in "\"'")
 _PLAIN = rf"[^\"'‘’“”/#\[\]{{}}]++|{_DOUBLE}|(?:(?<=[{{\[,:])|(?<=[{{\[,:][ \n]))(?:{_SINGLE})"
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
-"""Short strings and two levels of brackets, skipped by the regex engine; a long string is left to `str.find`."""
+"""What the regex engine skips: short strings and two levels of brackets. Long strings are left to `str.find`."""
 _DELIMITERS = lazy_pattern(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
 _COMMENTS = lazy_pattern(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
 _SMART = {"“": lazy_pattern("[“”]"), "‘": lazy_pattern("[‘’]")}
@@ -43,7 +43,7 @@ def _skip_pattern() -> re.Pattern[str]:
 
 
 class BracketScanner:
-    """Find the end of one value that starts with `{` or `[`.
+    """Finds the end of one value that starts with `{` or `[`.
 
     O(n) in characters, with O(1) calls of the regex engine per bracket and per string.
     """
@@ -78,7 +78,7 @@ class BracketScanner:
         return self._quote
 
     def feed(self, piece: str, start: int = 0) -> int | None:
-        """Scan `piece[start:]`; return the index just past the value's last bracket, None while it is open."""
+        """Scan `piece[start:]`; return the index just past the value's last bracket, or None if the value is open."""
         at = start
         if self._slash_pending and at < len(piece):
             at = self._scan_after_slash(piece, at)
@@ -94,7 +94,7 @@ class BracketScanner:
         return None
 
     def _scan_string(self, piece: str, at: int) -> int:
-        """Return the index past the closing quote; the end of the piece if the string is still open."""
+        """Return the index past the closing quote, or the end of the piece if the string is still open."""
         if self._escaped:
             self._escaped = False
             at += 1
@@ -177,7 +177,10 @@ class BracketScanner:
         return self._open_comment(piece, begin)
 
     def _count_brackets(self, char: str, begin: int, end: int) -> int:
-        """Count a run of opening or of closing brackets; return the index past it, or past the value."""
+        """Count a run of opening or of closing brackets.
+
+        Return the index past the run, or past the value's last bracket if that is in the run.
+        """
         self._last_character = char
         if char in "[{":
             self.depth += end - begin
@@ -200,7 +203,7 @@ class BracketScanner:
         return self._scan_after_slash(piece, at + 1) if at + 1 < len(piece) else at + 1
 
     def _scan_after_slash(self, piece: str, at: int) -> int:
-        """Open a comment if a slash or a star follows the slash; return the index from which to go on."""
+        """Open a comment if a slash or a star follows the slash; return the index at which to continue."""
         self._slash_pending = False
         char = piece[at]
         if char in "/*":

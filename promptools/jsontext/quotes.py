@@ -27,7 +27,7 @@ OpenContainer: TypeAlias = tuple[set[str], str]
 """An open container: the keys read so far, and the closing delimiter: `]`, `}` or `}}`."""
 
 UNESCAPED_QUOTES: Final = "unescaped quotes in a string"
-"""The detail of the fix that is recorded for such a string."""
+"""The detail of the fix that is recorded for a string with unescaped quotes."""
 CALL_KEYS: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
 """Keys with which a call may begin: an object whose first key is one of these is taken for the next call."""
 
@@ -55,8 +55,8 @@ _NEXT_CALL = lazy_pattern(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 class _Following(Enum):
     """What follows a quote.
 
-    `INVALID`: nothing that may follow a value. `NEXT_ITEM`: another member or item. `MISSING_KEY`: a declared key that
-    the object does not have yet. `END`, `MAYBE_END`: the certain, or the possible, end of the whole value.
+    `INVALID`: something that cannot follow a value. `NEXT_ITEM`: another member or item. `MISSING_KEY`: a declared key
+    that the object does not have yet. `END`: the end of the whole value. `MAYBE_END`: perhaps the end of the value.
     """
 
     INVALID = 0
@@ -67,21 +67,24 @@ class _Following(Enum):
 
 
 class QuoteResolver:
-    """An interpretation of unescaped quotes; with `trust_keys`, a declared key ends a string even at odd parity."""
+    """Decides which quotes end a string. With `trust_keys`, a declared key ends a string even at odd parity."""
 
     def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
         self.declared_keys = declared_keys
         self.failed_at = failed_at
-        """Where reading without a guess failed. This reading fails too if it gets past that without having guessed."""
+        """The index at which reading without guesses failed.
+
+        Reading with guesses fails too if it passes this index without having guessed.
+        """
         self.trust_keys = trust_keys
         self.guessed_quote = ""
         """The opening quote of the last string that contained unescaped quotes; empty if there was none."""
         self.has_inner_quotes = False
         """Whether the last string contained unescaped quotes."""
         self.end_is_certain = False
-        """Whether the text was searched to its end, so that nothing after the value can belong to the value."""
+        """Whether all quotes up to the end of the text were examined, so that the end of the value is certain."""
         self.met_odd_key = False
-        """Whether a declared key was found at odd parity, so that the other value of `trust_keys` is worth a try."""
+        """Whether a declared key was found at odd parity. If so, the other value of `trust_keys` is worth a try."""
 
     def find_end(self, text: str, start: int, quote: str, stack: Sequence[OpenContainer]) -> int:
         """Return the index of the quote that closes the string whose body begins at `start`. O(n) in characters.
@@ -169,7 +172,7 @@ class QuoteResolver:
     def _candidates(
         self, text: str, first: int, quote: str, stack: Sequence[OpenContainer]
     ) -> Iterator[tuple[int, bool, _Following]]:
-        """Yield each quote after `first` that may end the string: its index, whether parity is even, what follows."""
+        """Yield for each quote after `first` that may end the string: its index, whether parity is even, what follows."""
         before = 0
         at = first
         for match in _CANDIDATES[quote].finditer(text, first + 1):

@@ -1,8 +1,8 @@
 """Read the JSON value at an index of a text, strict or repaired, and report the repairs as fixes.
 
 Three readers are tried, from the fastest to the most tolerant, each only if the one before gives up. The first is
-Python's `json`. The second repairs, and takes the first quote in a string for its end. The third repairs, and guesses
-which quotes inside a string were not escaped.
+Python's `json`. The second makes repairs, and takes the first quote in a string as the string's end. The third makes
+repairs too, and guesses which quotes inside a string were not escaped.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ def read_value(
     supply_closers: bool = False,
     strict: bool = True,
 ) -> ParsedValue:
-    """Read the JSON value at `text[start]`, after white space; text after the value is ignored.
+    """Read the JSON value that begins at `text[start]`, perhaps after white space; ignore the text after the value.
 
-    `declared_keys` are keys that tools declare: they show where a string ends whose inner quotes are not escaped.
-    `supply_closers`: the text is complete. Closing brackets that are missing at its end are supplied, but never the end
-    of a string, a key, a number or a literal. `strict=False` skips the strict reader, for text that is known not to be
-    strict JSON. A lone surrogate is kept. Strict JSON is read at the speed of `json`, other text in O(n) characters.
+    `declared_keys` are keys that tools declare. They help to find the end of a string whose inner quotes are not
+    escaped. `supply_closers` says that the text is complete: closing brackets that are missing at its end are supplied,
+    but never the end of a string, a key, a number or a literal. `strict=False` skips the strict reader, for text that
+    cannot be strict JSON. A lone surrogate is kept. Strict JSON is read at the speed of `json`, other text in O(n)
+    characters.
 
     Raises `Unreadable`, and no other error, if there is no readable value.
     """
@@ -73,8 +74,9 @@ def read_whole_value(text: str) -> ParsedValue:
 def read_complete_object(text: str, start: int = 0) -> ParsedValue | None:
     """Read the strict JSON object that starts at `text[start]`, if it is complete.
 
-    Return None if the object may continue after the text, or if it needs a repair. One repair is made: if only the last
-    bracket is missing at the end of the text, it is supplied and counted in `supplied_closers`. O(n) in characters.
+    Return None if the object may continue after the text, or if it needs a repair. There is one exception: if only the
+    last bracket is missing at the end of the text, it is supplied and counted in `supplied_closers`. O(n) in
+    characters.
     """
     value, member_spans, end = read_members(text, start)
     if end is not None:

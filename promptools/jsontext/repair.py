@@ -2,16 +2,17 @@
 
 The reader goes over the text once and copies it, replacing what is not strict JSON. A run of text that is strict, or
 has only common mistakes, is matched and repaired as a whole (`RUN`, `repair_run`). Python code takes a step only at a
-deeper bracket or at another mistake. A stack of the open containers shows which closing bracket is due. `json` then
-decodes the repaired text, so that only the repairs below, each recorded as a fix, can turn invalid text into a value.
+deeper bracket or at another mistake. A stack of the open containers shows which closing bracket must come next. `json`
+then decodes the repaired text. So only the repairs below can turn invalid text into a value, and each is recorded as a
+fix.
 
 These are repaired: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that
 JSON does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space;
 duplicate keys; and, with `supply_closers`, missing closing brackets at the end. Any other mistake raises `Unreadable`.
 The error's kind distinguishes text that ends too early from text that is wrong.
 
-The repaired copy is a list of pieces, kept with the list of the pieces that they replace. So an error of `json` is
-reported at its place in the model's text.
+The repaired copy is a list of pieces. A second list holds the pieces of the model's text that they replace, so that an
+error of `json` can be reported at its place in the model's text.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from promptools.patterns import lazy_pattern
 # Runs: the four mistakes that models make throughout a value, repaired in one run of text at a time.
 #
 # The mistakes are single quotes as Python prints them, Python's literals, trailing commas and unquoted keys. A *run* is
-# text of strict JSON and of these mistakes, with brackets up to two levels deep. One match finds a run, and one call of
-# the regex engine lists the mistakes in it. So a row of a table that is wrong in five places takes no step of the
-# reader. The pattern does not check grammar: `json` finds out whether a comma or a colon is missing.
+# text that consists of strict JSON and these mistakes, with brackets up to two levels deep. One match finds a run, and
+# one call of the regex engine lists the mistakes in it. So a table row with five mistakes takes no step of the reader.
+# The pattern does not check grammar: `json` finds out whether a comma or a colon is missing.
 
 
 # Templates that print arguments through Jinja's string filter teach Python's spelling: Qwen3-Coder, Seed-OSS.
@@ -84,12 +85,15 @@ _NEXT_MISTAKE = lazy_pattern(
     rf"((?:{STRICT_STRING}|[ \t\n\r:{{}}\[\]0-9.+-]++|(?<=[0-9.+-])[eE]++|{_LITERAL}|,(?!{_BLANKS}[}}\]]))*+)"
     rf"(?:({_PYTHON_LITERAL}|,)|({_SINGLE_QUOTED}|[^\W\d][\w$-]*+)|)"
 )
-"""Strict JSON in a run, then the next mistake, if there is any: a literal or comma, or a string or key."""
+"""Strict JSON in a run (group 1), then the next mistake, if any.
+
+Group 2 is a Python literal or a trailing comma, group 3 a single-quoted string or an unquoted key.
+"""
 _REPAIRS: Final = {
     ",": ("trailing comma", " "),
     **{python: ("Python literal", literal) for python, literal in PYTHON_LITERALS.items()},
 }
-"""For each literal and for the comma, the detail of the fix and the replacement."""
+"""For each Python literal and for a trailing comma, the detail of the fix and the replacement."""
 
 
 def repair_run(text: str, start: int, end: int, fix_log: FixLog) -> tuple[list[str], list[str]]:
@@ -129,9 +133,9 @@ _TRIPLE = {
     )
     for quote in "\"'"
 }
-"""The text from just after opening triple quotes up to the closing triple quotes, after which the value may end."""
+"""The text from just after the opening triple quotes to the end of the closing ones, where the value may end."""
 MAX_WORD = 4096
-"""Maximum number of characters of a word without quotes, since 64 MB of text that is not JSON may be a single word."""
+"""Maximum number of characters of a word without quotes. Without it, 64 MB of other text might be read as one word."""
 _WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
 _COLON = lazy_pattern(r"\s*+:")
 _TOKEN = lazy_pattern(r"-?[\w.+-]++|.?", re.DOTALL)
@@ -157,7 +161,7 @@ class RepairingReader:
     def __init__(self, text: str, start: int, *, supply_closers: bool, quotes: QuoteResolver | None = None) -> None:
         self.text = text
         self.at = start
-        """The index up to which the text has been repaired; at the end, the end of the value."""
+        """The index up to which the text has been repaired; after `read`, the end of the value."""
         self.supply_closers = supply_closers
         self.quotes = quotes
         self.fix_log = FixLog()
@@ -166,7 +170,7 @@ class RepairingReader:
         self.has_strings = False
         """Whether strings may have been read, so that another interpretation of their quotes may help."""
         self.entered_depth = 0
-        """Number of nesting levels that were entered one by one; a run may contain two more, which are not counted."""
+        """The deepest level of brackets that was entered one by one. A run may contain two more levels."""
         self._stack: list[OpenContainer] = []
         self._start = start
         self._copied_to = start
@@ -370,9 +374,9 @@ class RepairingReader:
         return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _repair_gap(self, char: str) -> bool:
-        """Replace comments, escapes outside strings, and white space that JSON does not know, by a space.
+        """Replace a gap by a space: comments, escapes outside strings, and white space that is not JSON's.
 
-        Return whether there were any.
+        Return whether there was such a gap.
         """
         before = self.text[self.at - 1]
         if char in "/#" and not (before.isspace() or before in "{[}]:,"):

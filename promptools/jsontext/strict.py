@@ -1,10 +1,10 @@
 """Read strict JSON objects at the speed of `json`: the value, and the span of each member's value.
 
 The members of the outermost object are read one by one, each value by the scanner of `json`, which is written in C. So
-the span of each value is known. `json` accepts more than is wanted. Hooks reject duplicate keys and numbers that are
-out of range. The depth is checked afterwards. Hooks cost a call of a Python function per object and per float. So a
-long value with many keys is read without hooks and its text is surveyed. It is read again with hooks only if the survey
-finds something suspicious.
+the span of each value is known. `json` accepts more than strict JSON, so hooks reject duplicate keys and numbers that
+are out of range, and the depth is checked afterwards. Hooks cost a call of a Python function per object and per float.
+So a long value with many keys is first read without hooks, and its text is surveyed. It is read again with hooks only
+if the survey finds something suspicious.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from promptools.patterns import lazy_pattern
 _SPACE = r"[ \t\n\r]*+"
 _KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
 _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
-"""The end of the object; or the next key, whose escapes are not decoded, after a comma if there is one."""
+"""The end of the object, or the next key, perhaps after a comma. The escapes in the key are not decoded."""
 
 MAX_HOOKED_LENGTH = 2048
 """Number of characters up to which reading with hooks costs less than the survey."""
 FEW_KEYS = 16
-"""Fewer keys in the first `MAX_HOOKED_LENGTH` characters of a longer text are a sign of long strings, not many objects.
+"""Number of keys in the first `MAX_HOOKED_LENGTH` characters below which a longer text is read with hooks too.
 
-Then too the text is read with hooks.
+Few keys are a sign of long strings, not of many objects.
 """
 _TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
 
@@ -69,11 +69,10 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
 
 
 def read_strict_value(text: str, at: int) -> tuple[Any, int, int]:
-    """Read the strict JSON value at `text[at]`; return the value, the index past its end, and its maximum nesting.
+    """Read the strict JSON value at `text[at]`; return the value, the index past it, and an upper bound of its nesting.
 
-    The nesting may be lower than the number that is returned, but not higher. The value is read by C code. Raises
-    ValueError or StopIteration if the text is not strict JSON, and RecursionError for thousands of levels. O(n) in
-    characters.
+    The value is read by C code. Raises ValueError or StopIteration if the text is not strict JSON, and RecursionError
+    for thousands of levels. O(n) in characters.
     """
     if len(text) - at <= MAX_HOOKED_LENGTH or text.count('":', at, at + MAX_HOOKED_LENGTH) < FEW_KEYS:
         return _read_hooked_with_depth(text, at)
@@ -95,14 +94,14 @@ def _verified_depth(value: Any, text: str) -> int | None:
     if b"0" * 200 in bones or (b"0e" in bones and (b"0e000" in bones or b"0e+000" in bones)):
         return None
     levels, keys = _count_levels_and_keys(value, bones.count(b"{") + bones.count(b"["))
-    # what looks like the end of a key inside a string makes the count too high, never too low
+    # text inside a string that looks like the end of a key makes the count too high, never too low
     return levels if bones.count(b'":') == keys else None
 
 
 def exceeds_max_depth(value: Any, text: str, start: int, end: int) -> bool:
     """Whether the value read from `text[start:end]` has more than `MAX_DEPTH` levels."""
     flat = not _inner_containers(_inner_containers(_inner_containers([[value]])))
-    if flat:  # then the text, which may contain a long string, need not be searched
+    if flat:  # the text, which may contain a long string, need not be searched
         return False
     brackets = text.count("{", start, end) + text.count("[", start, end)
     return brackets > MAX_DEPTH and _count_levels_and_keys(value, brackets)[0] > MAX_DEPTH
@@ -111,7 +110,8 @@ def exceeds_max_depth(value: Any, text: str, start: int, end: int) -> bool:
 def _count_levels_and_keys(value: Any, brackets: int) -> tuple[int, int]:
     """Count the levels and the keys of a value with at most `brackets` containers.
 
-    A walk over the value costs less than counting levels in its text, and it ends once `brackets` containers are found.
+    This walks over the value, which costs less than counting levels in its text. The walk ends once `brackets`
+    containers are found.
     """
     level = [cast("_Items", [value])]
     levels = keys = 0
@@ -144,7 +144,7 @@ _scan_hooked: _Scan = vars(
     JSONDecoder(object_pairs_hook=_unique_members, parse_float=parse_finite_float, parse_constant=reject_constant)
 )["scan_once"]
 _scan_bare: _Scan = vars(JSONDecoder(parse_constant=reject_constant))["scan_once"]
-"""Functions, written in C, that read the value at an index and return it with the index past its end.
+"""Functions, written in C, that read the value at an index; they return the value and the index past its end.
 
 They raise StopIteration if there is no value. `_scan_hooked` uses the hooks, `_scan_bare` does not.
 """

@@ -28,13 +28,16 @@ STRING_BODIES: Final = {
 """The body of a string: from just after the opening quote up to the first closing quote that is not escaped."""
 
 scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
-"""A C function of `json`, missing in typeshed: decode a string from after its opening quote; return it and its end."""
+"""A C function of `json` that typeshed lacks.
+
+It decodes the string that begins just before an index, and returns the string and the index past its end.
+"""
 
 STRICT_STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
 """The pattern of a strict JSON string."""
 
 encode_string: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
-"""A C function of `json`, missing in typeshed: encode a string as strict JSON."""
+"""A C function of `json` that typeshed lacks. It encodes a string as strict JSON."""
 
 # Command R+ writes `\$`, and Go's parser in Ollama fails on it (ollama#12064).
 _NEEDLESS = frozenset("'$`_")
@@ -59,7 +62,7 @@ class Unreadable(ValueError):
 
 
 class FixLog:
-    """The repairs made so far; repairs of the same kind and detail become one `Fix`, with their number."""
+    """The repairs made so far. Repairs of the same kind and detail become one `Fix`, which says how many there were."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[FixKind, str], int] = {}
@@ -123,7 +126,7 @@ class ParsedValue(NamedTuple):
     member_spans: MemberSpans | None = None
     """For an object, the spans of its members' values in its strict JSON text; None if they are not known."""
     repaired_text: str | None = None
-    """The strict JSON text of an object that was repaired; None if the model's own text is strict, or if not known."""
+    """The strict JSON text of a repaired object; None if the model's text is strict, or no such text is known."""
 
 
 def dump(value: Any) -> str:

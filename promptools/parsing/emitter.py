@@ -6,10 +6,10 @@ input is of three kinds, in this order:
 
 - *White space* before or after a call or a tag is `Discarded`; anywhere else it is text. So trailing white space is
   held until what follows shows which of the two it is. At most `MAX_HELD_SPACE` characters are held; the rest of a
-  longer run is emitted as text. Texts before and after something that was removed stay separated by the white space
-  after it. If there is none, the white space before it is used, which is kept in `_separators` until then.
-- *Tokens* are special tokens that no dialect reads. They are text if a sentence is about them. Anywhere else, and at
-  the end of the reply, they are removed.
+  longer run is emitted as text. If something between two texts is removed, the white space after it separates the
+  texts. If there is none, the white space before it separates them; until then it is kept in `_separators`.
+- *Tokens* are special tokens that no dialect reads. They are text if a sentence is about them. Otherwise, and at the
+  end of the reply, they are removed.
 - A *group* consists of tentative calls and what is between them. The calls are accepted when the reply ends. If text
   follows instead, the group is emitted as text, byte for byte.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_HELD_SPACE = 4096
 LINE_START = 24
-"""Characters at the start of a line that are searched for the `>` of a block quote."""
+"""Number of characters at the start of a line that are searched for the `>` of a block quote."""
 _BLOCK_QUOTE = lazy_pattern(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
 """The beginning of a line in a Markdown block quote, perhaps inside a list item."""
 
@@ -56,7 +56,7 @@ class _LastLine:
 
 
 class Emitter:
-    """The output of a parser: consumes text and parts in input order, produces events and the `Reply`."""
+    """The output of a parser: turns text and parts, added in input order, into events and the `Reply`."""
 
     def __init__(self, new_id: NewId | None, tokens_before_text: Set[str] = frozenset()) -> None:
         self.record = ReplyRecord(new_id)
@@ -66,7 +66,10 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """By zone, white space after text and before something removed; emitted if the next text begins with none."""
+        """By zone, the white space between the last text and something removed after it.
+
+        It is emitted if the next text does not begin with white space.
+        """
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
@@ -80,11 +83,14 @@ class Emitter:
         self._separated_zone: Zone | None = None
         """The zone of the message that has ended; a line break separates its text from the next text in this zone."""
         self.group_is_quoted = False
-        """Whether the group has a call quoted from the conversation; then no closing tag shows that a call is meant."""
+        """Whether the group has a call that is quoted from the conversation.
+
+        If so, not even a closing tag shows that a call is meant.
+        """
         self.tokens_are_text = False
         """Whether a special token was text, or began something that is not a call; then all later tokens are text."""
         self.shows_calls = False
-        """Whether a bare call of an offered tool that cannot be read was taken as text.
+        """Whether an unreadable bare call of an offered tool was taken as text.
 
         Such a call may be an example with a placeholder.
         """
@@ -95,10 +101,10 @@ class Emitter:
         self.at_start = True
         """Whether only white space, reasoning and markup have been seen since the start."""
         self._lines: dict[Zone, _LastLine] = {}
-        """By zone, the search for the beginning of the last line."""
+        """By zone, the object that finds the beginning of the last line."""
 
     def silent(self) -> Emitter:
-        """Return a new, empty emitter with the same rules that makes no events."""
+        """Return a new, empty emitter with the same rules, which makes no events."""
         out = Emitter(None, self._tokens_before_text)
         out.record.emits_events = False
         return out
@@ -121,7 +127,7 @@ class Emitter:
     def last_text(self, size: int, zone: Zone = "text") -> str:
         """Return up to `size` characters from the end of the text of `zone`.
 
-        Empty after a call or a tag, while a group is held, and if `zone` is not the current zone.
+        The result is empty after a call or a tag, while a group is held, and if `zone` is not the current zone.
         """
         if self._group or self._preceded_by or self._zone != zone:
             return ""
@@ -131,14 +137,17 @@ class Emitter:
         return _tail((*self._space[::-1], *pieces[: -size - 1 : -1]), size)
 
     def last_text_and_tokens(self, size: int) -> str:
-        """Return up to `size` last characters of the text and of the held tokens after it, which may become text."""
+        """Return up to `size` characters from the end of the text and the held tokens after it.
+
+        These tokens may become text.
+        """
         held = _tail((part.raw for part in reversed(self._tokens)), size)
         return self.last_text(size - len(held)) + held
 
     def in_block_quote(self, following: str = "") -> bool:
         """Whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
 
-        A line is taken to begin after a call or a tag. O(n) for all uses together, since text is searched once.
+        What follows a call or a tag counts as a new line. All uses together are O(n), since text is searched once.
         """
         pieces = self.record.pieces[self._zone]
         if self._group or self._preceded_by or not (pieces or self._space or self._tokens):
@@ -198,7 +207,10 @@ class Emitter:
             self._hold_space(raw[len(body) :])
 
     def _emit_after_removed(self, held: str, body: str) -> None:
-        """Emit text after something removed; white space from after or before it separates the text on both sides."""
+        """Emit text that follows something removed.
+
+        The white space after or before the removed piece separates this text from the text before.
+        """
         bare = body.lstrip(SPACE)
         space = held + body[: len(body) - len(bare)]
         before, span = self._separators.pop(self._zone, ("", Span(0, 0)))
@@ -307,7 +319,7 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a special token that begins no call; the token is removed unless the text around it quotes the token."""
+        """Add a special token that begins no call. It is removed later, unless the text around it quotes it."""
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:
@@ -390,7 +402,7 @@ class Emitter:
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def add_parts(self, parts: list[Part], *, definite: bool) -> None:
-        """Add the parts of a candidate; unless `definite`, they are tentative and join the group."""
+        """Add the parts of a candidate. Unless they are `definite`, they are tentative and join the group."""
         if definite:
             self._resolve_tokens("", before_call=True)
         else:
@@ -424,7 +436,7 @@ class Emitter:
 
     @property
     def token_before_group(self) -> str:
-        """The token with which the group begins, if it is undeclared or from a prompt; else empty."""
+        """The token with which the group begins, if it is undeclared or belongs to prompts; else empty."""
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:
@@ -513,7 +525,7 @@ class Emitter:
 
 
 def _tail(pieces: Iterable[str], size: int) -> str:
-    """Return up to `size` last characters of a text whose pieces are given in reverse order."""
+    """Return up to `size` characters from the end of a text whose pieces are given in reverse order."""
     last: list[str] = []
     for piece in pieces:
         if size <= 0:
@@ -529,7 +541,10 @@ def begins_block_quote(line: str) -> bool:
 
 
 def line_start(before: str, text: str) -> str:
-    """Return the beginning of the last line of `text`; `before` is the beginning of the line that `text` continues."""
+    """Return the beginning of the last line of `text`.
+
+    `before` is the beginning of the line that `text` continues.
+    """
     at = text.rfind("\n") + 1
     if at:
         return text[at : at + LINE_START]

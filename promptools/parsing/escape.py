@@ -46,7 +46,8 @@ _LINE: Final = r"(?<![^\r\n\v\f\x85\u2028\u2029])[ \t]*"
 def is_valid_token(token: str) -> bool:
     """Whether `token` can be escaped as a token.
 
-    It has 2 to `MAX_TOKEN_LENGTH` characters and no backslash, and does not begin with a digit, white space or a hole.
+    It must have 2 to `MAX_TOKEN_LENGTH` characters and no backslash, and must not begin with a digit, white space or a
+    placeholder such as `{n}`.
     """
     return 1 < len(token) <= MAX_TOKEN_LENGTH and "\\" not in token and not re.match(r"\s|\d|\{(?:n|word)\}", token)
 
@@ -97,7 +98,7 @@ class MarkupEscaper:
     def unescape(
         self, text: str, only: Collection[str] | None = None, on_unescape: EscapeCallback | None = None
     ) -> str:
-        """Undo `escape`; if `only` is given, only for the escaped forms in it. `on_unescape` gets each undone form."""
+        """Undo `escape`, for all escaped forms or for those in `only`. `on_unescape` gets each form that was undone."""
         for kind in reversed(self._kinds):
             text = kind.unescape(text, only, on_unescape)
         return text
@@ -108,7 +109,10 @@ class MarkupEscaper:
 
 
 class _MarkupPatterns:
-    """Tokens or labels as patterns. A match ends after the token's first character; its last group is the rest."""
+    """Tokens or labels as patterns.
+
+    A match ends after the first character of a token or label; its last group is the rest of the token or label.
+    """
 
     def __init__(self, texts: Collection[str], before: str = "") -> None:
         self.texts = texts
@@ -126,7 +130,7 @@ class _MarkupPatterns:
 
     @cached_property
     def _gate(self) -> re.Pattern[str]:
-        """The pattern of a token's first two characters. Most texts do not match it, and are not searched further."""
+        """The pattern of a token's first two characters. Most texts do not match, so they are not searched further."""
         seconds: dict[str, set[str]] = {}
         for first, *rest in map(_SYMBOL.findall, self.texts):
             second = _atom(rest[0], ()) if rest and first not in _HOLES else ""
@@ -152,7 +156,7 @@ class _MarkupPatterns:
         if self._hints:
             return any(hint in json_text for hint in self._hints)
         if self._quoted:
-            bare = json_text.replace("\\", "")  # without JSON's backslashes, and those of tokens already escaped
+            bare = json_text.replace("\\", "")  # removes the backslashes of JSON, and those of tokens already escaped
             if any(token in bare for token in self._quoted):
                 return True
         return self.is_in(json_text)
@@ -208,7 +212,7 @@ class _MarkupPatterns:
 
 
 class _FencePatterns(_MarkupPatterns):
-    """The labels of code fences as patterns, like `_MarkupPatterns` for other labels."""
+    """Patterns of the labels that begin with a code fence. `_MarkupPatterns` has those of other labels."""
 
     def __init__(self, labels: Collection[str]) -> None:
         super().__init__(labels, _LINE)
@@ -230,7 +234,10 @@ def _longest_literal(symbols: Sequence[str]) -> str:
 
 
 def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], before: str, backslash: str) -> str:
-    """Build the pattern of a first character and `backslash`, which matches only where one of `symbol_lists` begins."""
+    """Build the pattern of a first character and `backslash`.
+
+    It matches only where a token or label of `symbol_lists` begins.
+    """
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
         first = _first_atom(symbols[0])
@@ -265,7 +272,7 @@ def _first_atom(symbol: str) -> str:
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:
-    r"""Build the pattern of one symbol; if it is a first character of some token, backslashes may follow it."""
+    r"""Build the pattern of one symbol. If some token begins with this symbol, backslashes may follow it."""
     if symbol in _HOLES:
         return _HOLES[symbol]
     return re.escape(symbol) + (r"\\*" if symbol in firsts else "")

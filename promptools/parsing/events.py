@@ -34,7 +34,7 @@ class Reasoning:
 class WasReasoning:
     """A closing tag of reasoning without an opening tag: each `Text` inside `span` was reasoning.
 
-    White space at the very beginning was not.
+    White space at the very beginning of the reply was not reasoning.
     """
 
     span: Span

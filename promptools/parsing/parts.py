@@ -42,7 +42,7 @@ class Part:
     raw: str
     call: Call | None = None
     malformed: Malformed | None = None
-    """For a part that is text: why the call of an offered tool in it cannot be read."""
+    """For a malformed call, what is wrong; for text, why the call of an offered tool in this text cannot be read."""
 
 
 def total_length(parts: Sequence[Part]) -> int:
@@ -74,7 +74,7 @@ class EarlyArguments(NamedTuple):
 
 
 class TriedStrategy(NamedTuple):
-    """A strategy that was tried on a candidate's text, from the first character; the engine knows the offset."""
+    """A strategy that was tried on a candidate's text, beginning at its first character; the engine adds the offset."""
 
     strategy: str
     outcome: Literal["call", "malformed", "text"]
@@ -111,7 +111,7 @@ class CandidateBase:
 
 
 class Candidate(Protocol):
-    """Text that may be a call, fed until that is decided.
+    """Text that may be a call. It is fed until it is known whether it is a call.
 
     `feed` takes `piece[start:]`. It returns None while more text is needed, and in the end the index just past what
     the candidate consumed. From then on `parts` tile the consumed text, except for the last `len(unread)` characters,
@@ -164,7 +164,7 @@ class MessageStart(NamedTuple):
     delimited: bool = True
     """Whether markers enclose the content, so that white space is part of it."""
     text_only: bool = False
-    """Whether the content is never a call, even if it looks like a call."""
+    """Whether the content is never read as a call, even if it looks like one."""
 
 
 class Content(NamedTuple):
@@ -176,8 +176,8 @@ class Content(NamedTuple):
 class MessageEnd(NamedTuple):
     """The end of a message.
 
-    `complete`: whether the message has ended; else the whole text ended inside it. `in_header`: whether the text ended
-    inside the header.
+    `complete`: whether the message has ended; if False, the whole text ended inside the message. `in_header`: whether
+    the text ended inside the header of the message.
     """
 
     raw: str

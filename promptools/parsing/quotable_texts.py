@@ -15,7 +15,10 @@ from collections.abc import Iterable, Iterator
 from promptools.patterns import lazy_pattern
 
 MAX_SEARCHES = 64
-"""Maximum number of calls in a reply that are searched for. If any of these is quoted, all further calls count so."""
+"""Maximum number of calls in a reply that are searched for.
+
+If one of these is quoted, all further calls count as quoted.
+"""
 _QUOTE = lazy_pattern(r"^[ \t]*+(?:>[ \t]?)++", re.MULTILINE)
 _ESCAPES = lazy_pattern(r"(?:\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4}))+")
 _WORD = lazy_pattern(r"[A-Za-z0-9_]+")
@@ -70,7 +73,7 @@ class QuotableTexts:
 
 
 def _normalize(text: str) -> str:
-    """Remove what may differ between a text and a quotation of it: white space, and `>` at the start of lines."""
+    """Remove what may differ between a text and its quotation: white space, and `>` at the start of lines."""
     return "".join((_QUOTE.sub("", text) if ">" in text else text).split())
 
 

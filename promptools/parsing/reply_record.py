@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 MAX_TRIES = 256
 """Maximum number of tries kept in a trace: a reply with a thousand code fences should not carry a thousand tries."""
 ID_LENGTH = 9
-"""Characters of a call id, all alphanumeric. All servers accept such ids; Mistral's templates need them (vllm#9019).
+"""Number of characters of a call id; all are letters or digits.
 
-Profiles name this form `alnum9`. The digest of `promptools.modes.history.alnum9_id` has enough bits for ten characters.
+All servers accept such ids, and Mistral's templates need them (vllm#9019). Profiles call this form `alnum9`. The digest
+in `promptools.modes.history.alnum9_id` has enough bits for up to ten characters.
 """
 
 Zone = Literal["text", "reasoning"]
 
 
 class ReplyRecord:
-    """The events and the reply. `new_id` makes the ids of calls; if it is None, they are digests of the text so far."""
+    """The events and the reply.
+
+    `new_id` makes the ids of calls. If it is None, the ids are digests of the text so far.
+    """
 
     def __init__(self, new_id: NewId | None) -> None:
         self._new_id = new_id
@@ -59,7 +63,7 @@ class ReplyRecord:
         self._finish_reason: str | None = None
 
     def drain(self) -> list[Event]:
-        """Return and remove the events recorded since the last time."""
+        """Return and remove the events recorded since the last call of `drain`."""
         events, self._events = self._events, []
         return events
 
@@ -102,7 +106,7 @@ class ReplyRecord:
             last.append(event)
 
     def turn_into_reasoning(self, space: str) -> None:
-        """Turn all content into reasoning. If there was no reasoning yet, its leading white space is discarded."""
+        """Turn all content into reasoning. If there was none before, discard `space` at the content's beginning."""
         self._events.append(WasReasoning(Span(0, self.offset)))
         content, before = "".join(self.pieces["text"]), self.pieces["reasoning"]
         bare = content if before else content.lstrip(space)
@@ -133,7 +137,7 @@ class ReplyRecord:
 
         A call that repeats an earlier call is discarded instead, unless its start has been emitted.
         """
-        repeats = self._is_repeat(call)  # also for a call that was started early: it makes later calls repeats
+        repeats = self._is_repeat(call)  # even if the call was started early: later calls may repeat it
         if repeats and self._early_call is None:
             self.discard(raw, "repeat")
             return False
@@ -168,7 +172,7 @@ class ReplyRecord:
         self._early_length = 0
 
     def _is_repeat(self, call: Call) -> bool:
-        """Return whether `call` repeats an earlier call in another dialect. A repeat in the same dialect is meant."""
+        """Whether `call` repeats an earlier call in another dialect. A repeat in the same dialect is a further call."""
         self._dialects.add(call.dialect)
         if len(self._dialects) < 2:
             return False
@@ -205,7 +209,7 @@ class ReplyRecord:
             self._tries.append(attempt)
 
     def retract_tries(self, start: int, end: int) -> None:
-        """Correct the trace: the tries in `start:end`, which are the last, were text after all.
+        """Correct the trace: mark the tries in `start:end` as text. They must be the last tries.
 
         O(n) in the number of these tries.
         """

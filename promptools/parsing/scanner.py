@@ -11,12 +11,12 @@ beginning of a line (`LineStartMarkers`). The leftmost match wins; of two matche
 marker is earlier in the list wins.
 
 When the text ends, its longest suffix that is a proper prefix of a marker's literal is held back until more text
-arrives (`MarkerScanner.hold_from`). A marker with a pattern may match up to the end of the text by `\Z`; the caller
-then decides whether the marker is complete.
+arrives (`MarkerScanner.hold_from`). A pattern that contains `\Z` may also match an incomplete marker at the end of the
+text; the caller then decides whether the marker is complete.
 
-All searches are O(n). Two kinds of text would break that. A model caught in a loop repeats the same near miss: an
-offset is skipped if its text equals the text of the last miss (`lookahead_text`). A text may have many markers that
-begin nothing: it is searched with a `ForwardSearch`.
+All searches are O(n). Two kinds of text need special care for that. First, a model caught in a loop repeats the same
+near miss: an offset is skipped if its text equals the text of the last miss (`lookahead_text`). Second, a text may have
+many markers that begin no call: such a text is searched with a `ForwardSearch`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def character_class(characters: Iterable[str]) -> str:
 
 
 def prefix_tree(words: Set[str]) -> str:
-    """Return a pattern that matches the shortest of `words`: a prefix tree, which examines each character once."""
+    """Return a pattern that matches the shortest of `words` at an offset.
+
+    The pattern is a prefix tree, which examines each character once.
+    """
     if "" in words:
         return ""
     by_first: dict[str, set[str]] = {}
@@ -68,7 +71,7 @@ def prefix_tree(words: Set[str]) -> str:
 
 
 class LiteralSet:
-    """Tests whether a text contains any of several literals; it searches for their rare characters first."""
+    """Tests whether a text contains any of several literals. In a long text, rare characters are searched for first."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = frozenset(literals)
@@ -99,8 +102,8 @@ MAX_LOOKAHEAD = 1024
 class Marker(NamedTuple):
     r"""One kind of marker: literals, or a pattern without groups that starts with one of the literals.
 
-    By `\Z`, a pattern also matches a marker that is incomplete at the end of the text; the caller checks for that.
-    `gate` is a pattern of the marker's first characters, used instead of the literals in the gate of the scanner.
+    A pattern with `\Z` also matches a marker that is incomplete at the end of the text; the caller checks for that.
+    `gate` is a pattern of the marker's first characters. The gate of the scanner uses it instead of the literals.
     """
 
     group: str
@@ -108,7 +111,10 @@ class Marker(NamedTuple):
     pattern: str = ""
     gate: str = ""
     joins_runs: bool = False
-    """Whether repetitions of a literal are one match, except for the last of them; closing tags are never joined."""
+    """Whether repetitions of a literal in a row are one match, without the last repetition.
+
+    Closing tags are never joined.
+    """
 
     @property
     def expression(self) -> str:
@@ -132,9 +138,12 @@ def marker_pattern(marker: Marker) -> re.Pattern[str]:
 
 
 LONG_PATTERN = 1000
-"""A pattern of several markers with more characters is compiled only after it has been needed `OFTEN` times."""
+"""Length of a joint pattern of several markers above which the pattern is compiled only after `OFTEN` uses."""
 OFTEN = 500
-"""How many times markers are matched one by one before their joint pattern is compiled: both take as long."""
+"""How many times markers are matched one by one before their joint pattern is compiled.
+
+So many matches take about as long as the compilation.
+"""
 
 
 class FirstMarker:
@@ -180,10 +189,10 @@ def later_matches(markers: Iterable[Marker], group: str, text: str, at: int) -> 
 
 
 def lookahead_text(text: str, at: int) -> str:
-    """Return the text that markers may examine at an offset where no marker begins; empty near the end of the text.
+    """Return the text at `at` that a marker's pattern may examine; empty near the end of the text.
 
-    No marker begins at equal text either, so a model caught in a loop costs little. Near the end of the text this is
-    not certain, since a pattern may match the end.
+    If no marker begins at `at`, then none begins where the same text is repeated. So a model caught in a loop costs
+    little. Near the end of the text this is not certain, since a pattern may match the end.
     """
     ahead = text[at : at + MAX_LOOKAHEAD]
     return ahead if len(ahead) == MAX_LOOKAHEAD else ""
@@ -193,11 +202,11 @@ def lookahead_text(text: str, at: int) -> str:
 
 
 LETTERS = 4
-"""How many of the first letters of a marker are searched for; many markers have these letters in common."""
+"""How many of a marker's first letters are searched for. Many markers share these letters, so few searches suffice."""
 
 
 class RareLiteralMarker(NamedTuple):
-    """A marker that begins with common letters but contains a literal that is rare in prose, which is searched for.
+    """A marker that begins with common letters, and is searched for by a literal inside it that is rare in prose.
 
     `search_literals`: the rare literals. `max_before` and `max_after`: how far before and after the beginning of such a
     literal a match of `pattern` may reach. `prefixes`: the prefixes of the marker to hold back at the end of the text.
@@ -213,7 +222,7 @@ class RareLiteralMarker(NamedTuple):
     """The characters that this marker may begin with."""
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed without a search literal."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where no search literal occurs."""
         return _leftmost_match(self, text, at, stop)
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
@@ -232,7 +241,7 @@ class RareLiteralMarker(NamedTuple):
 class LetterMarkers:
     """Markers that begin with letters. They are searched for separately, since letters would stop a gate too often.
 
-    If two markers match at the same offset, the earlier in the list wins.
+    If two markers match at the same offset, the one that is earlier in the list wins.
     """
 
     def __init__(self, markers: Sequence[Marker]) -> None:
@@ -260,7 +269,7 @@ class LetterMarkers:
         return later_matches(self._markers, group, text, at)
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed without a search literal."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where no search literal occurs."""
         if stop - at < SHORT_TEXT and self._any.search(text, at, stop + LETTERS) is None:
             return None
         return _leftmost_match(self, text, at, stop)
@@ -314,7 +323,7 @@ class LineGate(Protocol):
         ...
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Whether the last line, after the line break at `text[line]`, may still come to begin with a marker."""
+        """Whether more text may make the last line, after the line break at `text[line]`, begin with a marker."""
         ...
 
 
@@ -360,12 +369,12 @@ class LineStartMarkers:
             at += 1
 
     def _last_line(self, text: str, at: int) -> int:
-        """Return the offset of the last line break if the line after it may still become a marker's; else -1."""
+        """Return the offset of the last line break if a marker may still arrive in the line after it; else -1."""
         begin = text.rfind("\n", max(at, len(text) - self._GATE_LENGTH))
         return begin if begin >= 0 and self._gate.ends_unfinished(text, begin) else -1
 
     def search_literal(self, literal: str, text: str, at: int, stop: int | None = None) -> re.Match[str] | None:
-        """Return the result of `search`: the only search literal is the line break."""
+        """Return the result of `search`, since the only search literal is the line break."""
         del literal
         return self.search(text, at, len(text) if stop is None else stop)
 
@@ -377,7 +386,10 @@ RareMarkers: TypeAlias = RareLiteralMarker | LineStartMarkers | LetterMarkers
 
 
 PREFIX_LENGTHS = (16, 8, 2, 1)
-"""Lengths of the prefixes by which the markers at an offset are selected: the longest prefix that is known counts."""
+"""Lengths of the prefixes by which the markers at an offset are selected, in the order in which they are tried.
+
+The first prefix with which a marker begins selects the markers.
+"""
 WINDOW_LENGTH = PREFIX_LENGTHS[0]
 """Length of a window: the characters at an offset that the gate looks at, and by which markers are cached."""
 MAX_CACHED_WINDOWS = 1024
@@ -385,7 +397,7 @@ MAX_CACHED_WINDOWS = 1024
 
 
 class MarkerScanner:
-    """Searches a text for markers; if two match at the same offset, the earlier in the list wins."""
+    """Searches a text for markers. If two match at the same offset, the one that is earlier in the list wins."""
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
         self._markers = tuple(markers)
@@ -411,13 +423,19 @@ class MarkerScanner:
         return match
 
     def without_literals(self, literals: Set[str]) -> MarkerScanner:
-        """Return a scanner for text that contains none of `literals`; it holds back the same text at the end."""
+        """Return a scanner for text that contains none of `literals`.
+
+        At the end of a text, it holds back the same characters as this scanner.
+        """
         other = self._with_rare([marker for marker in self._rare if literals.isdisjoint(marker.search_literals)])
         other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  a copy of itself
         return other
 
     def with_lines(self, lines: LineStartMarkers) -> MarkerScanner:
-        """Return a scanner with other markers at the start of lines; it holds back the same text at the end."""
+        """Return a scanner with other markers at the start of lines.
+
+        At the end of a text, it holds back the same characters as this scanner.
+        """
         return self._with_rare([lines if isinstance(rare, LineStartMarkers) else rare for rare in self._rare])
 
     def _with_rare(self, rare: Sequence[RareMarkers]) -> MarkerScanner:
@@ -430,7 +448,7 @@ class MarkerScanner:
         """Return functions that each search for some of the markers.
 
         The leftmost of their matches is the match that `search` returns. If two functions match at the same offset, the
-        earlier wins.
+        match of the function that is earlier in the list wins.
         """
         return [
             self._search,
@@ -508,7 +526,7 @@ class MarkerScanner:
                     yield match
 
     def hold_from(self, text: str, at: int) -> int:
-        """Return the first index from which the rest of `text` may become a marker; `len(text)` if there is none."""
+        """Return the first index from `at` on at which the rest of `text` may become a marker; else `len(text)`."""
         unfinished = self._unfinished
         for match in unfinished.start.finditer(text, max(at, len(text) - unfinished.longest)):
             if text[match.start() :] in unfinished.prefixes:
@@ -517,7 +535,10 @@ class MarkerScanner:
 
 
 class _UnfinishedMarkers:
-    """The texts that may become a marker at the end of a text; computed on first use, and shared by copied scanners."""
+    """The prefixes of markers: a text that ends with one may continue with the rest of the marker.
+
+    They are computed on first use, and copies of a scanner share them.
+    """
 
     def __init__(self, literals: Sequence[str], rare: Sequence[RareMarkers]) -> None:
         self._literals = literals
@@ -545,7 +566,7 @@ def _literals_pattern(rare: Iterable[RareMarkers]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=256)
 def _first_character_pattern(prefixes: frozenset[str]) -> re.Pattern[str]:
-    """Compile the pattern of a prefix's first character, if its second character or the end of the text follows."""
+    """Compile the pattern of a prefix's first character, followed by its second character or the end of the text."""
     seconds: dict[str, set[str]] = {text[0]: set() for text in prefixes}
     for text in prefixes:
         seconds[text[0]].update(text[1:2])
@@ -579,8 +600,8 @@ def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
 class ForwardSearch:
     """Searches one text from front to back, and remembers the next match of each of the scanner's searches.
 
-    It is used for text with many matches that begin nothing. All searches together are O(n). Without the memory, each
-    might go through the whole rest of the text for the next occurrence of something rare.
+    It is used for text with many markers that begin no call. All searches together are O(n). Without remembered
+    matches, each search might go through the whole rest of the text for the next occurrence of a rare marker.
     """
 
     def __init__(self, scanner: MarkerScanner, text: str) -> None:

@@ -13,14 +13,14 @@ RESERVED_TOKEN_PREFIXES: Final = ("<|reserved_", "<|unused_", "<|extra_", "<|dum
 RESERVED_TOKEN: Final = (
     rf"(?:{'|'.join(map(re.escape, RESERVED_TOKEN_PREFIXES))})[a-z_]{{0,24}}+(?:\Z|\d{{1,7}}+(?:\Z|>|\|(?:\Z|>)))"
 )
-"""A reserved token of a vocabulary (`<|reserved_special_token_5|>`, `<SPECIAL_5>`), with which a model may end.
+"""The pattern of a reserved token of a vocabulary (`<|reserved_special_token_5|>`, `<SPECIAL_5>`).
 
-Also matches the beginning of such a token at the end of the text.
+A model may end its reply with such a token. The pattern also matches the beginning of one at the end of the text.
 """
 SPECIAL_TOKEN: Final = lazy_pattern(r"<[|｜]([^<>\s]{1,64})[|｜]>")
-"""Text with the form of a special token, whether a dialect declares the token or not; the group is its name."""
+"""The pattern of any text that looks like a special token, even if no dialect declares it; the group is its name."""
 CONTROL_TOKEN: Final = r"<[|｜][^<>\s]{0,64}(?:>|\Z)"
-"""Text that may be a special token, or the beginning of a special token at the end of the text."""
+"""The pattern of text that may be a special token, or the beginning of one at the end of the text."""
 QUOTE_CONTEXT: Final = 256
 """Number of characters before a token that are examined to see whether it is quoted."""
 
@@ -32,11 +32,11 @@ _QUOTES = "\"'`“”„‘’«»‹›「」『』([{*_=,/|"
 
 
 def is_quoted_token(before: str, gap: str, following: str) -> bool:
-    """Whether a token inside text is quoted: it is a word of a sentence, or in quotes.
+    """Whether a token inside text is quoted, that is, part of a sentence or in quotation marks.
 
     `before` is the text before the token, `gap` the white space after it, `following` the text after the gap. A token
-    that leaked is glued to the text before it, or lies between two sentences. If `before` contains special tokens,
-    these were text, and this token is text too.
+    that leaked directly follows the text before it, or is between two sentences. If `before` contains special tokens,
+    they were taken as text, so this token is text too.
     """
     if SPECIAL_TOKEN.search(before):
         return True
@@ -54,7 +54,7 @@ def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, bef
     """Return how many of `tokens`, from the first on, are text. White space after tokens is among `tokens`.
 
     `before` and `following` are the texts before and after all tokens; `following` is empty at the end of the reply.
-    `before_text` has the tokens that come before a program or a name.
+    `before_text` contains those special tokens that may come directly before a program or a name.
     """
     last = len(tokens)
     if not following:
@@ -85,7 +85,7 @@ def ends_sentence(line: str) -> bool:
 
 
 def _sentence_continues(gap: str, first: str) -> bool:
-    """Whether a sentence that begins with a token continues after it."""
+    """Whether a sentence that begins with a token continues after the token; `first` is the character after `gap`."""
     return first.islower() if gap else first in ",;:.!?)\"'`”’»/|<"
 
 
