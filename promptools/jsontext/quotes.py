@@ -172,7 +172,7 @@ class QuoteResolver:
     def _candidates(
         self, text: str, first: int, quote: str, stack: Sequence[OpenContainer]
     ) -> Iterator[tuple[int, bool, _Following]]:
-        """Yield for each quote after `first` that may end the string: its index, whether parity is even, what follows."""
+        """Yield for each quote after `first` that may end the string: index, whether parity is even, what follows."""
         before = 0
         at = first
         for match in _CANDIDATES[quote].finditer(text, first + 1):
