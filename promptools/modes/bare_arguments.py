@@ -80,7 +80,7 @@ def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
 
 
 def _readings(node: JsonNode, options: ParseOptions) -> Iterator[UnresolvedCall]:
-    """Yield the object itself as the arguments, then what it wraps: `{"arguments": {...}}`."""
+    """Yield the object itself as the arguments, then the arguments inside it, as in `{"arguments": {...}}`."""
     yield UnresolvedCall(node, None, node, {}, node.fixes)
     try:
         inner = unresolved_calls(node, options.anchors, options.tools)

@@ -169,7 +169,7 @@ def _length(value: Any, *kinds: type[Any]) -> int:
 
 
 def _items(value: Any) -> int:
-    """Return the number of steps that checking a value takes."""
+    """Return the number of steps for which a value counts if a filter looks at it."""
     return _length(value, range, list, tuple, dict) or _size(value) // 64
 
 

@@ -55,7 +55,7 @@ class CallFilter:
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     notes: list[str] = field(default_factory=list[str])
     discarded: list[Discarded] = field(default_factory=list[Discarded])
-    """Calls in the text that were left out, and that no parser has recorded as discarded."""
+    """Calls in the text that this filter left out, and that no parser has recorded as discarded."""
     left_out: list[str] = field(default_factory=list[str])
     """The arguments of the server's calls that were dropped because no call may be made."""
     _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])
@@ -63,7 +63,7 @@ class CallFilter:
     _early: set[int] = field(default_factory=set[int])
 
     def on_start(self, event: CallStart, source: CallSource) -> list[Event]:
-        """Pass on the start of a call early, if allowed."""
+        """Pass on the start of a call before its end is known, if that is allowed."""
         name = self._client_name(event.name)
         if not self._may_start_early(name, source):
             return []

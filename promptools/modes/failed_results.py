@@ -1,4 +1,4 @@
-"""Results that report a failed call: how apps and tools write errors where the API has no field for them."""
+"""Find the results that report a failed call. The API has no field for errors, so their text is examined too."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from promptools.types import Result
 
 _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing tool [^:\n]+)?:")
-"""`error:`, Python's `ValueError:`, and FastMCP's `Error executing tool NAME:`."""
+"""The beginning of an error: `error:`, Python's `ValueError:`, or FastMCP's `Error executing tool NAME:`."""
 
 
 class AnsweredStep(NamedTuple):
-    """The results of the calls of one reply: the names of the tools that failed, and of the others."""
+    """The results of the calls of one reply: the names of the tools that failed, and of those that succeeded."""
 
     failed: tuple[str, ...]
     succeeded: tuple[str, ...]
@@ -53,7 +53,7 @@ def _failed(result: Result) -> bool:
 
 
 def _holds_error(content: str) -> bool:
-    """Whether a text is a JSON object whose `error` is a text, an object or true; a number may be a measurement."""
+    """Whether a text is a JSON object whose `error` is a string, an object or true; a number may be a measurement."""
     if not content.lstrip().startswith("{") or '"error"' not in content:
         return False
     value = try_json(content)

@@ -40,8 +40,8 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
     """Return the escaper for a request; `dialect` is the dialect of prompt mode, or None in native mode.
 
-    In native mode the server's template writes calls and results. Its dialect is the template's own if that is known,
-    or else the profile's if the family is known.
+    In native mode the server's template writes calls and results. They are assumed to be in the template's dialect if
+    that is known, or else in the profile's dialect if the model's family is known.
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
@@ -87,7 +87,7 @@ class ForeignEscaper:
     def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
         """Escape tools, except for their names and types; return the same list if nothing needs escaping.
 
-        If the tools are sent as they were prepared, `unchanged` are the prepared tools.
+        `unchanged` are the prepared tools, if `tools` is exactly what was prepared.
         """
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
@@ -215,7 +215,7 @@ class ForeignEscaper:
 
     @property
     def restore(self) -> Unescaper | None:
-        """The inverse function, for the arguments of calls; None if nothing was escaped."""
+        """The function that unescapes the arguments of calls; None if nothing was escaped."""
         return Unescaper(self.markup, frozenset(self.forms)) if self.forms else None
 
 

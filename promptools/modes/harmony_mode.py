@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 HARMONY_FAMILY = "gpt-oss"
 """The family of models trained on Harmony."""
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
-"""Sampling for a request that sets none (openai/gpt-oss README, 2025-08: temperature 1.0, top_p 1.0): the model's own
-distribution. By default llama.cpp truncates it, and vLLM follows a file that may be missing."""
+"""Sampling for a request that sets none: the model's own distribution.
+
+The README of openai/gpt-oss recommends it (2025-08: temperature 1.0, top_p 1.0). Without these values, llama.cpp
+truncates the distribution, and vLLM takes its defaults from a file that may be missing.
+"""
 PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
 """The tokens that must stay in the text of a reply, whatever the model file says."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
@@ -132,7 +135,7 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 
 
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
-    """Return the messages; system messages become instructions, in their order, wherever they are."""
+    """Return the request's messages, with the config's system prompt and, at the end, the instruction, if any."""
     messages, configured = request.messages, request.system_prompt
     if written := request.options.written:
         texts = [written.get(str(at)) for at in range(len(messages))]
@@ -230,7 +233,7 @@ def _render_prompt(
 def _corrections(request: ToolRequest) -> frozenset[str]:
     """Return the feedback that is reasoning and may end with HarmonyReAct's sentence.
 
-    HarmonyReAct's harness sends the control tokens in that sentence as tokens, so these are not escaped.
+    HarmonyReAct's harness sends the control tokens in that sentence as tokens, so they must not be escaped.
     """
     if not request.options.harmony_react:
         return frozenset()

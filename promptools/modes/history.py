@@ -32,14 +32,21 @@ if TYPE_CHECKING:
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
-"""Roles whose text is not quotable: the model may repeat its own calls, and an app shows it how to call."""
+"""Roles whose text does not count as quotable.
+
+The model may repeat its own calls, and the app's instructions show it how to write calls.
+"""
 _OTHER_ROLES = {"developer": "system", "function": "tool"}
 _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message: an assistant's with its `calls`; a tool's with its text in `result`, other parts in `attachments`."""
+    """A message.
+
+    The message of an assistant has its `calls`. The message of a tool has its text in `result`, and its other parts,
+    such as images, in `attachments`.
+    """
 
     message: dict[str, Any]
     calls: tuple[Call, ...] = ()
@@ -108,7 +115,7 @@ def quotable_texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _is_error(message: Mapping[str, Any]) -> bool:
-    """Whether a client marks a result as an error; Chat Completions has no such field, and the text proves nothing."""
+    """Whether a client marks a result as an error, by a field that Chat Completions lacks; its text proves nothing."""
     return message.get("is_error") is True or message.get("isError") is True or message.get("status") == "error"
 
 
@@ -301,7 +308,10 @@ def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
 
 
 def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
-    """Merge adjacent messages of one role, and begin with the user; messages with calls, and results, are kept."""
+    """Merge adjacent messages of one role, and let the conversation begin with the user.
+
+    Results are never merged, and nothing is merged into a message with calls.
+    """
     merged: list[Message] = []
     for message in messages:
         last = merged[-1] if merged else None
@@ -323,7 +333,10 @@ def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
 
 
 RepeatAction = Literal["hint", "answer", "none"]
-"""What was done about a repeated call; `none`: it is only noted, since the server's template writes the prompt."""
+"""What is done about a repeated call.
+
+`hint` adds a line to the prompt, `answer` asks for an answer without tools, and `none` only notes it in the trace.
+"""
 PROMPTING_MODES: frozenset[ModeName] = frozenset({"prompt", "harmony"})
 """The modes in which promptools writes the prompt; in these, the hint is the default."""
 _RESULT_ROLES = frozenset(("tool", "function"))
@@ -397,7 +410,10 @@ def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _step_key(step: Sequence[Turn]) -> str:
-    """Return a key that equal turns with calls and results share; empty for a turn that is never a repetition."""
+    """Return a key for a turn with calls and their results; equal turns have equal keys.
+
+    The key is empty for a turn that never counts as a repetition.
+    """
     if not step[0].calls:
         return ""
     calls = [(call.name, call.arguments) for call in step[0].calls]
@@ -412,7 +428,7 @@ def _step_key(step: Sequence[Turn]) -> str:
 def hint_turns(
     request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
 ) -> tuple[list[Turn], tuple[str, ...]]:
-    """Return the turns as a mode sends them, with the hint about a repeated call, if any, and a note.
+    """Return the turns, with a hint about a repeated call if `mode` gives one; also return a note, if a call repeats.
 
     `sent` maps the names of tools to the names under which they are sent.
     """
@@ -461,7 +477,7 @@ def _with_line(text: str, line: str) -> str:
 
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the set of the contents of a turn's results; all contents that are not text count as equal."""
+    """Return the distinct contents of a turn's results; all contents that are not text count as equal."""
     contents = [message.get("content") for message in messages if message.get("role") in _RESULT_ROLES]
     return {content.strip() if isinstance(content, str) else "" for content in contents}
 

@@ -31,11 +31,14 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 """The file of a model's repository that may hold its template, and names its special tokens."""
 
 DECLARATIONS = ("response_template", "response_schema")
-"""Keys of that file that say how replies are parsed: of transformers 5.13 and later, and of earlier versions."""
+"""Keys of `tokenizer_config.json` that say how replies are parsed.
+
+Transformers 5.13 and later read the first key, earlier versions the second.
+"""
 
 
 _USED = frozenset(("model", "messages", "tools", "documents", "reasoning_effort", "chat_template_kwargs"))
-"""The request's parameters that a template gets here."""
+"""The parameters of a request that `notes_on_unused` does not report."""
 
 
 class _Template(NamedTuple):
@@ -46,9 +49,9 @@ class _Template(NamedTuple):
 def render_template(path: str, body: Mapping[str, Any]) -> str:
     """Render the conversation of a Chat Completions body with the template at `path`, up to the reply.
 
-    A `tokenizer_config.json` next to the template, or at `path` itself, supplies the special tokens; the token at the
-    beginning of the text is left out, since the server adds it. Raises UsageError for a file that is not a template,
-    for a template that rejects the conversation, and if Jinja2 is not installed.
+    A `tokenizer_config.json` next to the template, or at `path` itself, supplies the special tokens. The `bos_token` is
+    left out, since the server adds it. Raises UsageError for a file that is not a template, for a template that rejects
+    the conversation, and if Jinja2 is not installed.
     """
     file = Path(path).expanduser()
     try:
@@ -144,7 +147,7 @@ def _object(arguments: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def _load(path: str, _changed_at: int, with_tools: bool) -> _Template:
-    """Compile a template; it is read again when the file has changed."""
+    """Compile the template in a file; the result is cached until the file changes."""
     file = read_template(Path(path), with_tools=with_tools)
     return _Template(_environment().from_string(file.source), {**file.tokens, "bos_token": ""})
 

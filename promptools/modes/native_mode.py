@@ -200,7 +200,10 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 
 
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
-    """Encode a result as a message; no server accepts images there (vllm#43203), so they follow in a user message."""
+    """Encode a result as a message without its images.
+
+    No server accepts images in a tool's message (vllm#43203), so they follow in a user message.
+    """
     content = message.get("content")
     if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):
         # LM Studio since 0.3.30 (lmstudio-bug-tracker#1077) and vLLM with gpt-oss (vllm#25001) want a string.

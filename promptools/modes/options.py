@@ -75,7 +75,7 @@ class RequestOptions(TypedDict, total=False):
     """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
     prefill: Prefill
     """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
-    analysis message, as in its code; `call`: with the required call; `auto`: with that call after a reply without."""
+    analysis message, as in its code; `call`: with the required call; `auto`: with that call, once a reply lacked it."""
     harmony_react: bool
     """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str]
@@ -172,7 +172,7 @@ _TYPE_DESCRIPTIONS = {
 
 
 def _kinds(name: str) -> tuple[Any, ...]:
-    """Return the types of an option, without the qualifiers of the first."""
+    """Return the types of an option; if the first is `Annotated`, return it without the annotations."""
     kind: Any = Options.model_fields[name].annotation
     first, *others = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
     return (get_args(first)[0] if get_origin(first) is Annotated else first, *others)

@@ -49,7 +49,7 @@ class PreparedRequest:
     repeat_action: RepeatAction | None = None
     """What is done about a call that the conversation repeats; None if there is no such call."""
     examples: tuple[Call, ...] = ()
-    """Calls that the prompt shows as examples: a verbatim copy of one, placeholders included, is not a call."""
+    """Calls that the prompt shows as examples. If the model copies one with its placeholders, that is not a call."""
 
 
 # The parts of a request's body that every mode passes on, and those that the server must not see.
@@ -75,7 +75,7 @@ def forwarded_body(request: ToolRequest) -> dict[str, Any]:
 
 
 def other_tool_notes(request: ToolRequest, mode: str) -> list[str]:
-    """Return a note for each offered tool that is not a function, if tools are described in the prompt."""
+    """Return a note for each offered tool that is not a function, since `mode` cannot describe it in the prompt."""
     kinds = [as_text(as_object(kind).get("type")) or "function" for kind in request.other_tools]
     return [f"{mode} mode cannot offer the tool of type {kind!r}" for kind in kinds if kind != "function"]
 
@@ -124,10 +124,16 @@ def _call_schema(request: ToolRequest) -> Schema:
 
 
 MIN_ANSWER_TOKENS = 4_096
-"""Tokens for an answer if it is unknown how many are left: enough for a call after some reasoning."""
+"""Minimum number of tokens for an answer: enough for a call after some reasoning.
+
+It is also the number for an answer if nothing says how many tokens are left.
+"""
 BYTES_PER_TOKEN = 2
-"""Bytes per token, if there is no vocabulary to count with: fewer than in any text except runs of symbols. Prose has
-four, so the prompt is overestimated, and the answer gets less room than there is."""
+"""Bytes per token that are assumed without a vocabulary to count with.
+
+Every text except a run of symbols has more, prose about four. So the prompt is overestimated, and the answer gets less
+room than there is.
+"""
 
 DENSER = 1.25
 """The factor by which the tokens per byte of a conversation may grow when the conversation is shortened."""

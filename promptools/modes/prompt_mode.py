@@ -195,11 +195,11 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[str, str]) -> str:
-    """Return the line after the results that end a conversation; without that line, small models keep calling.
+    """Return the line after the results that end a conversation; without this line, small models keep calling.
 
     The line's first sentence makes them answer; the second makes them continue if a step is missing. After an error,
-    they would only report the error, so a failed call has a line of its own. If no call is possible, small models copy
-    the last call as text unless they are told to answer (docs/reference/real-models.md).
+    they would only report the error, so after a failed call another line is used. If calls are impossible, small models
+    copy the last call as text unless they are told to answer (docs/reference/real-models.md).
     """
     if request.choice.forced or not turns or turns[-1].result is None:
         return ""
@@ -214,13 +214,13 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[st
 
 
 def _after_failure(steps: Iterator[AnsweredStep], names: Mapping[str, str]) -> str:
-    """Return the line that asks for a failed call to be made again, or nothing; `steps` begin with the latest.
+    """Return the line that asks the model to repeat a failed call; empty if it should not. `steps`: the latest first.
 
-    The first error since the user's last message may say what is right, so one attempt to correct the call is asked
-    for. In the next step models often find, with another tool, what the call lacked, and then report only that, or make
-    the same call beside it (Qwen2.5-Coder-1.5B). So they are reminded of the call, once; if no other tool has found
-    anything, the reminder only costs a needless call. `names` maps the tools that can be called to their names in the
-    prompt.
+    After the first error since the user's last message, one attempt to correct the call is asked for, since the error
+    may say what is right. In the next step, models often get what the call lacked from another tool. Then they report
+    only that, or they make the same call again in that very step (Qwen2.5-Coder-1.5B). So they are reminded of the call
+    once. They are not reminded if no other tool has found anything, since that only costs a needless call. `names` maps
+    the tools that can be called to their names in the prompt.
     """
     last, before = next(steps), next(steps, AnsweredStep((), ()))
     if not (last.failed or before.failed) or any(step.failed for step in steps):

@@ -48,7 +48,7 @@ _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\
 _LONGEST_TAIL = 200
 """How many characters at the end of a prompt are searched for a tag that opens reasoning."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Markup that is cut off the end of a common beginning, since the arguments may go on in more than one way."""
+"""Markup that is cut off the end of a common beginning, since the arguments may begin in more than one way."""
 
 
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:
@@ -97,10 +97,10 @@ def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
 
 
 def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: str | None) -> tuple[str, ...]:
-    """Return a note if the template began the conversation's last call differently from the family's dialect.
+    """Return a note if the template writes calls differently from the model's dialect, judged by the last call.
 
-    The family's dialect is still used: it includes repairs that no template shows. There is no note for gpt-oss, which
-    has two orders for the same header.
+    The dialect is still used: it includes repairs that no template shows. gpt-oss is exempt, since it writes the same
+    header in two orders.
     """
     dialect, call = _own_dialect(request), _last_call(conversation.body)
     if dialect is None or dialect == HARMONY or request.profile.family is None or call is None or not text:
@@ -182,7 +182,7 @@ def _close_reasoning(opener: str) -> str:
 
 
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
-    """Return the texts that end the model's turn if the server does not stop it: what follows is not the reply.
+    """Return the texts that end the model's turn. If the server does not stop there, what follows is not the reply.
 
     They are what the template itself writes between turns, and the end tokens of the family's dialect. A token that the
     reply only mentions does not end it: the next turn's first token must follow.

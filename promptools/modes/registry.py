@@ -74,7 +74,7 @@ def _impossible_raw_mode(profile: Profile) -> UsageError:
 
 
 def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> None:
-    """Raise `UsageError` if harmony mode is impossible and there are no `others`, or is listed for another family."""
+    """Raise `UsageError` if harmony mode is impossible and `others` is empty, or if it is listed for another family."""
     profile = request.profile
     if profile.raw is None and not others:
         raise UsageError(

@@ -11,8 +11,8 @@ All events pass through the call filter, which decides what the request allows a
 what it emits is recorded in `reply`. If there are tools and `response_format`, the finished content is checked once
 more for calls that the parser ignored because a JSON answer was expected.
 
-Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and streams of white space
-without end after a complete call.
+Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and white space that never
+ends after a complete call.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ if TYPE_CHECKING:
 
 
 class RawText:
-    """Stores the text, and the spans of everything except reasoning and its tags. O(n) in characters and events.
+    """Stores the text of a choice, and the spans of all of it except reasoning and its tags.
 
-    Without `markup` only the spans of text and calls are kept.
+    Without `markup`, only the spans of text and calls are kept. O(n) in characters and events.
     """
 
     def __init__(self, *, markup: bool = True) -> None:
         self._with_markup = markup
         self.size = 0
-        """Characters added so far."""
+        """Number of characters added so far."""
         self._pieces: list[str] = []
         self._spans: list[Span] = []
         self.in_reasoning = False
         """Whether the text ends inside reasoning, or between reasoning and its closing tag."""
         self._last_is_markup = False
-        """Whether the last kept span is of something discarded."""
+        """Whether the last kept span is that of a discarded piece."""
         self._reasoning_end = -1
-        """Where the last reasoning ended in the text."""
+        """The offset at which the last reasoning ended; -1 if there was none."""
         self._spans_before_tag = 0
         """The number of spans kept before the last tag and the white space after it."""
 
@@ -85,15 +85,15 @@ class RawText:
                 self._spans, self.in_reasoning = [], True
             case Reasoning():
                 if self._last_is_markup and not self.in_reasoning:
-                    del self._spans[self._spans_before_tag :]  # the tag that opened it
+                    del self._spans[self._spans_before_tag :]  # the tag that opened the reasoning
                 self.in_reasoning, self._last_is_markup, self._reasoning_end = True, False, event.span.end
             case Malformed(raw=raw) if not self._with_markup and raw.startswith("<|"):
-                self.in_reasoning = False  # a call that was cut in its header or after it: none of it is content
+                self.in_reasoning = False  # a call that was cut off in or just after its header: none of it is content
             case Text() | CallEnd() | Malformed():
                 self.in_reasoning = False
                 self._add_span(event.span, markup=False)
             case Discarded() if event.span.start == self._reasoning_end:
-                self.in_reasoning = self.in_reasoning and event.why != "markup"  # the tag that closed it
+                self.in_reasoning = self.in_reasoning and event.why != "markup"  # markup: the tag that closed it
             case Discarded() if not self.in_reasoning:
                 if self._with_markup:
                     if event.why != "space" or not self._last_is_markup:
@@ -155,7 +155,7 @@ class TurnEnd:
             return ""
         text = self._held + text
         match, held = self._pattern.search(text), self._hold_from(text)
-        if match is not None and match.start() <= held:  # else another end may have begun before it
+        if match is not None and match.start() <= held:  # else another end marker may have begun before this one
             return self._cut_at(match.start(), text)
         self._held = text[held:]
         return text[:held]
@@ -187,7 +187,7 @@ class TurnEnd:
 
 
 class LastCalls(NamedTuple):
-    """The calls at the end of a text, and where the text before them ends."""
+    """The calls at the end of a text, and the offset at which the text before them ends."""
 
     calls: tuple[CallEnd, ...] = ()
     text_end: int = 0
@@ -201,12 +201,12 @@ class LastCalls(NamedTuple):
             elif isinstance(event, Malformed) or (isinstance(event, (Text, Reasoning)) and event.text.strip(SPACE)):
                 calls, text_end = (), max(text_end, event.span.end)
             elif isinstance(event, Discarded) and not calls and event.raw.startswith("</"):
-                text_end = event.span.end  # it closes what could not be read
+                text_end = event.span.end  # a closing tag of something that could not be read
         return LastCalls(calls, text_end)
 
 
 class Thoughts:
-    """The reasoning of one choice. `parser` finds possible calls in it; None if no call may be made.
+    """The reasoning of one choice. `parser` finds possible calls in it; None: the reasoning is not searched for calls.
 
     O(n) in characters: held pieces are joined only when some of them are passed on.
     """
@@ -217,7 +217,7 @@ class Thoughts:
         self._pieces: list[str] = []
         self._held: list[str] = []
         self._shown = 0
-        """Characters that were passed on."""
+        """Number of characters that were passed on."""
 
     @property
     def text(self) -> str:
@@ -246,7 +246,7 @@ class Thoughts:
         return self.release()
 
     def release(self, end: int | None = None) -> str:
-        """Return the held reasoning up to an offset, with the white space after it; None: all of it."""
+        """Return the held reasoning up to the offset `end`, and white space after that; if `end` is None, all of it."""
         if end is not None and end <= self._shown and self._held and self._held[0][0] not in SPACE:
             return ""
         held, self._held = "".join(self._held), []
@@ -262,18 +262,24 @@ HARMONY = "harmony"
 """The dialect of a raw reply of gpt-oss; such a reply is parsed for no other dialect."""
 _CALL_REASONS = frozenset(("tool_calls", "function_call"))
 _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
-"""What vLLM's Harmony parser returns of a reply that ends inside a header: raw text, in one piece (0.28 to 0.32)."""
+"""Matches the raw text that vLLM's Harmony parser returns, in one piece, for a reply that ends inside a header.
+
+Seen in vLLM 0.28 to 0.32.
+"""
 MAX_TRAILING_SPACE = 100
-"""Characters of white space that end a reply after a complete call: no model writes anything else after that many.
-A model that its server keeps from stopping fills the context with them (llama.cpp, `tool_choice: required`)."""
+"""Number of white space characters after a complete call at which the reply counts as ended.
+
+No model writes anything else after so many. If a server keeps the model from stopping, the model fills the context with
+white space (llama.cpp, `tool_choice: required`).
+"""
 _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
 
 class ReplyReader:
     """Reads one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
 
-    The events obey the request: no call under `tool_choice` none, at most one without `parallel_tool_calls`. `End` is
-    never among them, since the request may still be retried.
+    The events obey the request: no call if `tool_choice` is `none`, at most one if `parallel_tool_calls` is false.
+    `End` is never among them, since the request may still be retried.
     """
 
     def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:
@@ -299,7 +305,7 @@ class ReplyReader:
         """The span of the first held piece of the reasoning in the content."""
         self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
-        """What was left out before the text came to the parser."""
+        """What was cut off the text before the parser read it."""
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
         self._text_end = 0
@@ -308,20 +314,20 @@ class ReplyReader:
         self._parser_arguments: dict[str, Any] = {}
         """The arguments that the parser of the content was made with."""
         self._trailing_space = 0
-        """Characters of white space at the end of the reply so far."""
+        """Number of white space characters at the end of the reply so far."""
         self._checked_size = 0
-        """Characters of text when the reply was last checked for ending in a call."""
+        """The length of the text when it was last checked whether the reply ends in a call."""
         self.may_stop = False
         """Whether a complete call was followed by so much white space that the stream may be dropped."""
 
     @property
     def text(self) -> str:
-        """The model's text with all markup, after the prefill."""
+        """The text of the reply with all markup: the prefill, and what the model wrote after it."""
         return self._raw_text.full_text()
 
     @property
     def raw(self) -> str:
-        """The model's text without reasoning, then the arguments of structured calls that were not completed."""
+        """The text without reasoning, then the arguments of the server's calls that were malformed or left out."""
         failed = (malformed.raw for malformed in self._filter.malformed if malformed.dialect == NATIVE)
         return self._raw_text.without_reasoning() + "".join((*failed, *self._filter.left_out))
 
@@ -405,7 +411,7 @@ class ReplyReader:
             events += self._filter_events(self._parser.close(finish_reason), "text", self._raw_text.slice)
         events += self._structured.close(self._emit_structured, complete=finish_reason in COMPLETE_REASONS)
         if self._structured.has_thoughts and finish_reason in _CALL_REASONS and "".join(self._content).strip():
-            self._finish_reason = "stop"  # the server means the call in the thought
+            self._finish_reason = "stop"  # the server's reason refers to the call that was left out of the thought
         if self._leak:
             events += self._read_leak()
         if finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
@@ -427,7 +433,7 @@ class ReplyReader:
         return self._show_thoughts(self._open_thoughts().feed(text))
 
     def _open_thoughts(self) -> Thoughts:
-        """Return the reasoning, begun on first use; it is searched for calls only if nothing else came before it."""
+        """Return the `Thoughts`, made on first use; they are searched for calls only if nothing else came before."""
         if self._thoughts is None:
             alone = not (self._structured.pending or self._content or self._filter.calls) and len(self._tools)
             self._thoughts = Thoughts(self._new_parser(lenient=True, new_id=str) if alone else None)
@@ -440,7 +446,7 @@ class ReplyReader:
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on the held reasoning of the content before any other event, except for white space."""
+        """Pass on the held reasoning of the content, because `event` follows it; white space alone does not count."""
         if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
             return []
         held = self._held_thought
@@ -462,7 +468,7 @@ class ReplyReader:
 
     def _read_text(self, text: str) -> list[Event]:
         if self._parser is None:
-            # where reasoning has a field of its own, the opening tag in the template does not apply to the content
+            # if the reasoning came in a separate field, the opening tag in the template does not apply to the content
             known = self._prepared.in_reasoning
             known = self._request.profile.in_reasoning if known is None else known
             in_reasoning = known and not self._reasoning_size
@@ -489,7 +495,7 @@ class ReplyReader:
         reply = parser.reply
         header = self._leak[max(0, self._leak.rfind(_START)) :]
         unended = header.rstrip().endswith(_CALL) and _MESSAGE not in header
-        read = self._filter.calls  # a server that read a call of its own did not fail: the text is the model's
+        read = self._filter.calls  # if the server itself read a call, its parser did not fail: this is the model's text
         if unended and not (read or reply.calls or reply.malformed):
             message = "The reply ended inside the header of a Harmony message."
             span = Span(0, len(self._leak))
@@ -647,7 +653,7 @@ class ReplyReader:
 
 
 def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
-    """Return the ends also without white space, which is the template's: the model may leave it out."""
+    """Return `turn_ends`, and each of them without its white space, which the model may leave out."""
     return tuple(dict.fromkeys((*turn_ends, *("".join(end.split()) for end in turn_ends))))
 
 
@@ -657,7 +663,7 @@ def _sent_tools(tools: Tools, prepared: PreparedRequest) -> Tools:
 
 
 def _parse_options(request: ToolRequest, tools: Tools, restore: RestoreArguments | None) -> ParseOptions:
-    """Return the options for calls outside the content, whose parser has other options."""
+    """Return the options for calls outside the content; the parser of the content has its own options."""
     return ParseOptions(
         tools,
         request.options.strictness,

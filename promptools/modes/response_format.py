@@ -218,7 +218,7 @@ def _leads_to_value(words: str, *, fenced: bool) -> bool:
 
 
 def _trails(rest: str, *, after_fence: bool) -> bool:
-    """Whether the text after a value is a separate sentence, and not the rest of one that includes the value."""
+    """Whether the text after a value is a separate sentence, not the rest of a sentence that includes the value."""
     return (after_fence or "\n" in rest[: len(rest) - len(rest.lstrip())]) and _is_sentence(rest)
 
 
@@ -263,7 +263,7 @@ class AnswerStream:
         self._open = ""
         """The text that is not read yet: the beginning of an answer, or a part of an escape, number or literal."""
         self._held: list[str] = []
-        """What was read and may not go out yet."""
+        """What was read and may not be sent yet."""
         self._sent: list[str] = []
 
     @property
@@ -301,7 +301,7 @@ class AnswerStream:
         return out
 
     def rest(self, answer: str) -> str:
-        """Return what is left to send at the end: the rest of `answer` if what was sent fits, else the raw text."""
+        """Return what is left to send at the end: the rest of `answer` if it begins with what was sent, else `held`."""
         sent = "".join(self._sent)
         return answer[len(sent) :] if answer.startswith(sent) else self.held
 

@@ -167,7 +167,7 @@ _NO_SPAN = Span(0, 0)
 
 
 class EventFilter(Protocol):
-    """Passes the events of a call through the call filter, and returns what it emits."""
+    """Passes the events of a call through the call filter, and returns what the filter emits."""
 
     def __call__(self, events: list[Event], raw: str) -> list[Event]:
         """Return what the filter emits for `events`; `raw` is the call's text."""
@@ -212,8 +212,8 @@ class StructuredCalls:
     def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter, *, in_thought: bool = False) -> list[Event]:
         """Add fragments of calls, and return the events that are certain.
 
-        `in_thought` says that reasoning is open before them: a server that does not separate reasoning takes calls out
-        of thoughts too (vLLM's parser `hermes`).
+        `in_thought` says that these fragments come while reasoning is open in the content. A server that does not
+        separate the reasoning takes calls out of it too (vLLM's parser `hermes`).
         """
         events: list[Event] = []
         for delta in deltas:
@@ -282,7 +282,10 @@ class StructuredCalls:
         return events + emit([CallArgs(number, fragment, _NO_SPAN)], "")
 
     def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
-        """Rewrite a call so that its arguments begin with what was sent; a call that fails its schema is passed on."""
+        """Rewrite a call so that its arguments begin with what was sent.
+
+        A call that does not fit its schema is passed on too, unless `on_malformed` is `error`.
+        """
         misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
         call = outcome.call if isinstance(outcome, Malformed) else outcome
         if (

@@ -115,7 +115,7 @@ class ToolRequest:
 
     @property
     def checks_response_format(self) -> bool:
-        """Whether the answer is checked here against `response_format`, which is not sent together with tools."""
+        """Whether the answer is checked here against `response_format`, since that is not sent together with tools."""
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
         return bool(len(self.offered) or self.other_tools)
@@ -279,7 +279,7 @@ class _GivenTools(NamedTuple):
 
 _NO_TOOLS = _GivenTools([], Tools([]))
 _CACHE = RecentCache[_GivenTools](CACHED_LISTS, CACHED_CHARACTERS)
-"""Tools by the JSON of their list: an app offers the same tools in each request."""
+"""Prepared tools, by the JSON of the list that they come from: an app offers the same tools in each request."""
 
 
 def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
@@ -392,7 +392,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
 def _with_own_names(
     tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
 ) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Return a choice with the tools' own names in place of other names that mean the same tools."""
+    """Return a choice, and the names that may be called, with each tool's own name in place of another name for it."""
     own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
     if not any(name != own_name for name, own_name in own.items()):
         return choice, allowed

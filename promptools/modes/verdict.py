@@ -55,19 +55,21 @@ HARMONY_CALL = TOKEN_IDS["call"]
 NO_CALL_OR_ANSWER = (
     "Cannot find <|channel|>commentary or <|channel|>final. In your next step, be careful with the channel format."
 )
-"""The feedback to a Harmony reply that is only reasoning, quoted from the article on HarmonyReAct; its code adds "in
-the response above"."""
+"""The feedback to a Harmony reply that is only reasoning.
+
+It is quoted from the article on HarmonyReAct; the code of HarmonyReAct adds "in the response above".
+"""
 ERROR_PREFIX = "Failed to process response: "
 """The prefix of an error in HarmonyReAct."""
 _FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
-"""Maximum number of names that an unknown name is compared with, at some 10 us each."""
+"""Maximum number of names that an unknown name is compared with; each comparison takes about 10 microseconds."""
 MAX_EMPTY_TOKENS = 3
-"""Maximum tokens of an answer that is truly empty: the end-of-turn token costs one."""
+"""Maximum number of tokens of an answer that is truly empty: the end-of-turn token is one."""
 
 MAX_HIDDEN_TOKENS = 12
-"""Maximum tokens of an answer that are not in its text: headers of a Harmony reply, tags around empty thoughts."""
+"""Maximum number of an answer's tokens that its text does not show: Harmony headers, tags around empty thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
 
 
 def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool) -> Reply:
-    """Set `length` if the server hid it: some servers report `tool_calls` or `stop` for a reply that hit `max_tokens`.
+    """Set the finish reason to `length` if a malformed reply reached `max_tokens` but the server reports otherwise.
 
     In such a reply, a Harmony call whose JSON stops early was cut off, although the model seemed to have ended it.
     """
@@ -243,10 +245,10 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy a reply with valid calls, adding the server's own calls that do not fit.
+    """Copy a reply that has valid calls, adding those of the server's own calls that failed the checks.
 
-    The reply is not requested again, so without them the app would miss part of what the model wants. They come last,
-    as in a stream, which has already sent the valid ones.
+    The reply is not requested again, so without these calls the app would miss part of what the model wants. They come
+    last, since a stream has already sent the valid calls.
     """
     if not (reply.calls and reply.malformed and request.parallel_calls):
         return reply
@@ -284,7 +286,7 @@ def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
 def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> bool:
     """Whether the server returned, in a complete reply, a call of an offered tool that does not fit the tool's schema.
 
-    Its arguments are one JSON object: if a server concatenated several, none of them is certain.
+    The arguments must be one JSON object: if a server concatenated several, none of them is certain.
     """
     if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
         return False
@@ -295,7 +297,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None unless that is strict.
+    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict.
 
     Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
     """
@@ -448,7 +450,7 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 
     Ollama drops a call after text, if its tool was not offered; vLLM's hermes parser drops, in a stream, all text after
     a quoted tag. A token is at least one byte, so a reply with fewer bytes than tokens is incomplete. A long text can
-    hide a lost short call. Reasoning that the request hides is counted too.
+    hide a lost short call. If the request hides the reasoning, the result is empty, since hidden tokens count too.
     """
     profile, hides_thoughts = request.profile, request.body.get("include_reasoning") is False
     drops = profile.cuts_streams if request.stream else profile.wire == "ollama" and profile.swallows
