@@ -1,8 +1,9 @@
 """The budget of one validation: steps and slow pattern searches are counted, so that no schema can make it slow.
 
-A budget is opened with a value (`begin_run`), spent by each keyword that is applied (`ValidationRun.spend`), and closed
-(`end_run`). It has a fixed part, and a part for the size of the value, which is counted only if the fixed part is used
-up. When nothing is left, `UncheckedError` is raised, and the caller reports the arguments as not validated.
+A budget is opened for a value (`begin_run`). Each keyword that is applied spends steps of it (`ValidationRun.spend`).
+Then it is closed (`end_run`). It has a fixed part, and a part that grows with the size of the value. This size is
+counted only if the fixed part is used up. When nothing is left, `UncheckedError` is raised, and the caller reports the
+arguments as not validated.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ValidationRun:
     """The members of an `enum`, by the id of its list."""
 
     def spend(self, steps: int) -> None:
-        """Take steps from the budget; raise UncheckedError if it has too few."""
+        """Subtract steps from the budget; raise UncheckedError if too few are left."""
         self.steps_left -= steps
         if self.steps_left < 0 and not self.size_counted:
             self.size_counted = True

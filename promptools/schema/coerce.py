@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 MAX_ROUNDS = 4
-"""Maximum rounds of validation and edits; each layer of JSON in a string in JSON takes one round."""
+"""Maximum number of rounds of validation and edits; each level of JSON inside a JSON string takes one round."""
 TYPE_ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")
 """Order in which a value is tried as the types that the schema wants."""
 MAX_NUMBER_LENGTH = 4300
-"""Maximum characters of a number that is read from a string; Python's own `int` has this limit."""
+"""Maximum number of characters of a number that is read from a string; Python's `int` has this limit."""
 
 _INTEGER = lazy_pattern(r"[+-]?[0-9]+(?:\.0*)?")
 _NUMBER = lazy_pattern(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -51,7 +51,7 @@ UNREADABLE: Any = object()
 """Sentinel: the text cannot be read as the wanted type (None is a value)."""
 
 MAX_UNFIXABLE = 1000
-"""Maximum number of errors that cannot be fixed; beyond it no value is edited."""
+"""Maximum number of errors that cannot be fixed; if there are more, no value is edited."""
 
 Path: TypeAlias = "tuple[str | int, ...]"
 NumberTexts: TypeAlias = Callable[[Path], str | None]
@@ -70,7 +70,7 @@ class Edit:
 def coerce_value(
     value: Any, errors_of: Callable[[Any], Iterable[Any]], number_texts: NumberTexts
 ) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Return a coerced copy of a value, the fixes, and the errors that remain; of many errors only some."""
+    """Return a coerced copy of a value, the fixes, and the errors that remain; if many remain, only some of them."""
     edits, errors = _plan_edits(errors_of(value), number_texts)
     fixes: list[Fix] = []
     for _ in range(MAX_ROUNDS):
@@ -162,7 +162,10 @@ class _EditPlanner:
                 return None
 
     def edits_for_alternatives(self, error: Any, path: Path) -> list[Edit] | None:
-        """Return the edits for the first alternative that can be met; None for a string if one takes strings."""
+        """Return the edits for the first alternative that can be met; None if none can.
+
+        None is also returned for a string if an alternative accepts strings in general.
+        """
         branches: dict[Any, list[Any]] = {}
         for inner in error.context:
             branches.setdefault(inner.schema_path[0], []).append(inner)
@@ -202,8 +205,8 @@ def _accepts_strings(errors: list[Any]) -> bool:
 def _match_member(value: Any, members: list[Any]) -> Any:
     """Return the only enum member that a value can mean; `UNREADABLE` if there is not exactly one.
 
-    A string means another string if only case and outer space differ, or else a member whose JSON it is. An integer
-    means the string of its digits.
+    A string means another string if only case and outer space differ. If there is no such member, it means the member
+    that is written so in JSON. An integer means the string of its digits.
     """
     if isinstance(value, str):
         folded = value.strip().casefold()

@@ -52,7 +52,7 @@ def type_name(value: object) -> str:
 
 
 def read_type(given: Any) -> str | list[str] | None:
-    """Return the JSON type or types that a value of the keyword `type` means; None if that is unknown or any type.
+    """Return the JSON type or types that a value of the keyword `type` means; None for any type or an unknown name.
 
     Values such as `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of such values
     are understood.
@@ -85,7 +85,7 @@ REFERENCES = ("$ref", "$dynamicRef")
 _SINGLE = (*SINGLE_SCHEMA, *SINGLE_SCHEMA_RARE)
 _APPLICATORS = frozenset((*_SINGLE, *SCHEMA_LISTS, *SCHEMA_MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFERENCES))
-"""Keywords whose subschemas apply to the same value as the schema itself: a cycle of only these never ends."""
+"""Keywords whose subschemas apply to the same value as the schema itself: a cycle through only these never ends."""
 
 
 def import_library(name: str) -> Any:
@@ -99,7 +99,7 @@ def pointer(path: Sequence[str | int]) -> str:
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
-    """Return the target of a reference such as `#/$defs/a`; None if there is none, or for another form of reference."""
+    """Return the target of a reference such as `#/$defs/a`; None if it has no target, or another form."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     node = root
@@ -190,7 +190,10 @@ def draft_of(schema: Any) -> Draft:
 
 
 def same_in_latest(node: Schema, draft: Draft) -> bool:
-    """Whether a schema's own keywords mean the same in `draft` as in the latest, in which they are well formed."""
+    """Whether a schema's own keywords mean the same in `draft` as in the latest draft.
+
+    The keywords must be well formed in the latest draft.
+    """
     if draft == LATEST:
         return True
     if not UNKNOWN_KEYWORDS[draft].isdisjoint(node) or (draft == 4 and "id" in node):

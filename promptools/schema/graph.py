@@ -1,8 +1,8 @@
 """A tool's schema as a graph: its nodes are the subschemas, and each `$ref` is an edge to the subschema it points to.
 
-All references are resolved here, once, when tools are prepared; nothing later looks one up by its text, and nothing is
-ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe because that
-copy keeps them alive.
+All references are resolved here, once, when tools are prepared. Nothing looks up a reference by its text later, and
+nothing is ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe
+because that copy keeps them alive.
 
 `build_graph` takes the first of these ways that works:
 
@@ -10,8 +10,8 @@ copy keeps them alive.
    in every draft, its references are JSON pointers from the root, and it has at most `MAX_DEPTH` levels.
 2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
    knows `$id`, `$anchor` and `$dynamicRef` (`_link_any`). Any fault is a UsageError.
-3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other one is
-   rewritten by `promptools.schema.normalize`, which leaves out what cannot be used and notes it.
+3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other schema
+   is rewritten by `promptools.schema.normalize`, which leaves out what cannot be used and adds a note on it.
 
 Finally `_cut_cycles` removes references that would make validation endless: those that close a cycle all of whose steps
 apply to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends where the value ends, and is kept.
@@ -144,7 +144,7 @@ def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
 def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
     """Link a copy of a schema.
 
-    It is rewritten first, unless it is well formed, of the latest draft, and declares names.
+    The copy is rewritten first, unless it is well formed, of the latest draft, and declares names.
     """
     graph = SchemaGraph(root)
     try:
@@ -274,7 +274,10 @@ def _resolve(resolver: Any, ref: str, tool: str, at: str) -> Any:
 
 
 def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
-    """Remove a reference from each cycle that never descends into a part of the value; raise UsageError if `strict`."""
+    """Remove a reference from each cycle that never descends into a part of the value.
+
+    Raises UsageError if there is such a cycle and `strict` is set, or if there are more than `MAX_CYCLES`.
+    """
     cut = 0
     while cycle := _find_cycle(graph):
         following = zip(cycle, (*cycle[1:], cycle[0]), strict=True)

@@ -1,8 +1,9 @@
 """Normalize real tool schemas to draft 2020-12: older drafts, foreign type names, malformed keywords.
 
 The result is a well-formed schema whose references are all JSON pointers from its root. Everything that can be
-understood is kept. Malformed keywords, and references that do not resolve, are left out. There is a note on each of
-them, and on each form that was read as something else. Forms that are regular in the declared draft are not noted.
+understood is kept. Malformed keywords, and references that do not resolve, are left out. A note is made for each thing
+left out, and for each irregular form that was read as a regular one. Forms that are regular in the declared draft are
+not noted.
 
 There are three passes, because rewriting keywords moves the schemas that references point to:
 
@@ -11,8 +12,8 @@ There are three passes, because rewriting keywords moves the schemas that refere
    (`$id`, `$anchor`).
 2. `normalize_keywords` rewrites the keywords of each node, parents before children: a parent takes draft 3's `required:
    true` out of its properties before these are rewritten themselves.
-3. `restore_references` locates the targets in their new places, and writes the references again. A target that is no
-   longer in the schema is put under `$defs`.
+3. `restore_references` locates the targets in their new places, and writes the references again. A target that has
+   dropped out of the schema is put under `$defs`.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class _Normalizer:
         for keyword in [*node]:
             test = VALUE_TESTS.get(keyword)
             if keyword in RARE_KEYWORDS:
-                del node[keyword]  # `$id`, `$anchor` and the like, which no reference needs any more
+                del node[keyword]  # `$id`, `$anchor` and the like: references do not need these any more
             elif test is not None and not test(node[keyword]):
                 self.drop(node, at, keyword)
         return self.lift_required(node, at)

@@ -45,9 +45,9 @@ UNSUPPORTED_KEYWORDS = frozenset(
         "uniqueItems",
     ]
 )
-"""Keywords that have no predicate."""
+"""Keywords for which predicates cannot be compiled."""
 MAX_SCHEMAS_PER_VALUE = 256
-"""Maximum subschemas that apply to one value; with more, jsonschema decides, since it counts the cost."""
+"""Maximum number of subschemas that apply to one value; with more, jsonschema decides, since it counts the cost."""
 
 _TYPES: dict[str, Predicate] = {
     "object": lambda value: isinstance(value, dict),
@@ -65,7 +65,7 @@ _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
 class _UnsupportedError(Exception):
-    """A keyword of the schema has a value for which there is no predicate."""
+    """A keyword of the schema has a value that predicates do not support."""
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:

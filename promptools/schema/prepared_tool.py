@@ -96,7 +96,7 @@ class CompiledSchema:
 
 @dataclass(slots=True, eq=False)
 class PreparedTool:
-    """A prepared tool; `payload` is the dict to send for it, `notes` say what was wrong with its definition."""
+    """A prepared tool; `payload` is the dict to send for it, and `notes` say what was wrong with its definition."""
 
     tool: Tool
     payload: dict[str, Any]
@@ -147,7 +147,7 @@ def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
 
 
 def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> Mapping[str, Any]:
-    """Return the marks without those that a tool with these parameters cannot have."""
+    """Return those of the marks that a tool with these parameters can have."""
     kept = dict(marks)
     aliases = marks.get("aliases")
     if is_object(aliases):
@@ -167,7 +167,7 @@ def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
 
 
 def _check_marks(entry: PreparedTool) -> None:
-    """Raise UsageError for marks that the tool cannot have."""
+    """Raise UsageError if the tool has marks that do not fit its parameters."""
     tool, declared = entry.tool, entry.compiled.declared
     for alias, name in tool.aliases.items():
         if alias in declared:

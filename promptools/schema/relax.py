@@ -50,9 +50,9 @@ DROPPED = frozenset(
 )
 """Assertions that some grammar engine rejects."""
 MAX_LENGTH = 1000
-"""Maximum length that a schema may state: a larger one makes grammars that llama.cpp cannot parse (#25746)."""
+"""Maximum length that a schema may state: for a larger one, llama.cpp makes a grammar that it cannot parse (#25746)."""
 MAX_SUBSCHEMAS = 2000
-"""Maximum subschemas of a relaxed copy; beyond it they are cut to stubs, and beyond twice as many left out."""
+"""Number of subschemas in a relaxed copy after which further ones are cut to stubs; after twice as many, left out."""
 MAX_DEPTH = 64
 """Maximum nesting of a relaxed copy; deeper subschemas are cut to stubs."""
 STRING_SCHEMA: Schema = {"type": "string"}
@@ -69,8 +69,8 @@ def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str,
     """Return a copy of a schema without what weak servers reject, and notes on what was changed where.
 
     References are inlined; a recursive reference is cut. Every node gets a single type. Changes that keep the meaning
-    are not noted. A malformed schema is read in the same way as a tool's schema, and notes on that come first. Raises
-    UsageError, which names `tool`, if the schema cannot be read at all.
+    are not noted. A malformed schema is read in the same way as a tool's schema; the notes on what was malformed come
+    first. Raises UsageError, which names `tool`, if the schema cannot be read at all.
     """
     return relax_graph(build_graph(schema, tool))
 
@@ -140,7 +140,7 @@ class _Relaxer:
         return {keyword: value for keyword, value in made.items() if keyword not in DROPPED}
 
     def relax_type(self, made: Schema, at: str) -> None:
-        """Reduce a node to exactly one type and its keywords, or to alternatives."""
+        """Reduce a node to exactly one type and the keywords of this type, unless it consists of alternatives."""
         kind = made.get("type")
         # Ollama's Go struct holds one type: `["string", "null"]` is a 400 (ollama#10328).
         if is_array(kind):

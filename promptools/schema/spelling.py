@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 MOST_LISTED = 200
 """Maximum number of names that a message lists."""
 LONGEST_NAME = 300
-"""Maximum characters of a name to interpret: more than any tool's name with all that models put around it."""
+"""Maximum number of characters of a name that is interpreted.
+
+No tool's name is longer, even with all that models put around it.
+"""
 
 NAMESPACES: Final = (
     *(f"{word}." for word in ("functions", "function", "tools", "tool", "multi_tool_use", "default_api")),
@@ -43,8 +46,10 @@ _WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$
 _OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
 """A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash) means a tool `read_file` or `files__read_file`."""
 _CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
-"""Kimi's id of a call, `functions.Bash:2`, in the form `functions_Bash_2`. Clients whose ids may have no dots or
-colons write it so in the history, and the model copies it as a name."""
+"""A call id of Kimi, `functions.Bash:2`, in the form `functions_Bash_2`.
+
+Clients that allow no dots or colons in ids write it in this form in the history, and the model copies it as a name.
+"""
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
 _ESCAPED = lazy_pattern(r"\\([_.-])")
 _SEPARATORS = lazy_pattern(r"[-_.\s]+")
@@ -227,14 +232,14 @@ _SEPARATOR = lazy_pattern(r"[-_.\s]+")
 _BEFORE_NAME = lazy_pattern(r"[\s,;\"']")
 """Characters that may come before a name in a text."""
 _AMBIGUOUS_STARTS = "=\"'"
-"""First characters of a value in a key that make it unclear whether they belong to the value."""
+"""Characters that make a key ambiguous if they come right after its `=`: they may or may not belong to the value."""
 LONGEST_KEY = 128
-"""Maximum characters of a key that is split into words."""
+"""Maximum number of characters of a key that is split into words."""
 
 WRAPPER = "properties"
 """The schema keyword under which models wrap arguments by mistake."""
 _WRAPPER_SIBLINGS = frozenset(("type", "required", "additionalProperties"))
-"""Schema keywords that may stand beside `WRAPPER`."""
+"""Schema keywords that may accompany `WRAPPER`."""
 _TYPES = frozenset((
     "any", "array", "bool", "boolean", "dict", "float", "int", "integer", "list", "null", "number", "object",
     "str", "string",
@@ -357,10 +362,11 @@ def _split_words(key: str) -> list[str]:
 
 
 def _same_meaning(key: list[str], name: list[str]) -> bool:
-    """Whether a key means a name.
+    """Whether a key means the parameter `name`; both are given as words.
 
-    It does if they are synonyms, or if one is the other with generic words after it, or with words before it. But a key
-    with a distinguishing word before the name means something else.
+    It does if they are synonyms. It also does if the longer one consists of the shorter one and generic words after it,
+    or of the shorter one and any words before it. But a key with a distinguishing word before the name means something
+    else.
     """
     short, long = sorted((key, name), key=len)
     if not short:
@@ -375,7 +381,7 @@ def _same_meaning(key: list[str], name: list[str]) -> bool:
 
 
 def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
-    """Return the arguments that a model wrapped in `properties`, as in a schema; None if there is no such wrapper.
+    """Return the arguments that a model wrapped in `properties`, as in a schema; None if they are not wrapped.
 
     None is also returned if a member is a schema or the name of a type: then the model repeated the tool's schema.
     """

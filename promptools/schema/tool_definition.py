@@ -37,8 +37,8 @@ class ParsedDocstring(NamedTuple):
 def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
     """Parse a docstring; if it describes none of the parameters, the whole docstring is the description.
 
-    The sections on parameters are left out of the description. But if there are sections of unknown kinds, which would
-    be lost, the whole docstring is the description.
+    Otherwise the sections on parameters are left out of the description. But if the docstring has sections of unknown
+    kinds, which would be lost too, the whole docstring is the description.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
         return ParsedDocstring(docstring, {})  # without griffe, whose import takes 0.2 s
@@ -70,14 +70,14 @@ ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]
 """An OpenAI tool dict, a bare or Anthropic-like dict, a pydantic model, a typed function, or a `Tool`."""
 
 MARKS_KEY = "x-promptools"
-"""Key of a tool dict, or of its schema, that holds promptools' marks; it is never sent."""
+"""Key of a tool dict, or of its schema, for promptools' marks; it is never sent."""
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 """The key of the schema in OpenAI's tools, in Anthropic's, and in MCP's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool, and the dict to send for it, both copied; `notes` say what was wrong with the definition."""
+    """Copies of a tool and of the dict to send for it; `notes` say what was wrong with the definition."""
 
     tool: Tool
     payload: dict[str, Any]
@@ -87,7 +87,7 @@ class ToolDefinition:
 
 
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
-    """Read one tool; `position` counts from 0 and appears in errors. A dict that is `copied` may be changed. O(n).
+    """Read one tool; `position` counts from 0 and appears in errors. If `copied`, the dict may be changed. O(n).
 
     Raises UsageError for anything that is not a tool or has no name. If `strict`, it also raises UsageError instead
     of adding a note.

@@ -31,7 +31,7 @@ CACHED_LISTS = 64
 CACHED_TOOLS = 4096
 """Maximum number of tools in each generation of the cache of single tools, for lists that differ in some tools."""
 CACHED_CHARACTERS = 4_000_000
-"""Maximum characters of JSON in each generation of either cache."""
+"""Maximum number of characters of JSON in each generation of either cache."""
 MAX_NOTES = 8
 """Maximum number of notes on one tool that are listed."""
 MAX_INFERENCE_CANDIDATES = 64
@@ -80,7 +80,7 @@ class Tools(Sequence[Tool]):
     spaced_keys: frozenset[str]
     """The keys in `all_keys` that contain white space."""
     notes: tuple[str, ...]
-    """Sentences on what was wrong with the tools and how it was read; at most `MAX_NOTES` on each tool."""
+    """Sentences on what was wrong with the tools, and how it was handled; at most `MAX_NOTES` on each tool."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Tools(Sequence[Tool]):
         return f"Tools({', '.join(self.names)})"
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool that has exactly this name, or this other name; None if no tool does."""
+        """Return the tool that has exactly this name, as its own or as another name for it; None if there is none."""
         entry = self._entry(name)
         return entry.tool if entry else None
 
@@ -179,7 +179,7 @@ class Tools(Sequence[Tool]):
         return self._entries.get(name) or self._entries.get(self._other_names.by_name.get(name, ""))
 
     def find(self, written: object) -> tuple[Tool, Fix | None] | None:
-        """Return the tool that a model's spelling of a name means, with a fix if they differ; None if no tool is meant.
+        """Return the tool that a model means by a name, with a fix if the name differs; None if it means no tool.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
         exactly, ignoring case, and ignoring `-`, `_`, `.` and spaces too; the last two comparisons need a unique match.
@@ -234,8 +234,9 @@ class Tools(Sequence[Tool]):
         """Return the only tool that arguments without a name fit, and a fix that says so; None unless exactly one fits.
 
         A tool that is dangerous or marked `infer=False` is never returned. With `optin_only`, only a tool marked
-        `infer=True` is. Every key must be declared or be an alias; tools that use aliases are tried only if no tool
-        that declares all keys fits. Fixes of the arguments themselves are not returned: call `check` for those.
+        `infer=True` is. Every key must be a declared name or an alias. Tools for which a key is an alias are tried only
+        if no tool that declares all keys fits. Fixes of the arguments themselves are not returned: `check` returns
+        those.
         """
         keys = arguments.keys()
         if not keys:

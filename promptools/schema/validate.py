@@ -94,14 +94,14 @@ def _translate_escape(match: re.Match[str]) -> str:
 PATTERN_SECONDS = 0.1
 """Time limit for the search of one pattern in one string."""
 FIRST_SEARCH_SECONDS = 0.001
-"""First time limit of a search.
+"""Time limit for the first attempt at a search.
 
-A slower search is repeated with the limit above, at most `MAX_SLOW_SEARCHES` times in a run.
+If it is exceeded, the search is repeated with the limit `PATTERN_SECONDS`, at most `MAX_SLOW_SEARCHES` times in a run.
 """
 LARGEST_PATTERN = 50_000
-"""Maximum number of atoms of a pattern with its repetitions written out.
+"""Maximum number of atoms in a pattern when its repetitions are written out.
 
-`regex` compiles a pattern in this form; one of this size takes some 40 MB.
+`regex` compiles a pattern in this form; a pattern of this size takes about 40 MB.
 """
 MAX_ERRORS = 8
 """Maximum number of sentences that one validation returns: a model corrects few errors at a time."""
@@ -382,8 +382,8 @@ class Validator:
     def errors(self, value: Any) -> Iterator[Any]:
         """Yield jsonschema's errors for a value; may raise any exception of jsonschema's, or `RecursionError`.
 
-        Raises UncheckedError if validation costs too much. Several errors may share an error in their `context`, which
-        holds the errors inside alternatives: only the relative path of such an error is reliable.
+        Raises UncheckedError if validation costs too much. The `context` of an error holds the errors inside
+        alternatives. Several errors may share such an inner error, so only its relative path is reliable.
         """
         budget.begin_run(value)
         try:
@@ -393,9 +393,9 @@ class Validator:
 
 
 def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[str, ...]:
-    """Describe the first errors, each in one sentence: where it is, what is wrong, and what is expected.
+    """Describe the first errors, each in one sentence: where the error is, what is wrong, and what is expected.
 
-    The place is a JSON pointer, or `whole` for the value itself.
+    Where the error is, is given as a JSON pointer, or as `whole` for the value itself.
     """
     lines = [
         f"{clip(pointer(error.relative_path)) or whole}: {describe_error(error)}"
