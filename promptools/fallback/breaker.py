@@ -25,7 +25,10 @@ class _Circuit:
     """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
-    """When each probe began, by number; the last probe counts. The thread that sets a number first owns that probe."""
+    """The time at which each probe began, by number. Only the last probe counts.
+
+    The thread that first sets the entry of a number owns that probe.
+    """
     why: str = ""
 
 

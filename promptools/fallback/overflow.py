@@ -15,7 +15,7 @@ from promptools.patterns import lazy_pattern
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: enough for a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
-"""Minimum tokens for which an attempt is worthwhile, if the answer may need more."""
+"""Minimum number of tokens left for an answer that makes an attempt worthwhile, unless the answer needs fewer."""
 CONTEXT_STEP = 1_024
 """A context grows in multiples of this: each new size makes the server reload the model."""
 
@@ -68,7 +68,7 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Parse the numbers in a server's error text; if it has none, use the fields `prompt` and `context` that were sent.
+    """Parse the numbers in a server's error text; without any, use the fields `prompt` and `context` of the error.
 
     Only the parts that the failure rules search are searched: O(1) in characters.
     """
@@ -85,7 +85,7 @@ def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | Non
     """Return a context size for a `prompt` and an `answer` of that many tokens; None if `limit` is too low.
 
     If `answer` is None, `DEFAULT_ANSWER_TOKENS` are reserved. If the size would exceed `limit`, `limit` is returned, as
-    long as it leaves the answer `MIN_ANSWER_TOKENS`, or all that it wants.
+    long as that leaves the answer `MIN_ANSWER_TOKENS` or, if `answer` is smaller, that many.
     """
     wanted = DEFAULT_ANSWER_TOKENS if answer is None or answer < 1 else answer
     size = -(-(prompt + wanted) // CONTEXT_STEP) * CONTEXT_STEP

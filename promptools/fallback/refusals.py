@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 MAX_REWORDINGS = 64
-"""Maximum rewordings kept for one model on one server: requests could cause any number of different ones."""
+"""Maximum number of rewordings kept for one model on one server; different requests may cause any number of them."""
 
 
 class Rewording(NamedTuple):
@@ -19,7 +19,7 @@ class Rewording(NamedTuple):
     what: tuple[str, ...] = ()
     """What was refused, if the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
     beside: str = ""
-    """A digest of the reasoning parameters with which it was refused; empty if it is refused in every request."""
+    """A digest of the reasoning parameters with which `what` was refused; empty if every request is refused with it."""
 
 
 class Refusals:

@@ -27,9 +27,9 @@ class RetryState:
 
 
 Stop: TypeAlias = Callable[[Any], bool]
-"""`tenacity.stop_*`, their `&` and `|`, or any function of the state: true means no further attempt."""
+"""A `tenacity.stop_*`, a combination by `&` and `|`, or any function of the state; True means no further attempt."""
 WaitFor: TypeAlias = Callable[[Any], float]
-"""`tenacity.wait_*`, their sums, or any function of the state: seconds before the next attempt."""
+"""A `tenacity.wait_*`, a sum of them, or any function of the state; it returns the seconds before the next attempt."""
 
 
 class RetryPolicy:

@@ -31,7 +31,7 @@ REASONING_PARAMETERS = ("reasoning_effort", "reasoning", "include_reasoning", "e
 BUDGET_PARAMETERS = ("thinking_token_budget", "thinking_budget_tokens")
 """The budget of thinking tokens, under vLLM's name and llama.cpp's."""
 MESSAGE_PARAMETERS = ("reasoning_content", "refusal", "annotations")
-"""Keys of an assistant's message that come back from a reply: servers that do not know them refuse the history."""
+"""Keys of a reply's message that clients send back in the history; servers that do not know them refuse it."""
 HARMLESS_PARAMETERS = (
     "strict",
     "store",
@@ -46,7 +46,7 @@ HARMLESS_PARAMETERS = (
 LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
 """The two names of the limit of the answer."""
 COMPANION_PARAMETERS = ("parallel_tool_calls", "stream_options", *REASONING_PARAMETERS)
-"""Parameters that have rules of their own; an error text may refuse them together with others."""
+"""Parameters that have separate rules; an error text may refuse them together with other parameters."""
 
 # pydantic and FastAPI: `extra_forbidden` (vLLM before 0.6, Mistral, Fireworks); OpenAI: `Unknown parameter`,
 # `Unrecognized request argument`; Go and Rust: `unknown field`; Google: `Unknown name`; Groq: `property ... is
@@ -59,11 +59,11 @@ _NOT_TAKEN = (
     r"|does not support|cannot find field|is set but)"
 )
 _NEAR = r"[\s\S]{0,80}?"
-"""How far a name may be from the words that refuse it."""
+"""The text that may come between a parameter's name and the words that refuse the parameter."""
 
 
 def refusal_of(names: Iterable[str]) -> str:
-    """Return a pattern that matches a text which says that one of these parameters is not accepted."""
+    """Return a pattern for error texts which say that one of these parameters is not accepted."""
     named = rf"\b(?:{'|'.join(names)})\b"
     return f"{_NOT_TAKEN}{_NEAR}{named}|{named}{_NEAR}{_NOT_TAKEN}"
 
@@ -358,7 +358,7 @@ _COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in 
 SEARCHED_HEAD = 4_000
 """The number of characters at the start of an error text that the rules search."""
 SEARCHED_TAIL = 2_000
-"""The number of characters at its end that are searched too: a Python traceback names its exception last."""
+"""Number of characters at the end of an error text that are searched too: a Python traceback names its error last."""
 
 
 def classify(text: str) -> FailureKind:
@@ -405,8 +405,8 @@ def introduces_model_text(text: str) -> bool:
 def find_model_text(text: str) -> ModelText | None:
     """Return the model's text inside an error text; None if there is none.
 
-    The words that introduce the model's text are searched for at the start of the error text, as by the failure rules.
-    The words that follow it are searched for from the end.
+    The words that introduce the model's text are searched for in the part at the start that the failure rules search.
+    The words that follow it are searched for backward from the end.
     """
     if match := _OLLAMA_PREFIX.search(text, 0, SEARCHED_HEAD):
         start = match.end()

@@ -23,7 +23,7 @@ REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """An error body of any form. `message` may contain text of the model, so it is complete unless `is_clipped`."""
+    """An error body of any form. `message` is complete unless `is_clipped`, since it may contain the model's text."""
 
     message: str
     type: str | None = None
@@ -213,7 +213,7 @@ def reasoning_of(message: Mapping[str, Any]) -> str:
 
 
 def calls_of(message: Mapping[str, Any]) -> tuple[ToolDelta, ...]:
-    """Return the structured calls in a message, which are complete, or fragments in a stream."""
+    """Return the structured calls in a message: complete calls or, in a stream, fragments of calls."""
     calls = tuple(_decode_call(as_object(call)) for call in as_list(message.get("tool_calls")) if is_object(call))
     legacy = message.get("function_call")
     if calls or not is_object(legacy):  # llama-cpp-python sends both; the newer field wins
@@ -241,7 +241,7 @@ def _call_index(index: Any) -> int | None:
 
 
 _MAX_INDEX_DIGITS = 10
-"""A string with as many digits is not an index."""
+"""A string with this many digits or more is not taken for an index."""
 
 
 def _arguments(arguments: Any) -> str:

@@ -1,4 +1,4 @@
-"""Encode Chat Completions for a client: a complete reply, the chunks of a stream, errors, and summed usages.
+"""Encode Chat Completions for a client: complete replies, the chunks of a stream, errors, and the sum of usages.
 
 The envelope (id, model, created, fingerprint) comes from the server. Reasoning is written both as `reasoning` and as
 `reasoning_content`, since a client reads either of the two.
@@ -130,10 +130,11 @@ def _encode_choices(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[s
 
 
 class ChunkWriter:
-    """Encode the events of one choice as chunks.
+    """Encodes the events of one choice as chunks.
 
-    A call is sent complete at its `CallEnd`. With `live`, calls are streamed. A streamed call that fails remains open
-    (`unfinished`), and an error follows. Text that `WasReasoning` turns into reasoning has been sent as text already.
+    A call is sent complete at its `CallEnd`; with `live`, calls are streamed instead. A streamed call that fails
+    remains open (`unfinished`), and an error follows. Nothing is sent for `WasReasoning`, since the text that it turns
+    into reasoning has been sent already.
     """
 
     def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
@@ -152,7 +153,7 @@ class ChunkWriter:
     def role(self, content: str | None = "") -> dict[str, Any]:
         """Encode the first chunk of a stream. If no text follows at once, pass None as content, like OpenAI's API.
 
-        Clients that begin a text part at "" would else show an empty part before the calls (Vercel's AI SDK 6).
+        Otherwise clients that begin a text part at "" would show an empty part before the calls (Vercel's AI SDK 6).
         """
         return self.chunk({"role": "assistant", "content": content})
 
@@ -191,7 +192,7 @@ class ChunkWriter:
         return encode_chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
 
     def _client_index(self, index: int) -> int:
-        """Return the index of a call for the client, in which calls that failed leave no gaps."""
+        """Return the index of a call for the client. Calls that failed leave no gaps in the client's indexes."""
         return self._client_indexes.setdefault(index, len(self._client_indexes))
 
     def _call_chunk(self, index: int, call: dict[str, Any]) -> dict[str, Any]:

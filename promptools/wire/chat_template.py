@@ -42,11 +42,12 @@ TEMPLATE_KEYS = (
 _IN_KWARGS = ("documents", "reasoning_effort")
 """Parameters that vLLM's /tokenize takes only in `chat_template_kwargs`."""
 _MANY_TOKENS = 1 << 30
-"""More tokens than fit any context. Tokenizers without a limit state such numbers."""
+"""A number of tokens that is larger than any context. Tokenizers without a limit state such numbers."""
 _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
 """Parameters with which Ollama loads the model.
 
-Ollama loads the model even to render. With other values than for the reply, it would have to load the model twice.
+Ollama loads the model even to render a conversation. If these parameters differed from those of the request for the
+reply, it would have to load the model twice.
 """
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"

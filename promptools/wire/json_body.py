@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.read import Unreadable, read_value
 
-# Narrowing: a value of another type than the expected becomes an empty value, or None.
+# Narrowing: a value that is not of the expected type becomes an empty value.
 
 
 def as_object(value: Any) -> dict[str, Any]:
@@ -40,12 +40,12 @@ MAX_DIGITS = 4_000
 MAX_DEPTH = 100
 """Maximum nesting of a value that is only passed on; a deeper value is dropped."""
 MAX_LEVELS = 500
-"""Maximum nesting of a text that is read: half of what Python's recursion limit allows."""
+"""Maximum nesting of JSON text that is parsed: half of what Python's recursion limit allows."""
 NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""The prefix of the fix for which the end of a string was guessed. In a server's own JSON nothing may be guessed."""
+"""The prefix of the fix that is recorded when the end of a string was guessed. A server's own JSON must not need it."""
 
 
 class Decoded(NamedTuple):

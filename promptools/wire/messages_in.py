@@ -227,14 +227,14 @@ _NEEDLESS = frozenset({
     "metadata", "cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "betas", "anthropic_version",
     "billing_policy", "user_profile_id", "workspace_id", "stream_options",
 })  # fmt: skip
-"""Keys that concern Anthropic's accounts or caches, so that nothing is lost by leaving them out."""
+"""Keys that concern Anthropic's accounts or caches; nothing is lost by leaving them out."""
 _KEPT = frozenset({"promptools", *PARAMETERS}) - _CONVERTED - _NEEDLESS - {"n", "functions", "function_call"}
 _EFFORTS = {"xhigh": "high", "max": "high"}
 """Efforts that open models do not have, and the effort that is sent instead."""
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
-"""The largest budgets of thinking tokens that are taken for low and for medium effort."""
+"""The largest budgets of thinking tokens that are converted to low and to medium effort."""
 _CHARACTERS_PER_TOKEN = 2
-"""Estimated characters per token: fewer than in any text but runs of symbols, so that estimates of tokens are high."""
+"""Characters per token, for estimates. All text except runs of symbols has more, so the estimates are too high."""
 _BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 
 
@@ -296,7 +296,7 @@ def _decode_system(system: Any, profile: Profile) -> list[dict[str, Any]]:
 
 
 def _decode_tools(offered: Any, notes: list[str]) -> Any:
-    """Decode tools. Tools that only Anthropic's servers have are left out, or refused if there are no other tools."""
+    """Decode tools. Tools that only Anthropic's servers have are left out, or refused if no other tool is offered."""
     if not is_array(offered):
         return offered
     tools: list[Any] = []
@@ -417,7 +417,7 @@ def _effort_of(budget: int | None) -> str:
 
 
 def _decode_format(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode the format of the answer, from `output_config`, or from `output_format`, where the API's beta had it."""
+    """Decode the format of the answer, from `output_config` or, as in the API's beta, from `output_format`."""
     form = as_object(as_object(data.get("output_config")).get("format") or data.get("output_format"))
     if not form:
         return {}

@@ -1,7 +1,7 @@
 """Anthropic's Messages API, `/v1/messages`: encode responses for a client, complete or as events, and errors.
 
 Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients send back without
-looking at it; promptools' signature is a constant.
+examining it; promptools' signature is a constant.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Group:
 
 
 class BlockWriter:
-    """Encode the events of a reply as content blocks."""
+    """Encodes the events of a reply as content blocks."""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope

@@ -174,7 +174,7 @@ def decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str
 
 
 def _decode_think(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `think`: an effort becomes `reasoning_effort`, a boolean becomes the argument of chat templates."""
+    """Decode `think`: an effort becomes `reasoning_effort`, a boolean the chat template's `enable_thinking`."""
     if isinstance(think, str) and think:
         return {"reasoning_effort": think}
     if isinstance(think, bool) and profile.template_kwargs:
@@ -203,7 +203,7 @@ def _decode_format(format_: Any, profile: Profile) -> dict[str, Any]:
 _OWN_KEYS = frozenset({
     "prompt", "suffix", "system", "template", "context", "raw", "images", "width", "height", "steps",
 })  # fmt: skip
-"""Keys that a chat does not have."""
+"""Keys of `/api/generate` that `/api/chat` does not have."""
 _REFUSED = {
     "suffix": "text before a suffix is inserted by a template of Ollama's: send the text before it as 'prompt' alone",
     "template": "only Ollama renders a template of the request: render the prompt in the app, and send it with 'raw'",

@@ -62,7 +62,7 @@ def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any
 
 
 def encode_generated(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a line or a whole response to the form of `/api/generate`, in which the text is not in a message."""
+    """Convert a line or a whole response to the form of `/api/generate`, which has the text outside of a message."""
     body = {key: value for key, value in line.items() if key != "message"}
     message = as_object(line.get("message"))
     thinking = {"thinking": message["thinking"]} if message.get("thinking") else {}
@@ -101,7 +101,7 @@ def encode_usage(
 
 
 class LineWriter:
-    """Encode the events of a reply as lines."""
+    """Encodes the events of a reply as lines."""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope

@@ -41,7 +41,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
     for message in map(as_object, as_list(conversation)):
         encoded = _encode_message(message, names, notes)
         messages.append(encoded)
-        known = _KNOWN_KEYS | {"name"} if encoded["role"] == "tool" else _KNOWN_KEYS  # a result's is its `tool_name`
+        known = _KNOWN_KEYS | {"name"} if encoded["role"] == "tool" else _KNOWN_KEYS  # sent as `tool_name`
         unknown |= dict.fromkeys(key for key, value in message.items() if key not in known and value is not None)
     if unknown:
         notes.append(f"keys of messages were not sent, /api/chat has no place for them: {', '.join(sorted(unknown))}")
@@ -224,7 +224,7 @@ def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 _FINISH_REASONS = {"load": "stop", "unload": "stop"}
-"""Values of `done_reason` that are no finish reasons, since the model was only loaded or unloaded."""
+"""Finish reasons for the values of `done_reason` that say that the model was only loaded or unloaded."""
 _DECODED_KEYS = frozenset({
     "model", "created_at", "message", "done", "done_reason", "logprobs", "error", "prompt_eval_count", "eval_count",
 })  # fmt: skip
@@ -246,7 +246,7 @@ def _timestamp(moment: str) -> int:
 
 
 def decode_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a line to a delta for the only choice and, if there is a usage, a delta for it.
+    """Decode a complete reply or a line to a delta for the only choice and, if it has a usage, a delta for the usage.
 
     An error becomes a single delta with `error`.
     """
@@ -279,7 +279,7 @@ def _finish_reason(data: Mapping[str, Any]) -> str | None:
 
 
 def _usage(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the usage; None if there is none. The server omits a count of zero, as for a prompt that is all cached."""
+    """Return the usage; None if there is none. The server omits a count of zero, as for a prompt that was cached."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is None and answer is None:
         return None

@@ -1,4 +1,4 @@
-"""How each endpoint of another API handles each parameter of a Chat Completions body. No loss is silent."""
+"""How each endpoint of another API handles each parameter of a Chat Completions body. Every loss gets a note."""
 
 from __future__ import annotations
 
@@ -192,16 +192,16 @@ def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
 
 
 def thinking_budget(thinking: Any) -> int | None:
-    """Return the token budget in a `thinking` parameter of Anthropic's API; None if there is no budget in it."""
+    """Return the token budget in a `thinking` parameter of Anthropic's API; None if it sets none."""
     data = as_object(thinking)
     budget = as_int(data.get("budget_tokens")) if data.get("type") == "enabled" else None
     return budget if budget is not None and budget > 0 else None
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return the parameters of a body that are kept, those that go into `options`, and notes on those dropped.
+    """Return the parameters of a body that are kept, those that go into `options`, and notes on those that are dropped.
 
-    There is one note per reason. If two parameters are sent under the same name, the first in `PARAMETERS` wins.
+    There is one note per reason. If two parameters would be sent under the same name, the first in `PARAMETERS` wins.
     """
     given = {key: value for key, value in body.items() if value is not None}
     ordered = [*(key for key in PARAMETERS if key in given), *(key for key in given if key not in PARAMETERS)]
@@ -222,8 +222,8 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
     """Return Ollama's `options`: the converted `options`, overridden by the request's own `options` in `kept`.
 
-    `num_ctx` is used if neither sets it. If the request's own `options` are not an object, they are returned unchanged,
-    so that the server refuses them.
+    The argument `num_ctx` is used if neither of the two sets it. If the request's own `options` are not an object, they
+    are returned unchanged, so that the server refuses them.
     """
     own = kept.get("options", {})
     context = {} if num_ctx is None else {"num_ctx": num_ctx}

@@ -1,4 +1,4 @@
-"""Raw endpoints, which let the model continue a prompt: no chat template before the model, no parser after it.
+"""Raw endpoints, which let the model continue a prompt, without a chat template and without a parser of the reply.
 
 Requests are encoded for each endpoint. Replies are decoded to the deltas of Chat Completions, with the model's raw text
 as content. `parameters` has the rule for each parameter of a Chat Completions body on each endpoint.
@@ -48,7 +48,7 @@ class RawPrompt:
     """The control tokens that the reply may contain as text. llama.cpp strips control tokens that are not listed."""
 
     add_special_tokens: bool = False
-    """Whether the server adds the token with which texts begin: a template rendered by promptools leaves it out."""
+    """Whether the server adds the token with which texts begin; templates rendered by promptools leave it out."""
     text: str | None = None
     """The text of token ids that the server rendered, without the prefill; None if the server reports only ids."""
 
@@ -121,7 +121,7 @@ def decode_completions_reply(body: Any) -> list[Delta]:
 
 
 def _restore_end_of_turn(delta: Delta) -> Delta:
-    """Add the token that ended the turn to the text, from which the server omits it, though it reports the token.
+    """Add the token that ended the turn to the text. The server reports this token, but omits it from the text.
 
     The token ids that vLLM sends include this token.
     """
@@ -226,7 +226,7 @@ def decode_generate_envelope(body: Any) -> Envelope:
 
 
 def decode_generate_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a line to a delta for the only choice and, if there is a usage, a delta for it.
+    """Decode a complete reply or a line to a delta for the only choice and, if it has a usage, a delta for the usage.
 
     An error becomes a single delta with `error`.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 CUSTOM_PARAMETER = "input"
-"""The only parameter of a function that stands for a custom tool."""
+"""The only parameter of a function that represents a custom tool."""
 _HOSTED = "it runs on OpenAI's servers"
 _NOT_SERVED = {
     **dict.fromkeys((
@@ -42,7 +42,7 @@ _NOT_SERVED = {
     ), _HOSTED),
     **dict.fromkeys(("computer", "computer_use", "computer_use_preview"), "it needs OpenAI's own models"),
 }  # fmt: skip
-"""The types of tools that no other server has, with the reason."""
+"""The types of tools that only OpenAI's servers have, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ClientTool:
 
 
 class ClientTools:
-    """The offered tools: as functions for a model of `family`, and back from the name of a function to the tool."""
+    """The offered tools. A model of `family` gets them as functions; `client_tool` finds the tool for a function."""
 
     def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
@@ -95,7 +95,7 @@ class ClientTools:
         return json.dumps({CUSTOM_PARAMETER: input_text}, ensure_ascii=False)
 
     def decode_typed_call(self, kind: str, item: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return the function's name and the arguments for a past call of a typed tool; None if `kind` is not one."""
+        """Return the function's name and the arguments for a past call of a typed tool; None for an unknown `kind`."""
         tool = self._typed.get(kind)
         return None if tool is None else (self._typed_name(kind), tool.to_arguments(item))
 
@@ -183,7 +183,7 @@ def _skill_line(skill: Any) -> str:
 
 
 def _flat_name(name: str, namespace: str | None) -> str:
-    """Return the name of a tool with its namespace, if it has one, in front."""
+    """Return the name of a tool, preceded by its namespace if it has one."""
     if not namespace:
         return name
     return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
@@ -344,7 +344,7 @@ class _Conversation:
         self._append_call(item, name, json.dumps(arguments, ensure_ascii=False))
 
     def _add_result(self, item: Mapping[str, Any], kind: str) -> None:
-        item_id = as_text(item.get("id"))  # a local shell's output has only this: the id of the call or of its item
+        item_id = as_text(item.get("id"))  # a local shell's output has only this: the id of its call, or of that item
         call_id = as_text(item.get("call_id")) or self._call_ids.get(item_id, item_id)
         message = {"role": "tool", "tool_call_id": call_id, "content": _result_content(item, kind)}
         self.messages.append(message | {"is_error": True} if item.get("status") == "failed" else message)

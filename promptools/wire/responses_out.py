@@ -1,6 +1,6 @@
 """OpenAI's Responses API: encode responses for a client, complete or as events.
 
-In this module the response and its usage come first, then the items of the output, then the events of a stream.
+The module first encodes the response and its usage, then the items of the output, then the events of a stream.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class ResponseEvents:
                 return []
 
     def discard_attempt(self) -> None:
-        """Mark all items so far as part of a failed attempt, so that open reasoning ends where the next item begins."""
+        """Mark all items so far as parts of a failed attempt; open reasoning then ends where the next item begins."""
         self._discarded = len(self._items)
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> StreamEvent:  # noqa: ARG002 one signature for all writers

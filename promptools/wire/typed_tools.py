@@ -40,8 +40,8 @@ def _function(
 def _needs(parameter: str, needed: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the keywords of JSON Schema that state which other parameters each value of `parameter` needs.
 
-    The conditions are nested: each further `if` is in the `else` of an `if`. They are not in an `allOf`, since the
-    grammars of some servers ignore `if`, but take `allOf` for the whole schema.
+    The conditions are nested: each further `if` is in the `else` of the `if` before it. They are not listed in an
+    `allOf`, since the grammars of some servers ignore `if`, but take an `allOf` for the whole schema.
     """
     keywords: dict[str, Any] = {}
     for value, names in reversed([*needed.items()]):
