@@ -24,14 +24,14 @@ SYSTEM_FOLDER = Path("/etc/promptools")
 TOML_NAME = "promptools.toml"
 PPXAI_NAME = "ppxai-config.json"
 NO_FILE = "(no file)"
-"""Stands for the file of a config that was not read from a file."""
+"""Used as the file of a config that was not read from a file."""
 DEFAULT = "default"
 """The model name that means a provider's `default_model`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolModePolicy:
-    """How a ppxai config wants tools to be requested; it cannot express harmony mode."""
+    """How a ppxai config wants tools to be requested. Such a config cannot ask for harmony mode."""
 
     native: bool
     """Whether tools are requested in native mode first; if not, in prompt mode."""
@@ -39,7 +39,10 @@ class ToolModePolicy:
     """Whether another mode may be tried after a failure."""
 
     def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
-        """Return the modes for a model whose own modes are `order`; with `fallback`, a model keeps harmony mode."""
+        """Return the modes for a model whose profile lists the modes `order`.
+
+        With `fallback`, harmony mode stays if `order` contains it.
+        """
         first: ModeName = "native" if self.native else "prompt"
         if not self.fallback:
             return (first,)
@@ -91,7 +94,10 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions of tools, by tool name, that replace those in a request; for all models, a provider or a model."""
+    """Descriptions of tools that replace those in a request, by tool name.
+
+    Some hold for all models, others only for one provider or one model.
+    """
 
     everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
     by_provider: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])

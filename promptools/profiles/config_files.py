@@ -139,7 +139,7 @@ def read_ppxai(data: Any, location: Location) -> Config:
 
 
 def _ppxai_provider(name: str, table: _Provider, file: _PpxaiFile, location: Location) -> Provider:
-    """Build a provider from its table; without a system prompt of its own, it gets the one at the top of the file."""
+    """Build a provider from its table. If the table has no system prompt, the one at the top of the file is used."""
     calling, native = set_fields(table.tool_calling), table.capabilities.native_tool_calling
     placement = table.system_prompt_mode or file.system_prompt_mode
     models = [
@@ -190,7 +190,7 @@ def without_comments(data: Any) -> Any:
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
     """Return the modes that `tool_calling` (`calling`) and the capability `native_tool_calling` (`native`) request.
 
-    If `tool_calling` has a mode other than `auto`, this mode decides, else the capability. If neither is there, None is
+    If `tool_calling` has a mode other than `auto`, this mode decides, else the capability. If both are missing, None is
     returned, and the profile decides.
     """
     mode = calling.get("mode", "auto")

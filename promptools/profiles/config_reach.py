@@ -1,8 +1,8 @@
 """What a config reaches: where it sends prompts and keys, which files it reads, and whom it admits to the proxy.
 
-A config that was only found, for example in a cloned repository, is used without asking if it reaches nothing beyond
-this machine, and no file of a dialect outside its folder. The user's trust is stored with `ConfigReach.digest`, which
-changes if an address or a key variable changes, but not if a model does.
+A config that was only found, for example in a cloned repository, is used without asking the user if it reaches nothing
+beyond this machine, and names no dialect file outside its own folder. The user's trust is stored with
+`ConfigReach.digest`, which changes if an address or a key variable changes, but not if a model changes.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Reached:
     what: str
     value: str
     is_remote: bool = False
-    """Whether this is beyond this machine, or admits somebody from beyond it."""
+    """Whether this is on another machine, or admits clients from other machines."""
     is_outside: bool = False
-    """Whether this is a file outside of the config's folder, which therefore did not come with the config."""
+    """Whether this is a file outside the config's folder, so that it did not come with the config."""
     is_variable: bool = False
     """Whether the value is the name of an environment variable with a key."""
 
@@ -77,7 +77,7 @@ class ConfigReach:
 class UntrustedConfig(UsageError):
     """Raised if a config that was found and is not trusted would have an effect.
 
-    It reaches another machine or a file outside its folder, or another user may have put it there.
+    Such a config reaches another machine or a file outside its folder, or another user may have put it there.
     """
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
@@ -96,15 +96,15 @@ class UntrustedConfig(UsageError):
 
 
 def shown_text(text: str) -> str:
-    """Return text with all but printable ASCII characters escaped: some letters look like other ones."""
+    """Return text with all but printable ASCII characters escaped, since some letters look like other letters."""
     return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
     """Whether a URL certainly leads to this machine: its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
 
-    No name is looked up. Any other host counts as another machine, even 127.1 and 2130706433, which only some libraries
-    read, 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
+    Names are not looked up. Any other host counts as another machine. This includes 127.1 and 2130706433, which only
+    some libraries understand, as well as 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
     """
     found = _LOCAL_URL.fullmatch(url)
     return found is not None and found["scheme"] in schemes and is_loopback_host(found["host"])
@@ -132,7 +132,7 @@ def require_trust(config: Config, base_url: str | None, provider: str | None) ->
 
     The server is the one at `base_url`, which an argument or the environment names, else that of `provider`, else the
     config's default. A config without an effect is treated as absent. A config with an effect is never ignored
-    silently: then the request would go to another server, with another key, or without marks of its tools.
+    silently: otherwise the request might go to another server, with another key, or without the marks of its tools.
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -168,7 +168,7 @@ def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
 
 
 def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Yield `(what it is, address)` for each address of a provider; a kind of server has a default address."""
+    """Yield `(what it is, address)` for each address of a provider, including the default address of its kind."""
     kind = provider.kind or kind_of(provider.name)
     first = provider.base_url or (load_builtin(kind).base_url if kind else None)
     if first:
@@ -187,7 +187,7 @@ def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reac
 
 
 def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield `(path of keys, URL)` for each URL in the body of a request, such as that of an MCP server."""
+    """Yield `(path of keys, URL)` for each URL in the defaults of a request, such as the URL of an MCP server."""
     if is_table(value):
         table: Mapping[str, Any] = value
         for key, member in table.items():

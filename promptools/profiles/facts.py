@@ -37,10 +37,10 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Fields of a profile that no fact can set, since they identify the profile; and how to set each of them."""
+"""Fields of a profile that no fact can set, since they identify the profile; each with how to set it instead."""
 
 NO_FAMILY = "none"
-"""The word for no family in a config, even if the model's name matches a family."""
+"""The word in a config that says that a model has no family, even if its name matches one."""
 
 
 class Fact(Table):
@@ -286,8 +286,8 @@ def all_control_tokens() -> frozenset[str]:
 def family_dialect(family: str) -> str | None:
     """Return the dialect that a family's template teaches; None if unknown.
 
-    It is the dialect that prompt mode asks for, unless the family's file has another one as `template_dialect`. `json`
-    is our own format, which no template teaches.
+    It is the dialect that prompt mode asks for, unless the family's file names another dialect as `template_dialect`.
+    `json` does not count, since it is our own format, which no template teaches.
     """
     builtin = load_builtin(family)
     named = (fact.value for fact in builtin.facts if fact.key == "dialect" and fact.value != "json")
@@ -332,7 +332,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
     """Whether a model whose template fits the families `by_template` may be of this family.
 
-    It may not if the family's templates are known, and the model's template fits only other families.
+    It may not be if the family's templates are known, and the model's template fits only other families.
     """
     return not by_template or family in by_template or not load_builtin(family).templates
 

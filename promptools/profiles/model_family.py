@@ -36,7 +36,7 @@ PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
 SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Paths for a server known to be SGLang: a response holds the server's arguments, and costs a scheduler round."""
+"""Paths for a server known to be SGLang: a response has the server's arguments, and costs a round of its scheduler."""
 
 
 class ModelDescription(NamedTuple):
@@ -181,7 +181,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 
 
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
-    """Whether a template renders tools; a separate template for tools, which `chat_template_caps` ignores, counts."""
+    """Whether a template renders tools. A separate template for tools counts too; `chat_template_caps` ignores it."""
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
 
@@ -284,11 +284,14 @@ class _FamilySearch:
         return self._finding(self._fitting[0] if self._fitting else None, self._excluded_by, self._why_by_template())
 
     def _names(self) -> Iterator[tuple[str, str, str | None, Callable[[str], bool]]]:
-        """Yield the names of the model, the most reliable first: `(field, name, family, whether a family counts)`."""
+        """Yield `(field, name, family, test)` for each name of the model, the most reliable first.
+
+        `test` returns whether a family counts if this name implies it.
+        """
         for field, text in self._model.files:
             for number, part in enumerate(name_parts(text)):
                 family = family_of(part)
-                if family or not number:  # parts of the user's path that name no model are not shown
+                if family or not number:  # other parts of the user's path are not shown in the evidence
                     yield field, part, family, self._allows
         yield from ((field, text, family_of(text), self._fits) for field, text in self._model.base_models)
         for field, word in self._model.kind_names:
@@ -301,14 +304,14 @@ class _FamilySearch:
         return family not in self._excluded and template_allows(family, self._fitting)
 
     def _fits(self, family: str) -> bool:
-        """Whether the template is one of a family's.
+        """Whether the model's template is a template of this family.
 
         The name of a base model counts only then, since a fine-tune often has another template than its base model.
         """
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Whether the template does not contradict a family: Ollama's parsers belong to formats, not to weights."""
+        """Whether the template allows a family. The weights are ignored: Ollama's parsers belong to formats."""
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:
@@ -319,7 +322,7 @@ class _FamilySearch:
         return decides
 
     def _exclude(self, field: str, value: str | int, without: frozenset[str]) -> None:
-        """Exclude the families `without` this value, unless that would leave no family that the template fits."""
+        """Exclude the families `without` this value, unless that would exclude every family that the template fits."""
         excluded = [family for family in self._fitting if family in without]
         if excluded and len(excluded) == len(self._fitting):
             self._evidence.append((f"{field} {value!r}", "not counted: it contradicts the chat template"))
@@ -356,7 +359,10 @@ def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -
 
 
 def name_parts(path: str) -> Iterator[str]:
-    """Yield parts of a path that may name a model: the last one, a folder of the hub's cache, the last folder."""
+    """Yield parts of a path that may name a model.
+
+    These are the last part, folders of Hugging Face's cache (`models--OWNER--MODEL`), and the last part's folder.
+    """
     parts = [part for part in re.split(r"[/\\]", path) if part]
     yield from parts[-1:]
     yield from (part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--"))

@@ -91,7 +91,7 @@ class Profile:
     n: bool = True
     """Whether the server honors `n`; if not, promptools sends n requests for n choices."""
     constrained: Constrained | None = None
-    """The request key that constrains the reply to a JSON Schema; None if the server has no reliable one."""
+    """The request key that constrains the reply to a JSON Schema; None if the server has no reliable key for this."""
     constrained_ok: bool = True
     """Whether constrained decoding may be used with this model. Grammars garble Harmony on some engines."""
     format_beside_tools: bool = False
@@ -102,7 +102,7 @@ class Profile:
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"
     """Regular expression that the whole name of a tool must match; other names are replaced by names that match."""
     sampling: frozenset[Sampling] = frozenset()
-    """Sampling parameters that the server takes besides OpenAI's; other ones in Ollama's `options` are left out."""
+    """Sampling parameters that the server takes besides OpenAI's. Others in Ollama's `options` are left out."""
     template_kwargs: bool = False
     """Whether the server passes `chat_template_kwargs`, which switch thinking on and off, to the model's template."""
 
@@ -116,7 +116,7 @@ class Profile:
     agent_temperature: float | None = None
     """The temperature for an agent's request that sets none; if None, none is sent."""
     agent_room: int | None = None
-    """Minimum tokens for a reply to an agent, where a raw endpoint needs a limit; None means as for any reply."""
+    """Minimum tokens for a reply to an agent, if a raw endpoint needs a limit; None means as many as for any reply."""
     trained_tools: tuple[str, ...] = ()
     """Tools on which the model was trained. `tools_in="auto"` declares their namespaces in the system message."""
 
@@ -145,14 +145,14 @@ class Profile:
     """Key under which past reasoning is sent back. In replies, reasoning is read from every known key."""
     strip_billing_header: bool = True
     """Whether the line `x-anthropic-billing-header`, which Claude Code puts into each system prompt, is left out. The
-    line changes from request to request, so that the server could not reuse a prefix."""
+    line changes from request to request, so the server could not reuse the cached beginning of the prompt."""
     control_tokens: tuple[str, ...] | None = None
     """Tokens that the model's tokenizer or template reads as markup wherever they occur; other text has them escaped.
-    `{n}` is any number, `{word}` is letters, digits and `_:/.-`. If None, those of all families count."""
+    `{n}` is any number, `{word}` is letters, digits and `_:/.-`. None means the tokens of all families."""
 
     # How to read the reply
     accept: tuple[str, ...] | None = None
-    """Dialects whose calls are recognized in text, besides the one that prompt mode requests; None means all."""
+    """Dialects whose calls are recognized in text, besides the dialect that prompt mode requests; None means all."""
     in_reasoning: bool = False
     """Whether the template opens the reasoning block itself, and the server leaves the reasoning in the content."""
     stream_usage: bool = True
@@ -166,7 +166,7 @@ class Profile:
 
 # Hosts of OpenAI, or of Azure with OpenAI's models. Their APIs do more than Chat Completions can express.
 #
-# What these hosts enforce, such as the format of an answer, can be relied on, so there is nothing to heal.
+# These hosts reliably enforce what a request asks for, such as the format of an answer, so nothing is healed.
 
 
 _ENDS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")

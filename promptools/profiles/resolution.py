@@ -83,7 +83,7 @@ class _ProfileBuilder:
         calling: ToolModePolicy | None = None,
         order: tuple[ModeName, ...] = (),
     ) -> None:
-        """Add facts from a config or a request; if they list modes, only those may be tried."""
+        """Add facts from a config or a request. If they list modes, only these modes may be tried."""
         self._modes_are_configured |= "modes" in facts or (calling is not None and not calling.fallback)
         if calling or "modes" in facts:  # the modes that the user lists are for agents too
             self.facts.pop("agent_modes", None)
@@ -120,9 +120,9 @@ class _ProfileBuilder:
     def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
         """Add raw mode after native mode if the chat template can be rendered; return why it is offered, or why not.
 
-        Raw mode avoids faults of the server's parser. It is not added where harmony mode does the same for its own
-        family, or where the config lists the modes. `order` is the order of the modes before the config's facts: if it
-        does not begin with native mode, the model's template shows it no tools.
+        Raw mode avoids faults of the server's parser. It is not added for the family of harmony mode, which does the
+        same, or if the config lists the modes. `order` has the modes before the config's facts: if they do not begin
+        with native mode, the model's template does not show it the tools.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -344,7 +344,7 @@ def _probe_scope(provider: Provider) -> ProbeScope | None:
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
-    """Return `(base URL, reason)`: the requested one, the provider's, or the default for the kind of server."""
+    """Return `(base URL, reason)`: the requested URL, the provider's, or the default for the kind of server."""
     location = Location(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
         return _checked_url(asked, Location("base_url")), f"base_url {without_credentials(asked)!r}: asked for"

@@ -163,7 +163,7 @@ def read_models(
 
 
 def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str) -> ServerInfo:
-    """Return `seen` with what the server says about the model that answers to a name."""
+    """Return `seen` with what the server says about the model that serves requests for `model`."""
     description = find_description(listed, model)
     if description is None:
         return with_family(seen, family_by_name(model))
@@ -388,7 +388,7 @@ def _context(info: Any) -> int | None:
 
 
 def _listed_context(models: Mapping[str, Any]) -> int | None:
-    """Return how many tokens a prompt and its reply may have: the minimum over all listed models (vLLM, SGLang)."""
+    """Return the maximum number of tokens of a prompt and its reply: the lowest of all listed models (vLLM, SGLang)."""
     lengths = [token_count(model.get("max_model_len")) for model in objects_under(models, "data")]
     return min((length for length in lengths if length is not None), default=None)
 
@@ -400,4 +400,4 @@ _KIND_TESTS: dict[str, tuple[_KindTest, Callable[[_Bodies], str | None]]] = {
     SGLANG: (_sglang, lambda _: None),
     LMSTUDIO: (_lmstudio, lambda _: None),
 }
-"""For each kind, a function that returns the reason to infer it, or "", and a function that returns the version."""
+"""For each kind, a function that returns why the server is of this kind, or "", and one that returns the version."""

@@ -146,11 +146,11 @@ _WANTED = {
     "frozen": "an array",
     "set": "an array",
 }
-"""What kind of value an error message says was expected, by the first word of pydantic's error type."""
+"""The expected kind of value, as error messages call it, by the first word of pydantic's error type."""
 
 
 def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
-    """Return the first validation error as a `UsageError`; for a union, that of the branch with the value's type."""
+    """Return the first validation error as a `UsageError`; for a union, the error of the branch of the value's type."""
     first = errors[0]
     if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
         first = errors[1]
@@ -182,7 +182,7 @@ def _array_or_table(value: Any) -> str:
 NamedTables: TypeAlias = Annotated[
     Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _T], Tag("[table]")], Discriminator(_array_or_table)
 ]
-"""A table of tables by name, or an array of only the names."""
+"""A table that maps names to tables, or an array of names alone."""
 
 
 def named_tables(value: Mapping[str, _T] | Strings, kind: type[_T]) -> dict[str, _T]:
