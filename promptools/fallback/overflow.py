@@ -68,7 +68,7 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Parse the numbers in a server's error text; without any, use the fields `prompt` and `context` of the error.
+    """Parse the numbers in a server's error text; if it has none, use `prompt` and `context`, fields of the error.
 
     Only the parts that the failure rules search are searched: O(1) in characters.
     """

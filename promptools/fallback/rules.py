@@ -1,9 +1,9 @@
 """The table of known failures: what a server's error text means, and which remedies may help.
 
 The text decides, not the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and as
-an event in a stream. Only where no rule matches does `exchange.failures` go by the status. Rules are tried from top to
-bottom, and the first match wins, so a rule whose text quotes the model (`raw='...'`, `at pos 12: ...`) comes before
-those that the quoted text could match by chance.
+an event in a stream. Only if no rule matches does `exchange.failures` use the status. Rules are tried from top to
+bottom, and the first match wins. So a rule for an error text that quotes the model (`raw='...'`, `at pos 12: ...`)
+comes before the rules that the quoted text could match by chance.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REASONING_PARAMETERS = ("reasoning_effort", "reasoning", "include_reasoning", "e
 BUDGET_PARAMETERS = ("thinking_token_budget", "thinking_budget_tokens")
 """The budget of thinking tokens, under vLLM's name and llama.cpp's."""
 MESSAGE_PARAMETERS = ("reasoning_content", "refusal", "annotations")
-"""Keys of a reply's message that clients send back in the history; servers that do not know them refuse it."""
+"""Keys of a reply's message that clients send back in the history; servers that do not know them refuse the request."""
 HARMLESS_PARAMETERS = (
     "strict",
     "store",
@@ -321,9 +321,10 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "choice": ("correct", "next"),
     "format": ("format", "correct"),
 }
-"""The remedies for a failure, in the order in which they are tried; without any, the failure is forwarded.
+"""The remedies for a failure, in the order in which they are tried. A failure without remedies is forwarded.
 
-`exchange.retry` salvages; `exchange.plan` tries the others: `again` once in an exchange, each other one once in a mode.
+`exchange.retry` salvages. `exchange.plan` tries the other remedies: `again` once per exchange, each of the others once
+per mode.
 """
 
 REFUSAL_KINDS: frozenset[FailureKind] = frozenset({

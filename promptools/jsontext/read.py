@@ -41,7 +41,7 @@ def read_value(
     cannot be strict JSON. A lone surrogate is kept. Strict JSON is read at the speed of `json`, other text in O(n)
     characters.
 
-    Raises `Unreadable`, and no other error, if there is no readable value.
+    Raises `Unreadable`, and no other error, if no value can be read.
     """
     start = _skip_space(_SPACE, text, start)
     if not strict:

@@ -30,7 +30,7 @@ STRING_BODIES: Final = {
 scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
 """A C function of `json` that typeshed lacks.
 
-It decodes the string that begins just before an index, and returns the string and the index past its end.
+For a text and the index just past an opening quote, it returns the decoded string and the index past its closing quote.
 """
 
 STRICT_STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'

@@ -95,7 +95,7 @@ class _Counting(NodeTransformer):
         return node.set_environment(self._environment)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Join with a function that checks the size."""
+        """Replace `~` by a call of a function that checks the size."""
         self.generic_visit(node)
         return self._call(_CONCAT, node, node.nodes)
 
@@ -169,7 +169,7 @@ def _length(value: Any, *kinds: type[Any]) -> int:
 
 
 def _items(value: Any) -> int:
-    """Return the number of steps for which a value counts if a filter looks at it."""
+    """Return the number of steps to count for a value that a filter looks at."""
     return _length(value, range, list, tuple, dict) or _size(value) // 64
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CallSource = Literal["text", "server", "thoughts", "answer"]
 
 HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
-"""The tool names that vLLM reports for a malformed header (measured on 0.28 and 0.32); no offered tool has them."""
+"""Parts of a Harmony header that vLLM reports as tool names if the header is malformed (measured on 0.28 and 0.32)."""
 _MARKUP = lazy_pattern(r"[<>{}]")
 """Characters that no tool name contains: vLLM 0.28 takes everything after `to=` for the name, even the arguments."""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
@@ -72,7 +72,7 @@ class CallFilter:
         return [replace(event, index=index, id=self._client_id(event.id), name=name, early=True)]
 
     def _may_start_early(self, name: str, source: CallSource) -> bool:
-        """Whether a call may be started before its end is known; never for a strict tool, which is checked first."""
+        """Whether a call may be started before its end is known; never if its tool is strict: it is checked first."""
         ask, tool = self.request, self.request.offered.get(name)
         if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
             return False

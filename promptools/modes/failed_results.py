@@ -25,7 +25,10 @@ class AnsweredStep(NamedTuple):
 
 
 def answered_steps(turns: Sequence[Turn]) -> Iterator[AnsweredStep]:
-    """Yield the steps since the user's last message, the latest first. O(n) in the size of the results read so far."""
+    """Yield an `AnsweredStep` for each reply with calls since the user's last message, the latest first.
+
+    O(n) in the size of the results read so far.
+    """
     results: list[Result] = []
     for turn in reversed(turns):
         if turn.result is not None:

@@ -167,7 +167,7 @@ def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -
 
 
 def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
-    """Return the start of the reply that the prompt ends with."""
+    """Return the start of the reply with which the prompt ends."""
     fixed = PREFILLS.get(request.options.prefill)
     if fixed is not None:
         return fixed

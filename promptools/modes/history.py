@@ -224,7 +224,7 @@ def _marked(content: Any) -> Any:
 
 
 def plain_message(turn: Turn, profile: Profile) -> Message:
-    """Copy a message without its calls, in a form for the server: content parts, reasoning field, no null fields."""
+    """Copy a message without its calls and null fields; adapt its parts and its reasoning field to the server."""
     dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
     message = {
         key: value
@@ -308,7 +308,7 @@ def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
 
 
 def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
-    """Merge adjacent messages of one role, and let the conversation begin with the user.
+    """Merge adjacent messages of one role. If the assistant's message is the first, put a user message before it.
 
     Results are never merged, and nothing is merged into a message with calls.
     """

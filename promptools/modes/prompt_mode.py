@@ -98,9 +98,10 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
 def _system_block(
     request: ToolRequest, dialect: Dialect, offered: Tools, body: dict[str, Any], notes: list[str]
 ) -> str:
-    """Return the tool block: what declares the tools and, if a form of the answer is asked for, describes that form.
+    """Return the tool block, which declares the tools.
 
-    The form is then removed from `body`.
+    If `response_format` asks for JSON and no call is required, the block also describes this format, and the key is
+    removed from `body`.
     """
     block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
     if not request.json_answer or request.choice.forced:

@@ -193,7 +193,7 @@ class LastCalls(NamedTuple):
     text_end: int = 0
 
     def after(self, events: Iterable[Event]) -> LastCalls:
-        """Return the calls at the end of the text after more events."""
+        """Return the calls at the end of the text that results when `events` are added."""
         calls, text_end = self
         for event in events:
             if isinstance(event, CallEnd):

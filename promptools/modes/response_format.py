@@ -245,10 +245,11 @@ _MAX_HEAD = 64
 class AnswerStream:
     """The part of an answer that can be sent while it arrives: the value, as long as it is strict JSON.
 
-    If an answer begins with the value, or with a fence and the value, it is sent from the value on. What may still turn
-    out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which may be inside
-    it; a number or literal. From the first error on, and after the value, everything is held. An answer that begins
-    with anything else is held entirely, since it can only be judged at its end. Linear: no character is read twice.
+    If an answer begins with the value, or with a fence and the value, its text is sent from the value on. What may
+    still turn out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which
+    may belong to the string; a number or literal. From the first error on, and after the value, everything is held. An
+    answer that begins with anything else is held entirely, since it can only be judged at its end. Linear: no character
+    is read twice.
     """
 
     def __init__(self, schema: Schema | None) -> None:

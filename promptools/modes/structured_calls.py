@@ -116,7 +116,7 @@ class ToolCallAssembler:
         return None if delta.name and self._begins_call(delta.name, last) else last
 
     def _begins_call(self, name: str, last: PendingCall) -> bool:
-        """Whether a name without a new id begins a call, or repeats or continues the last call's name."""
+        """Whether a name without a new id begins a call; otherwise it repeats or continues the last call's name."""
         if last.complete:
             return True
         if name == last.name or not last.name:

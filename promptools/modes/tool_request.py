@@ -77,7 +77,7 @@ class ToolRequest:
     answer_schema: Schema | None = None
     """The JSON Schema of `response_format`; None if any JSON object is valid."""
     legacy: bool = False
-    """Whether the client used `functions` and `function_call`; the reply then does too."""
+    """Whether the client used `functions` instead of `tools`; a call in the reply is then a `function_call`."""
     system_prompt: str = ""
     """The config's system prompt, placed by `profile.system_prompt_placement`."""
     num_ctx: int | None = None

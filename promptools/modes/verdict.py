@@ -297,7 +297,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None if it is not strict.
+    """Return the arguments of a structured call as the server sent them, and their JSON; None unless it is strict JSON.
 
     Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
     """

@@ -62,7 +62,7 @@ class Emitter:
         self.record = ReplyRecord(new_id)
         """What has been emitted."""
         self._tokens_before_text = tokens_before_text
-        """Tokens that come before a program or a name; such a token is text if anything follows it."""
+        """Special tokens that normally precede a program or a name; such a token is text if anything follows it."""
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
@@ -88,18 +88,18 @@ class Emitter:
         If so, not even a closing tag shows that a call is meant.
         """
         self.tokens_are_text = False
-        """Whether a special token was text, or began something that is not a call; then all later tokens are text."""
+        """Whether a special token was text, or began something that is not a call. If so, all later tokens are text."""
         self.shows_calls = False
         """Whether an unreadable bare call of an offered tool was taken as text.
 
         Such a call may be an example with a placeholder.
         """
         self.shows_fences = False
-        """Whether a code fence with a call was text; then later calls in code fences are taken as examples too."""
+        """Whether a code fence with a call was text. If so, later calls in code fences are taken as examples too."""
         self.records_refusals = False
         """Whether the heads that began no call are recorded as refusals."""
         self.at_start = True
-        """Whether only white space, reasoning and markup have been seen since the start."""
+        """Whether the reply so far consists only of white space, reasoning and markup."""
         self._lines: dict[Zone, _LastLine] = {}
         """By zone, the object that finds the beginning of the last line."""
 
@@ -276,7 +276,7 @@ class Emitter:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def add_zone_tag(self, raw: str, zone: Zone) -> None:
-        """Add a tag that opens or closes a zone. The group before the tag is accepted, since reasoning is not prose."""
+        """Add a tag that opens or closes a zone. The group before the tag is accepted: only prose would reject it."""
         self.accept_before_header()
         self.record.discard(raw, "markup")
         self.set_zone(zone)
@@ -287,7 +287,7 @@ class Emitter:
         self._discard_held_space()
 
     def add_message_boundary(self, raw: str, zone: Zone, *, delimited: bool) -> None:
-        """Add the header or the end of a message; if `delimited`, the white space next to it is part of the content."""
+        """Add the header or the end of a message; if `delimited`, adjacent white space is part of the content."""
         if not delimited:
             self.add_zone_tag(raw, zone)
             return
@@ -416,7 +416,7 @@ class Emitter:
                 self._emit_part(part)
 
     def add_quoted_call(self, parts: list[Part]) -> None:
-        """Add a call that is quoted from the conversation to the group, so that it counts only if no text follows."""
+        """Add to the group a call that is quoted from the conversation. The call counts only if no text follows."""
         self.group_is_quoted = True
         self.add_parts(parts, definite=False)
 

@@ -78,13 +78,13 @@ class MarkupEscaper:
         return [token for kind in self._kinds for token in kind.find_unescaped(text)]
 
     def escape(self, text: str, on_escape: EscapeCallback | None = None) -> str:
-        """Return `text` with its markup escaped; `on_escape` gets each escaped form. Without markup, return `text`."""
+        """Return `text` with its markup escaped; without markup, `text` itself. `on_escape` gets each escaped form."""
         for kind in self._kinds:
             text = kind.escape(text, on_escape)
         return text
 
     def escape_parts(self, texts: list[str], on_escape: EscapeCallback | None = None) -> list[str]:
-        """Escape texts that may be joined later, so that a token may span two of them."""
+        """Escape texts that may be joined later; a token that spans two of them is escaped too."""
         if self._tokens is None or not self._tokens.is_in("".join(texts)):
             return [self.escape(text, on_escape) for text in texts]
         for kind in self._kinds[:-1]:

@@ -162,7 +162,7 @@ class MessageStart(NamedTuple):
     ambiguous: bool = False
     """Whether the header does not say what the content is."""
     delimited: bool = True
-    """Whether markers enclose the content, so that white space is part of it."""
+    """Whether markers enclose the content. If so, white space inside the markers is part of the content."""
     text_only: bool = False
     """Whether the content is never read as a call, even if it looks like one."""
 

@@ -42,7 +42,7 @@ class QuotableTexts:
         self._quoted = False
 
     def contain_call(self, call: str) -> bool:
-        """Whether one of the texts contains `call`, which reaches from its opening to its closing tag."""
+        """Whether one of the texts contains `call`, the text of a call from its opening tag to its closing tag."""
         key = _normalize(call)
         if not key:
             return False

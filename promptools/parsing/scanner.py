@@ -111,7 +111,7 @@ class Marker(NamedTuple):
     pattern: str = ""
     gate: str = ""
     joins_runs: bool = False
-    """Whether repetitions of a literal in a row are one match, without the last repetition.
+    """Whether a run of the same literal is one match, except for its last repetition, which is the next match.
 
     Closing tags are never joined.
     """

@@ -71,10 +71,10 @@ class ModelDescription(NamedTuple):
 
 
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
-    """Return the model that answers to a name: the one listed under it, or one that answers to any name; else None.
+    """Return the model that serves requests for a name: the one with this name, or one that serves any name; else None.
 
-    On most servers, the only listed model answers to any name. But some servers load the model that is requested, so a
-    name that implies a family does not select a model with another name.
+    On most servers, the only listed model serves requests for any name. But some servers load the model that is
+    requested. So a name that implies a family does not select a model with another name.
     """
     named = next((known for known in listed if model in known.names), None)
     only = listed[0] if len(listed) == 1 and not family_of(model) else None
@@ -162,7 +162,7 @@ def _is_model_list(label: str) -> bool:
 
 
 def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescription:
-    """Return the description of llama.cpp's only model, which answers to any name."""
+    """Return the description of llama.cpp's only model, which serves requests for any name."""
     settings, meta = _table(props.get("default_generation_settings")), _table(listed.get("meta"))
     template = (nonempty_string(props.get("chat_template")) or "") + (
         nonempty_string(props.get("chat_template_tool_use")) or ""
@@ -209,7 +209,7 @@ def _list_entry(
 
 
 def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
-    """Return the description of one of LM Studio's models; if it is the only loaded one, it answers to any name."""
+    """Return the description of one of LM Studio's models; `any_name`: it serves requests for any name."""
     name = nonempty_string(model.get("id"))
     return ModelDescription(
         names=(name,) if name else (),

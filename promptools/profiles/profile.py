@@ -46,7 +46,7 @@ class Profile:
     """The upstream API: OpenAI Chat Completions, or Ollama's own /api/chat."""
     raw: Raw | None = None
     """The raw endpoint, which completes a prompt without a chat template: /v1/completions, llama.cpp's /completion, or
-    Ollama's /api/generate. None means that there is none, and so no raw mode and no harmony mode."""
+    Ollama's /api/generate. None means that the server has none; raw mode and harmony mode are then impossible."""
     raw_ids: bool = False
     """Whether the raw endpoint takes token ids: as a prompt, in `stop_token_ids`, and with `skip_special_tokens`."""
     template_endpoint: TemplateEndpoint | None = None

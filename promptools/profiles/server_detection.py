@@ -120,7 +120,7 @@ def version_requests(base_url: str, seen: ServerInfo) -> tuple[ProbeRequest, ...
 
 
 def model_requests(base_url: str, model: str) -> tuple[ProbeRequest, ...]:
-    """Return the request that asks what a model of Ollama can do."""
+    """Return the request that asks Ollama what a model can do."""
     body = json.dumps({"model": model}).encode()
     return (ProbeRequest("POST", server_root(base_url) + SHOW_PATH, f"POST {SHOW_PATH}", body),)
 

@@ -1,9 +1,9 @@
-"""The budget of one validation: steps and slow pattern searches are counted, so that no schema can make it slow.
+"""The budget of one validation: steps and slow pattern searches are limited, so that no schema makes validation slow.
 
 A budget is opened for a value (`begin_run`). Each keyword that is applied spends steps of it (`ValidationRun.spend`).
-Then it is closed (`end_run`). It has a fixed part, and a part that grows with the size of the value. This size is
-counted only if the fixed part is used up. When nothing is left, `UncheckedError` is raised, and the caller reports the
-arguments as not validated.
+At the end the budget is closed (`end_run`). It has a fixed part, and a part that grows with the size of the value. The
+size is determined only if the fixed part is used up. When nothing is left, `UncheckedError` is raised, and the caller
+reports the arguments as not validated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS_PER_VALUE = 64
 STEPS_PER_REFERENCE = 3
 """Steps that following a reference costs."""
 MAX_SLOW_SEARCHES = 20
-"""Maximum number of pattern searches that may be slow."""
+"""Maximum number of slow pattern searches in one validation."""
 CHARACTERS_PER_STEP = 32
 """Number of characters of an error message that cost one step: a message may quote a large value."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_ROUNDS = 4
 """Maximum number of rounds of validation and edits; each level of JSON inside a JSON string takes one round."""
 TYPE_ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")
-"""Order in which a value is tried as the types that the schema wants."""
+"""The order in which types are tried, if the schema accepts several."""
 MAX_NUMBER_LENGTH = 4300
 """Maximum number of characters of a number that is read from a string; Python's `int` has this limit."""
 
@@ -48,7 +48,7 @@ _LITERAL = lazy_pattern(
 _PYTHON_ESCAPE = lazy_pattern(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _PYTHON_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 UNREADABLE: Any = object()
-"""Sentinel: the text cannot be read as the wanted type (None is a value)."""
+"""Returned if a text cannot be read as the wanted type. None would not do, since it is a value."""
 
 MAX_UNFIXABLE = 1000
 """Maximum number of errors that cannot be fixed; if there are more, no value is edited."""
@@ -205,8 +205,8 @@ def _accepts_strings(errors: list[Any]) -> bool:
 def _match_member(value: Any, members: list[Any]) -> Any:
     """Return the only enum member that a value can mean; `UNREADABLE` if there is not exactly one.
 
-    A string means another string if only case and outer space differ. If there is no such member, it means the member
-    that is written so in JSON. An integer means the string of its digits.
+    A string means another string if only case and outer space differ. If no member is such a string, it means the
+    member that has this JSON text. An integer means the string of its digits.
     """
     if isinstance(value, str):
         folded = value.strip().casefold()

@@ -105,7 +105,7 @@ class _Normalizer:
                     del node[keyword]
 
     def resolver(self) -> Any:
-        """Return a resolver for references by name; None where `referencing` cannot read the names."""
+        """Return a resolver for references by name; None if `referencing` cannot read the schema's names."""
         for node, _ in self.nodes:
             for keyword in _NAMING_KEYWORDS:
                 if keyword in node and not isinstance(node[keyword], str):
@@ -180,7 +180,7 @@ class _Normalizer:
     # --- keywords ----------------------------------------------------------------------------------------------------
 
     def normalize_keywords(self, node: Schema, at: str) -> None:
-        """Make the keywords of one schema well formed; those of its parent are well formed already."""
+        """Make the keywords of one schema well formed; the keywords of its parent must be well formed already."""
         self.drop_unknown(node)
         if well_formed(node):
             return self.lift_required(node, at)
@@ -200,7 +200,7 @@ class _Normalizer:
         return self.lift_required(node, at)
 
     def drop_unknown(self, node: Schema) -> None:
-        """Remove keywords that the schema's own draft ignores, if that is an older one."""
+        """Remove keywords that the schema's own draft ignores, if that draft is older than the latest."""
         node.pop("$schema", None)
         if self.draft == LATEST:
             return

@@ -1,7 +1,7 @@
 """A fast path for valid arguments: the common part of JSON Schema is compiled to plain Python predicates.
 
-jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate confirms that many times
-faster. A schema that uses a keyword outside the common part gets no predicate, and jsonschema alone decides. A
+jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate is many times faster at
+confirming this. A schema that uses a keyword outside the common part gets no predicate, and jsonschema alone decides. A
 predicate always agrees with jsonschema.
 
 Recursion is handled by a forward reference: while a schema is being compiled, references to it get a predicate that

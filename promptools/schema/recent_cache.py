@@ -9,10 +9,12 @@ Key = str | tuple[str, ...]
 
 
 class RecentCache(Generic[T]):
-    """An approximate LRU cache in two generations: a value used since the last turnover survives the next one.
+    """An approximate LRU cache with a newer and an older generation of values.
 
-    Each generation holds at most `max_entries` values, whose keys together have at most `max_characters` characters. A
-    value whose key alone is longer is not kept. Every step is a single dict operation, so threads may share a cache.
+    When the newer generation is full, it becomes the older one, and the former older one is dropped. A value that is
+    used moves to the newer generation. Each generation holds at most `max_entries` values, whose keys together have at
+    most `max_characters` characters. A value whose key alone is longer is not kept. Every step is a single dict
+    operation, so threads may share a cache.
     """
 
     def __init__(self, max_entries: int, max_characters: int) -> None:

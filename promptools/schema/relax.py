@@ -1,4 +1,4 @@
-"""Simplify a schema for servers that fail on the full language; our own validation uses the original schema.
+"""Simplify a schema for servers that fail on full JSON Schema; our own validation uses the original schema.
 
 The choice of what is dropped, and in which order, is based on issues of llama.cpp (#19716, #25746, #26930, #27580),
 LM Studio (lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
@@ -52,7 +52,7 @@ DROPPED = frozenset(
 MAX_LENGTH = 1000
 """Maximum length that a schema may state: for a larger one, llama.cpp makes a grammar that it cannot parse (#25746)."""
 MAX_SUBSCHEMAS = 2000
-"""Number of subschemas in a relaxed copy after which further ones are cut to stubs; after twice as many, left out."""
+"""Number of subschemas in a relaxed copy. Further ones are cut to stubs; beyond twice the number, they are left out."""
 MAX_DEPTH = 64
 """Maximum nesting of a relaxed copy; deeper subschemas are cut to stubs."""
 STRING_SCHEMA: Schema = {"type": "string"}

@@ -104,7 +104,7 @@ def read_definition(given: ToolLike, position: int, *, strict: bool = False, cop
 
 
 def _read_too_deep(given: ToolLike, position: int) -> ToolDefinition:
-    """Return the definition of a tool that is nested too deeply: it is sent unchanged, with unknown parameters."""
+    """Return the definition of a tool that is nested too deeply. It is sent unchanged; its calls are not checked."""
     data: dict[str, Any] = dict(given) if _is_mapping(given) else {}
     inner = data.get("function", data)
     whole: dict[str, Any] = dict(inner) if _is_mapping(inner) else {}

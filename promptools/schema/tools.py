@@ -33,7 +33,7 @@ CACHED_TOOLS = 4096
 CACHED_CHARACTERS = 4_000_000
 """Maximum number of characters of JSON in each generation of either cache."""
 MAX_NOTES = 8
-"""Maximum number of notes on one tool that are listed."""
+"""Maximum number of notes that are listed for one tool."""
 MAX_INFERENCE_CANDIDATES = 64
 """Maximum number of tools on which arguments without a name are tried; with more, no tool is inferred."""
 
@@ -324,7 +324,7 @@ class Tools(Sequence[Tool]):
         return entry.compiled.declared if entry else frozenset()
 
     def types(self, name: str, key: str) -> frozenset[str]:
-        """Return the JSON types that a parameter may have, if the schema says; raise KeyError for an unknown tool."""
+        """Return the JSON types that a parameter's schema states, if any; raise KeyError for an unknown tool."""
         shape = (self._entry(name) or self._entries[name]).compiled
         if key not in shape.types:
             shape.types[key] = parameter_types(shape.graph, key)

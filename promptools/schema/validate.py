@@ -151,7 +151,7 @@ def expanded_size(pattern: str) -> int:
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:
-    """Compile a schema's pattern; raise `regex.error`, or UncheckedError if it is too large to compile."""
+    """Compile a schema's pattern. Raises `regex.error` if it is invalid, and UncheckedError if it is too large."""
     text = translate_pattern(pattern)
     if expanded_size(text) > LARGEST_PATTERN:
         raise UncheckedError(f"the pattern {clip(pattern, 60)!r} is too large")
@@ -395,7 +395,7 @@ class Validator:
 def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[str, ...]:
     """Describe the first errors, each in one sentence: where the error is, what is wrong, and what is expected.
 
-    Where the error is, is given as a JSON pointer, or as `whole` for the value itself.
+    The place of an error is given as a JSON pointer, or as `whole` if the error concerns the value itself.
     """
     lines = [
         f"{clip(pointer(error.relative_path)) or whole}: {describe_error(error)}"

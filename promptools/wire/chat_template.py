@@ -73,7 +73,7 @@ class RenderedPrompt:
     content: str | tuple[int, ...]
     """The prompt, as text or as token ids."""
     text: str | None
-    """The prompt as text; for token ids, made of their strings in the vocabulary. None: the server returns only ids."""
+    """The prompt as text, joined from the tokens' strings if it came as ids; None if the server returns only ids."""
     prefill: str = ""
     """The beginning of the reply, if the content already ends with it."""
     context: int | None = None

@@ -45,7 +45,7 @@ NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""The prefix of the fix that is recorded when the end of a string was guessed. A server's own JSON must not need it."""
+"""The prefix of the fix that is recorded if the end of a string was guessed; a server's own JSON is never guessed."""
 
 
 class Decoded(NamedTuple):

@@ -49,7 +49,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
 
 
 def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode one message; `names` maps the ids of calls so far to tool names, and the message's calls are added."""
+    """Encode one message; `names` maps the ids of earlier calls to tool names, and gets those of this message too."""
     role = as_text(message.get("role"))
     text, others = split_content(message.get("content"))
     encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
@@ -207,7 +207,7 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Return the value of `think`: from the effort, else from the template arguments that users of vLLM send."""
+    """Return the value of `think`: the effort, or else the value of a template argument that users of vLLM send."""
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]

@@ -37,7 +37,7 @@ class RawPrompt:
     """The token limit to send if the request sets no limit and the endpoint's default would cut the answer off."""
 
     decode: Decode | None = None
-    """Decodes the token ids of the reply, which are requested if this is given; None: the reply is read as text."""
+    """Decodes the token ids of the reply. If it is given, the ids are requested; if None, the reply is read as text."""
     stops: tuple[str, ...] = ()
     """The strings that end the reply, in addition to those of the request."""
     stop_ids: tuple[int, ...] = ()

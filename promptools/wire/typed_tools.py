@@ -162,7 +162,7 @@ class TypedTool:
     """Returns the function's arguments for a call's item."""
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the fields of a call's item; None for arguments that do not fit, since an item would lose some."""
+        """Return the fields of a call's item; None if the arguments do not fit: an item would lose some of them."""
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)
         return self.to_item(arguments) if checked.verified and checked.arguments is arguments else None
