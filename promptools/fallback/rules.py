@@ -350,9 +350,9 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "garbled": "it does not keep to the API",
     }
 )
-"""Failures that the breaker counts, with the reason: they are the server's own in this mode, for every client.
+"""Failures that the breaker counts, each with the reason. The server causes them in this mode, whatever app asks.
 
-If it counted others, one app's requests would disable a mode for all other apps.
+If the breaker counted other failures, one app's requests would disable a mode for all other apps.
 """
 
 _COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in RULES)

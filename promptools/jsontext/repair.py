@@ -218,7 +218,7 @@ class RepairingReader:
     def _decode_open(self, repaired: str) -> ParsedValue:
         """Decode text that ends inside containers; supply the missing closing brackets if that is allowed."""
         stripped = repaired.rstrip()
-        # lobe-chat#13817: arguments that were cut off, and then completed, ran in a loop. No string or number is
+        # An agent whose cut-off arguments were completed ran in a loop (lobe-chat#13817). So no string or number is
         # completed here.
         number = _CUT_NUMBER.search(repaired, max(0, len(repaired) - 2))
         cut = len(repaired.rstrip("0123456789.eE+-") if number else stripped.rstrip(","))
@@ -365,7 +365,7 @@ class RepairingReader:
                 raise self._out_of_range()
             if unknown.lstrip("-") in _NOT_NUMBERS:
                 raise Unreadable(self.at, f"{unknown} is not a JSON number", "invalid_json")
-            # `{"action": listt_windows"}` was shown to a user as cut off, but is only wrong (hermes-agent#83229).
+            # `{"action": listt_windows"}` was reported to a user as cut off, but it is not (hermes-agent#83229).
             raise Unreadable(self.at, f"{clip(unknown, 40)!r} is not JSON", "invalid_json")
         self.at = end
 

@@ -151,10 +151,10 @@ class CallFilter:
     def _drop_forbidden(self, name: str, source: CallSource, raw: str, span: Span, dialect: str) -> list[Event]:
         """Turn a forbidden call in text back into text; drop a forbidden call that the server parsed.
 
-        Under `tool_choice` none, a call in Harmony is dropped too: in Harmony, nothing but a call looks like one. If no
-        tool is offered, the arguments of a Harmony call become text: they may be all that the model wrote, since agents
-        leave out the tools in their last turn. A header without arguments is dropped: it is markup, not text for a
-        user.
+        If `tool_choice` is `none`, a call in Harmony is dropped too, since text in Harmony cannot look like a call. If
+        no tool is offered, the arguments of a Harmony call become text: they may be all that the model wrote, since
+        agents leave out the tools in their last turn. A header without arguments is dropped: it is markup, not text for
+        a user.
         """
         unoffered = self.request.choice.kind != "none"
         if source == "text" and dialect != _HARMONY:

@@ -64,7 +64,7 @@ class RequestOptions(TypedDict, total=False):
     undeclared: Undeclared
     """`call` passes on calls of tools that the request does not declare, even if it declares none."""
     on_malformed: OnMalformed
-    """What a malformed call becomes after the last attempt: its raw text, a call that does not fit, or an error."""
+    """What a malformed call becomes after the last attempt: its raw text, a call that fails its schema, or an error."""
     tools_in: ToolPlacement | None
     """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
     namespaces: dict[str, str]

@@ -316,7 +316,7 @@ class ReplyReader:
         self._trailing_space = 0
         """Number of white space characters at the end of the reply so far."""
         self._checked_size = 0
-        """The length of the text when it was last checked whether the reply ends in a call."""
+        """The length of the text when the reply was last checked for a call at its end."""
         self.may_stop = False
         """Whether a complete call was followed by so much white space that the stream may be dropped."""
 
@@ -416,7 +416,7 @@ class ReplyReader:
             events += self._read_leak()
         if finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
             self._read_bare_arguments()
-        if self._request.checks_response_format and not self._harmony:  # its calls are not part of an answer
+        if self._request.checks_response_format and not self._harmony:  # Harmony's calls are no part of an answer
             self._read_answer()
         return events + self._recover_from_reasoning()
 

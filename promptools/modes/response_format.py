@@ -93,7 +93,7 @@ class Unhealed(NamedTuple):
 
     why: str
     value: Healed | None = None
-    """The value alone, if there is one whole value that does not fit."""
+    """The JSON value alone, if the answer contains one whole value, which does not fit; else None."""
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:

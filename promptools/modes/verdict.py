@@ -361,12 +361,13 @@ def _correction(
 ) -> tuple[dict[str, Any], ...]:
     """Build the feedback: calls with failed results if all calls can be encoded, else the text and a user message.
 
-    Calls have the client's tool names, as in all messages, since the mode renames them. Texts contain the sent names.
+    As in all messages, calls have the client's tool names, since the mode renames calls later. Texts contain the names
+    that were sent to the server.
     """
     failed = reply.malformed
     if harmony and request.options.harmony_react:
         errors = " ".join(_error_text(request, item, sent) for item in failed)
-        # HarmonyReAct's paper gives an unparsable call the same feedback as a missing one, its code gives the error
+        # for an unparsable call, HarmonyReAct's paper sends the feedback for a missing call, its code the error
         return _reasoning_feedback((reply.reasoning, raw, f"{ERROR_PREFIX}{errors}", NO_CALL_OR_ANSWER))
     encoded = [item.call or (_unparsed_call(number, item) if harmony else None) for number, item in enumerate(failed)]
     calls = [call for call in encoded if call is not None]

@@ -198,7 +198,7 @@ def lookahead_text(text: str, at: int) -> str:
     return ahead if len(ahead) == MAX_LOOKAHEAD else ""
 
 
-# Markers that begin with common characters. Each is searched for separately, by something rarer in it.
+# Markers that begin with common characters. Each is searched for separately, by a rarer part of it.
 
 
 LETTERS = 4

@@ -92,7 +92,7 @@ class TemplateSignature(Table):
 
 
 class Weights(Table):
-    """Properties of the models of a family. Each lists all values that occur; it is empty if these are not known."""
+    """Properties of the models of a family. Each property lists all values that occur; none if they are not known."""
 
     architectures: Strings = ()
     """The architectures of the models, as GGUF files name them."""

@@ -209,7 +209,7 @@ def _list_entry(
 
 
 def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
-    """Return the description of one of LM Studio's models; `any_name`: it serves requests for any name."""
+    """Return the description of one of LM Studio's models; `any_name` says that it serves requests for any name."""
     name = nonempty_string(model.get("id"))
     return ModelDescription(
         names=(name,) if name else (),
@@ -311,7 +311,7 @@ class _FamilySearch:
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Whether the template allows a family. The weights are ignored: Ollama's parsers belong to formats."""
+        """Whether the template allows a family. The weights do not count, as Ollama's parsers imply only a format."""
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:

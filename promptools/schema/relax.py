@@ -24,7 +24,7 @@ DROPPED = frozenset(
     [
         "pattern",  # llama.cpp#26930, #27580
         "format",
-        "not",  # of zod: llama.cpp#17574
+        "not",  # sent by zod: llama.cpp#17574
         "if",
         "then",
         "else",
@@ -81,7 +81,7 @@ def relax_graph(graph: SchemaGraph) -> tuple[Schema, tuple[str, ...]]:
     made = work.relax_node(graph.root, "", frozenset())
     if "anyOf" in made:
         made = work.merge_root_alternatives(made)
-    if made.get("type") == "object" and "properties" not in made:  # `{}` allows any arguments, but none for llama.cpp
+    if made.get("type") == "object" and "properties" not in made:  # llama.cpp reads `{}`, which allows any, as none
         made.setdefault("additionalProperties", True)
     made["type"] = "object"
     made.setdefault("properties", {})

@@ -119,7 +119,7 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "stop": EndpointRules(_OPTION, _SHAPED, _SHAPED, _OPTION),
     "n": EndpointRules(_ONE_CHOICE, _KEPT, _KEPT, _ONE_CHOICE),
     "logit_bias": EndpointRules(_dropped(_OLLAMA_NOTHING), _KEPT, _KEPT, _dropped(_NOTHING)),
-    "logprobs": _row(_KEPT, _dropped(_SCORES, False)),  # of Ollama since 0.12.11
+    "logprobs": _row(_KEPT, _dropped(_SCORES, False)),  # in Ollama since 0.12.11
     "top_logprobs": _row(_KEPT, _dropped(_SCORES, 0)),
     "user": EndpointRules(_dropped(_ACCOUNT), _KEPT, _dropped(_NOTHING), _dropped(_NOTHING)),
     "audio": _NO_EQUIVALENT,
