@@ -445,7 +445,7 @@ def hint_turns(
 def hint_messages(
     request: ToolRequest, mode: ModeName, messages: list[dict[str, Any]], sent: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Like `hint_turns`, for a conversation in the client's format."""
+    """Do the same as `hint_turns` for messages in the client's format."""
     line, notes = _hint(request, mode, sent)
     last = _last([message.get("role") in _RESULT_ROLES for message in messages])
     if line and last is not None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 MAX_AROUND = 300
-"""Maximum characters of text before a value, and after it, that count as a sentence around it."""
+"""Maximum number of characters of the text before a value, and of the text after it."""
 RESPONSE_FORMAT = "response_format"
 NO_JSON = "the answer is not JSON"
 NOT_ALONE = "the answer is not one JSON value and nothing else"

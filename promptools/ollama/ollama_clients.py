@@ -91,7 +91,10 @@ def _host(session: Session, host: str | None) -> str | None:
 
 
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
-    """Return the session with the provider at the client's address; send its key unless `headers` has one."""
+    """Return the session, set to the provider at the client's address.
+
+    Also make the HTTP client send the provider's key, unless `headers` has a key.
+    """
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
     if target.provider is None:

@@ -187,7 +187,7 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
 
 
 def _check_tokens(value: str | int, location: Location) -> None:
-    """Reject a number of tokens below one; a string has been checked by its type already."""
+    """Reject a number of tokens below one. A string is accepted, since its type has been checked already."""
     if isinstance(value, int) and value < 1:
         raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
 

@@ -236,7 +236,7 @@ class FamilyFinding(NamedTuple):
     """The family of a model, and how it was found."""
 
     family: str | None = None
-    """The family; None if nothing implies one, or every family that is implied is contradicted."""
+    """The family; None if no evidence implies a family, or if other evidence contradicts every implied family."""
     by: str = ""
     """The deciding evidence: `chat template`, one of the server's fields, or `name` for the name in the request."""
     why: str = ""

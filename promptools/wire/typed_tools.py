@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 GPT_OSS = "gpt-oss"
-"""The family that was trained on `container.exec`, so that a shell is offered to it under this name."""
+"""The family that was trained on `container.exec`; its models are offered a shell under that name."""
 _STRING = {"type": "string"}
 _STRINGS = {"type": "array", "items": _STRING, "minItems": 1}
 _MILLISECONDS = {"type": "integer", "minimum": 1, "description": "Time limit in milliseconds."}
