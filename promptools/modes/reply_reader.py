@@ -416,7 +416,7 @@ class ReplyReader:
             events += self._read_leak()
         if finish_reason in COMPLETE_REASONS and takes_bare_arguments(self._request):
             self._read_bare_arguments()
-        if self._request.checks_response_format and not self._harmony:  # Harmony's calls are no part of an answer
+        if self._request.checks_response_format and not self._harmony:  # in Harmony, an answer cannot contain calls
             self._read_answer()
         return events + self._recover_from_reasoning()
 

@@ -66,10 +66,7 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """By zone, the white space between the last text and something removed after it.
-
-        It is emitted if the next text does not begin with white space.
-        """
+        """By zone, white space before something removed. It is emitted if the next text begins without white space."""
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
@@ -83,10 +80,7 @@ class Emitter:
         self._separated_zone: Zone | None = None
         """The zone of the message that has ended; a line break separates its text from the next text in this zone."""
         self.group_is_quoted = False
-        """Whether the group has a call that is quoted from the conversation.
-
-        If so, not even a closing tag shows that a call is meant.
-        """
+        """Whether the group has a call quoted from the conversation; if so, no closing tag shows that it is meant."""
         self.tokens_are_text = False
         """Whether a special token was text, or began something that is not a call. If so, all later tokens are text."""
         self.shows_calls = False
