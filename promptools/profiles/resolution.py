@@ -197,7 +197,7 @@ def resolve(
 
 
 def _usable(config: Config, base_url: str | None, provider: str | None) -> Config:
-    """Return the config, or an empty one instead of an untrusted config; raise `UntrustedConfig` if that matters."""
+    """Return the config, or an empty one if it is untrusted; raise `UntrustedConfig` if it would affect the request."""
     require_trust(config, base_url, provider)
     return Config() if config.standing == "untrusted" else config
 

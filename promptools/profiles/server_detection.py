@@ -255,7 +255,7 @@ def may_serve_ollama(seen: ServerInfo) -> bool:
 
 
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    """Yield `(profile key, value, reason)` for each fact that a server states; `modes` are those of the other facts."""
+    """Yield `(profile key, value, reason)` for each fact that a server states; `modes` are the modes before that."""
     if seen.template_dialect is not None:
         yield "template_dialect", seen.template_dialect, seen.template_why
     if seen.parser is not None:

@@ -48,7 +48,7 @@ _LITERAL = lazy_pattern(
 _PYTHON_ESCAPE = lazy_pattern(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _PYTHON_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 UNREADABLE: Any = object()
-"""Returned if a text cannot be read as the wanted type. None would not do, since it is a value."""
+"""Returned if a text cannot be read as the wanted type. None cannot be used for this, since it is a value."""
 
 MAX_UNFIXABLE = 1000
 """Maximum number of errors that cannot be fixed; if there are more, no value is edited."""
