@@ -44,7 +44,7 @@ HARMLESS_PARAMETERS = (
     *MESSAGE_PARAMETERS,
 )
 LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
-"""The two names of the limit of the answer."""
+"""The two names of the parameter that limits the length of the answer."""
 COMPANION_PARAMETERS = ("parallel_tool_calls", "stream_options", *REASONING_PARAMETERS)
 """Parameters that have separate rules; an error text may refuse them together with other parameters."""
 

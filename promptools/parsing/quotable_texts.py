@@ -55,7 +55,7 @@ class QuotableTexts:
         return known
 
     def may_contain_prefix(self, prefix: str) -> bool:
-        """Whether one of the texts may contain a call that begins with `prefix`; True once no search is left."""
+        """Whether one of the texts may contain a call that begins with `prefix`; True if no search is left."""
         if not self._prefix_searches_left or len(self._known) == MAX_SEARCHES:
             return True
         self._prefix_searches_left -= 1
