@@ -1,12 +1,13 @@
 """One client request, which may take several upstream requests: `run` is a generator that does no I/O itself.
 
 runner            the exchange from start to end; `effects` are what it yields, `context` its inputs
-client_api        what every client API has; then one module for each: `ollama_api`, `messages_api`, `responses_api`
+client_api        the interface of all client APIs, and Chat Completions itself; the other APIs have a module each:
+                  `ollama_api`, `messages_api`, `responses_api`
 response_writer   the response to the client; `commit_point` decides which part may go out, and when
 upstream          the request to the server, and its reply as deltas; `detection` finds out the kind of server
-passthrough       requests that need no attempt: forwarded, and watched
-retry             attempts until one succeeds: which comes next (`plan`), one of them (`attempt`), what failed
-                  (`failures`), how requests are reworded (`rewording`), what can be recovered (`salvage`)
+passthrough       requests that need no attempt: they are forwarded, and the replies are watched for failures
+retry             makes attempts until one succeeds: `plan` decides which comes next, `attempt` makes it, `failures`
+                  finds out what failed, `rewording` changes requests that a server refused, `salvage` recovers calls
 """
 
 from promptools.exchange.context import Caller, ClientRequest, Context, Route, Router

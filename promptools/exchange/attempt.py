@@ -1,7 +1,7 @@
-"""One attempt: send the request in one mode, stream what is certain to the client, and judge the reply at its end.
+"""One attempt: send the request in one mode, stream to the client what can no longer change, and judge the whole reply.
 
-`preparation` returns the function that encodes the request, in raw mode after rendering the prompt. `AttemptRunner.run`
-has these phases, and stops at the first that fails:
+`preparation` returns the function that encodes the request; in raw mode it first has the prompt rendered.
+`AttemptRunner.run` has these phases, and stops at the first that fails:
 
     send      no connection, or an HTTP error status                      -> Failure
     read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
@@ -9,11 +9,12 @@ has these phases, and stops at the first that fails:
     judge     broken connection, error, size limit, garbled or cut body   -> Failure
     verify    each choice against the request                             -> its verdict
 
-A failure before `verify` concerns all choices. Text that was held is then sent only for a choice past its commit point,
-for which no retry is possible.
+A failure before `verify` concerns all choices. Held text is then sent only for choices that are past their commit
+point: these cannot be retried.
 
-Choices have two indexes. The server numbers the choices of each upstream request from 0; the client numbers the choices
-of its own request. `_client_index` maps the server's index to the client's.
+Choices have two indexes. The server numbers the choices of each upstream request from 0. The client's request may take
+several upstream requests, so its choices are numbered separately. `_client_index` maps the server's index to the
+client's.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ Preparation: TypeAlias = "Callable[[], PreparedRequest]"
 
 
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
-    """Return the function that encodes the plan's request in its mode, or why the server rendered no prompt for it.
+    """Return the function that encodes the plan's request in its mode, or a failure if raw mode got no usable prompt.
 
     The function is not called here: the caller calls it together with other work. Raises `UsageError` if raw mode
     cannot express the request, if the config's template fails, or if the template does not show the tools to the model
@@ -180,7 +181,7 @@ def _beginning_by_template(
 
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
-    """Return the server's answer, parsed as JSON, or a failure; its kind is `no_raw` if another mode may avoid it."""
+    """Return the server's answer, parsed as JSON, or a failure, whose kind is `no_raw` if another mode may succeed."""
     body = yield from state.compute(partial(encode_json, asked.body))
     answer = yield from state.fetch(body, asked.path, "raw")
     if isinstance(answer, Failed):
@@ -282,7 +283,7 @@ class AttemptRunner:
         return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts, healing))
 
     def _read(self, taken: TakenReply | None) -> Steps[Failed | None]:
-        """Read up to the end of the reply, or to an error, and send what is certain to the client.
+        """Read the reply to its end or to an error, and send the client what can no longer change.
 
         Returns the failure if the connection broke.
         """
@@ -343,7 +344,7 @@ class AttemptRunner:
         return self._writer.add_events(index, events, self.decoder.envelope, logprobs)
 
     def _is_over(self) -> bool:
-        """Whether every choice has ended, or continues with nothing but white space after a call."""
+        """Whether some choice adds nothing but white space after a call, and each other choice does so or has ended."""
         if not any(reader.may_stop for reader in self.readers.values()):
             return False
         return all(
@@ -411,7 +412,7 @@ class AttemptRunner:
         return received if received and complete else self._client_index
 
     def _flush_text(self) -> Steps[None]:
-        """Send the text that was held when the stream broke, for choices past their commit point; drop calls."""
+        """For choices past their commit point, send the text that was held when the stream broke; drop calls."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
                 data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
@@ -473,7 +474,7 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return a choice's final finish reason, given what the server sent; `ended` says that the reply is complete."""
+    """Return a choice's final finish reason; `sent` is the server's, and `ended` says that the reply is complete."""
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off
     if sent is None and ended:

@@ -1,9 +1,10 @@
 """The APIs that clients use: requests are converted to Chat Completions, responses written in the client's API.
 
 Nothing in between depends on the API. This module contains the interface of all APIs, `ClientApi`, and Chat Completions
-itself; each of the others has a module (`ollama_api`, `messages_api`, `responses_api`). Then come the responses that
-need no reply from a server and are written the same way in every API: errors (our own as HTTP, the upstream's
-unchanged, and those inside a stream), and token estimates.
+itself; each of the other APIs has a module (`ollama_api`, `messages_api`, `responses_api`).
+
+The second half contains two kinds of response that do not come from a model's reply: errors and estimates of token
+counts. They work in the same way for every API.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ClientApi(Protocol):
     """An API that clients use."""
 
     wire: Wire | None
-    """The same API as servers have it: to a server with this API, a request without tools is forwarded unchanged.
+    """The name of this API where servers have it too: to such a server, a request without tools is forwarded unchanged.
 
     None: promptools sends no requests in this API, so every request is converted.
     """
@@ -51,7 +52,7 @@ class ClientApi(Protocol):
     """The API's route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Convert a request to Chat Completions for a server with this profile; add notes on what is lost."""
+        """Convert a request to Chat Completions, for a server with this profile; return it, and notes on losses."""
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
@@ -95,7 +96,7 @@ class ChatCompletionsApi:
         return encode_json(error_body(message, kind=kind, code=code, attempts=attempts, request_id=request_id))
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
-        """Encode an `error` event, and a comment."""
+        """Encode an `error` event, followed by `note` as a comment."""
         return b"event: error\ndata: %b\n\n" % error + (encode_comment(note) if note else b"")
 
     def encode_server_error(self, failure: Failure) -> bytes:
@@ -150,8 +151,10 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
     """Respond with an error to a request for which nothing is left to try.
 
-    With `servers_own`, this is the server's own error, if there is one. If the server did not respond, raises the
-    driver's exception, so that the SDK retries as it would without promptools.
+    With `servers_own`, the response is the server's own error, if there is one and it is not about the context's size.
+
+    Raises the driver's exception if nothing was sent to the client yet, time is left, and the server could not be
+    reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
     """
     state.error_kind = failure.kind
     sends, notes = len(state.attempts), len(state.notes)
@@ -227,11 +230,11 @@ _JSON_FIELDS: Headers = (("content-type", "application/json"),)
 _TOKENS_PER_MESSAGE = 4
 """Tokens of the markers around a message."""
 _TOKENS_PER_PART = 1_500
-"""Tokens of an image or a file, about those of a large image."""
+"""The tokens that are estimated for an image or a file: about as many as a large image takes."""
 
 
 def respond_token_count(request: ClientRequest, context: Context, response: Mapping[str, Any]) -> Exchange:
-    """Respond with an estimate of a request's tokens in any client API: `input_tokens`, added to `response`."""
+    """Respond with `response` and `input_tokens`: an estimate of the tokens of a request in any client API."""
     state = ExchangeState(request, context)
     return run_route(state, _respond_count(state, response))
 

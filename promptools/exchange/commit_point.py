@@ -11,7 +11,7 @@ Invariant: before the commit, nothing was sent that a later attempt could contra
 out to be wrong is held: white space at the beginning; all text while a call or a formatted answer is required and no
 call has been sent; text after a malformed call, until a valid call comes; malformed calls and discarded text
 themselves; everything under `hold="all"`. After a commit, `finish` sends what is held: only plain text if the reply is
-good, else all that the model wrote, in its order. Without a commit, `finish` sends the whole reply.
+good, else all that the model wrote, in the original order. Without a commit, `finish` sends the whole reply.
 
 A live call that turns out to be malformed can no longer be held: its JSON is left open (`failed_live_call`), and an
 error follows.
@@ -75,7 +75,7 @@ class ChoiceStream:
         self.failed_live_call: Malformed | None = None
         """The live call that failed: its JSON is left open, and an error has to follow.
 
-        A call that was cut off does not count: the finish reason can signal that.
+        A call that was cut off is not recorded here: the finish reason can signal the cut.
         """
         self._request = request
         self._make_writer = writer
@@ -86,13 +86,13 @@ class ChoiceStream:
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
-        """How many characters are still to be skipped because the client already has them."""
+        """The numbers of characters still to be skipped, of reasoning and of text: the client already has them."""
         self._reasoning_end = -1
         """The offset in the text at which the last reasoning ended."""
         self._in_reasoning = False
         """Whether the closing tag of the reasoning is yet to come."""
         self._text_end = 0
-        """The offset of the end of the text that was received."""
+        """The offset of the end of the text that was received so far."""
         self._live_calls: set[int] = set()
         self._sent_call_ids: set[str] = set()
         self._logprobs: list[Any] = []
@@ -200,7 +200,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Stop holding the text of a formatted answer, since a reply with a call has none; return what was held."""
+        """Stop holding text for a formatted answer, which a reply with a call does not have; return what was held."""
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []
@@ -209,7 +209,7 @@ class ChoiceStream:
         self._held += self._end_answer()
         if event.index not in self._live_calls:
             self._after_malformed = True
-            if event.span == _NO_SPAN:  # the server's own call, which is not in the text, but came after it
+            if event.span == _NO_SPAN:  # the server's own call is not in the text: it came after the text so far
                 event = replace(event, span=Span(self._text_end, self._text_end))
             self._held.append(event)
         elif event.reason != "truncated":
@@ -238,7 +238,7 @@ class ChoiceStream:
         return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
 
     def _send_held(self, valid: bool, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send what was held after the commit: only plain text if `valid`, else all that the model wrote, in order."""
+        """Send what is still held: only plain text if `valid`, else all that the model wrote, in its original order."""
         held, self._held = self._held, []
         parts = [
             event.text if isinstance(event, Text) else _raw_text(event)
@@ -282,7 +282,7 @@ class ChoiceStream:
         return replace(event, text=event.text[known:])
 
     def _writer_for(self, envelope: Envelope) -> ChoiceWriter:
-        """Return the writer, created on first use: the first attempt to send anything sets the stream's envelope."""
+        """Return the writer, created on first use: the envelope of the first attempt that sends anything is kept."""
         if self._writer is None:
             self._writer = self._make_writer(envelope)
         return self._writer

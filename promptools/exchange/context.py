@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known about the sender of a request, and can no longer be seen in its header fields."""
+    """What is known about the sender of a request, but is not in the header fields that are passed on."""
 
     owner: str = ""
     """The owner of the responses that the request stores (empty: any sender with the same keys)."""
@@ -35,7 +35,7 @@ class Caller:
     request_id: str = ""
     """The id of the request in responses, errors and log lines; empty if it has none."""
     on_client_api: Callable[[ClientApi], None] | None = None
-    """Called with the request's own `ClientApi`, if it has one: only that object can encode errors in its stream."""
+    """Called if the request gets a `ClientApi` object of its own: only that object can encode errors in its stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Route:
     headers: Headers = field(default=(), repr=False)
     """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
     resolve: Callable[[ServerInfo], Target] | None = None
-    """Resolve the target again from what probing the server found; None: the server is not probed."""
+    """Returns the target for what probing the server found; None: the server is not probed."""
     notes: tuple[str, ...] = ()
     """Notes for the trace, such as what happened to the request on another route."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]
-"""Map `(model, provider)` of a request to its route; a `UsageError` it raises becomes an HTTP 400 for the client."""
+"""Maps the model and the provider that a request names to its route; a `UsageError` from it becomes an HTTP 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,15 @@ class Context:
     max_reply: int = MAX_REPLY
     """Maximum bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
-    """Called with every reply that was read and passed to the client, failed ones too."""
+    """Called with every reply that was read and passed to the client, including replies that failed."""
     observer: Observer | None = None
     """Follows every exchange, with all bodies."""
     response_bytes: int = 0
     """The number of bytes of each response that are kept for the observer."""
     wall_clock: Callable[[], datetime] | None = None
-    """Return the date and time, with time zone."""
+    """Returns the date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
-    """Return the vocabulary of gpt-oss, if it is available."""
+    """Returns the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None
     """Called with one line for each failed attempt; the line never contains text of the model or the user."""
     warn: Callable[[str], None] | None = None

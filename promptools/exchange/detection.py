@@ -1,10 +1,11 @@
 """Probe a server before the first request to it, to detect its software and model.
 
-`resolve_route` probes if no valid result is cached, for at most `PROBE_TIMEOUT` in total; a server that does not
-respond is treated as unknown. A probe has up to three rounds of small requests: for the kind of server, then for its
-version if the software is known, then (Ollama only) for what the model can do. Results are cached in `DetectionCache`
-by server, model and the kind named in the config. A result about the server alone is cached only if it is certain, so
-that a server that is still starting is probed again.
+`resolve_route` probes a server if no valid result is cached. Probing takes at most `PROBE_TIMEOUT` seconds in total; a
+server that does not respond is treated as unknown. There are up to three rounds of small requests: for the kind of
+server, then for its version if the software is known, then (Ollama only) for what the model can do.
+
+`DetectionCache` caches results by server, model and the kind named in the config. A result about the server alone is
+cached only if it is certain, so that a server that is still starting is probed again.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class DetectionCache:
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Probe the server of a route, unless its kind is settled or cached; return the route resolved with the result."""
+    """Probe a route's server, unless its kind is settled or cached; return the route with the target that results."""
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now

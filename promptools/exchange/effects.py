@@ -6,11 +6,11 @@ back one result:
     Probe(requests) -> Probed              send small requests concurrently, and finish them all
     Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
     Read()          -> Piece | Ended | Failed
-    Abandon()       -> Done                close the open upstream request, read or not
+    Abandon()       -> Done                close the open upstream request, even if its reply was not read to the end
     Wait(seconds)   -> Done                sleep
     Compute(work)   -> Computed            call a function that only computes, but may take long
     Consult(work)   -> Computed            call a function that may ask the server small questions while it runs
-    ReadBody()      -> Body                read the body of a client request that was begun without it
+    ReadBody()      -> Body                read the body of the client's request, if the exchange began without it
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
@@ -104,7 +104,7 @@ Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Call `work` with a function that sends small requests, one at a time; under an event loop, in a thread."""
+    """Call `work` with an `Ask`, which sends one small request at a time. Under an event loop it runs in a thread."""
 
     work: Callable[[Ask], Any]
     timeout: float
@@ -112,7 +112,7 @@ class Consult:
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """Read the body of the client's request, if the endpoint's exchange begins without it."""
+    """Read the body of the client's request; only for endpoints whose exchange begins before the body is read."""
 
 
 Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | Consult | ReadBody

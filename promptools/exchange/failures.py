@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # its images; parsers repeat the call that they failed on. An error of up to `MAX_ERROR` bytes is read whole, and
 # reaches the client unchanged. Of a longer error, `SHOWN_ERROR` bytes are kept. They decide what kind of error it is,
 # and the client gets them, in the same JSON structure and with a mark at the end. The rest is read, up to `max_reply`,
-# only if these bytes introduce what the model wrote; its message is then decoded in slices.
+# only if these bytes introduce what the model wrote; the error's message is then decoded in slices.
 #
 # These limits bound the time for which other threads wait: `json` and regular expressions block them all.
 
@@ -60,7 +60,7 @@ _NUMBER = "-+.0123456789eE"
 
 
 def clip_error(body: bytes) -> bytes:
-    """Return the start of an error's body, marked as clipped; JSON stays JSON of the same shape. O(1) in bytes."""
+    """Return the start of an error's body, marked as clipped; JSON keeps its shape. Takes constant time."""
     start = _whole_characters(body[:SHOWN_ERROR])
     value = _parse_start(start.decode("utf-8", "replace"))
     return start + CLIPPED.encode() if value is None else to_json(_mark(value), inf_nan_mode="null")
@@ -79,9 +79,9 @@ def introduces_reply(body: bytes) -> bool:
 
 
 def quoting_message(text: str) -> str:
-    """Return the whole message of a long error that quotes the model; empty if it does not, or is incomplete.
+    """Return the whole message of a long error if it quotes the model and is complete; otherwise an empty text.
 
-    O(n) in characters; the interpreter is not blocked for longer than a slice takes.
+    The cost is linear in the length; other threads never wait for longer than it takes to decode one slice.
     """
     beginning = _start_of_message(text[:SHOWN_ERROR])
     if not beginning:
@@ -94,13 +94,13 @@ def quoting_message(text: str) -> str:
 
 
 def _start_of_message(text: str) -> str:
-    """Return the message of the error at the beginning of a text, if it introduces what the model wrote."""
+    """Return the message of the error with which a text begins; empty unless it introduces what the model wrote."""
     error = error_of(_parse_start(text))
     return error.message if error is not None and introduces_model_text(error.message) else ""
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the JSON string with content from `at`; empty if it has another `beginning`, or is not closed."""
+    """Decode the JSON string whose content begins at `at`; empty if that is not `beginning`, or is never closed."""
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -191,7 +191,7 @@ class Failure:
 
     @property
     def status(self) -> int | None:
-        """The HTTP status of the response; None without one."""
+        """The HTTP status of the response; None if there was no response."""
         return self.opened.status if self.opened else None
 
     @property
@@ -301,6 +301,6 @@ def failure_of_verdict(verdict: Verdict, opened: Opened, *, call_signalled: bool
 
 
 def failure_of_live_call(call: Malformed, reply: Reply, opened: Opened) -> Failure:
-    """Return the failure for a call that broke after a part was streamed; nothing of its reply can be returned."""
+    """Return the failure for a call that became malformed after part of it was streamed, which spoils the reply."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
     return Failure("malformed", why, opened=opened, partial_reply=reply)

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 LEARN_TIMEOUT = 2.0
 """Time limit, in seconds, for all the requests by which a template is learned."""
 ASKED_TIMEOUT = 60.0
-"""The same limit for learning that the user requested."""
+"""Time limit, in seconds, for learning that the user requested."""
 RETRY_SECONDS = 60.0
 """Seconds until a template that could not be rendered is tried again: its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
 """Keys of a body by which Ollama loads a model; learning sends them too, or Ollama would load the model twice."""
 CERTAIN_TIERS = frozenset(("S", "A"))
-"""A learned table is used unrequested only if the tiers of all its markers are among these."""
+"""Unless the user requested it, a learned table is used only if the tiers of all its markers are among these."""
 NOTHING_LEARNED = "# nothing was learned: "
 """The beginning of the text that is stored for a template from which no format could be learned."""
 
@@ -114,7 +114,7 @@ class _Memory:
 
 
 class LearnedDialects:
-    """What was learned, by server and model, and the tables, by the fingerprints of their templates.
+    """What was learned about each model of each server, and the learned tables, by the fingerprint of their template.
 
     At most `limit` models are remembered, the latest ones. Thread-safe: each step is a single operation of a dict.
     """
@@ -146,7 +146,7 @@ class LearnedDialects:
         return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
-        """End the learning, and remember `finding` until the time `until`; None: the exchange ended without one."""
+        """End the learning, and remember `finding` until the time `until`; without a finding, nothing is remembered."""
         if finding is not None:
             self._findings.pop(place, None)
             self._findings[place] = finding, until
@@ -340,7 +340,7 @@ def _body(
     tools: Sequence[Any] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the body for a conversation; options that the API does not know become variables of the template."""
+    """Return the request body for a conversation; options that the API lacks become variables of the template."""
     own = {key: value for key, value in options.items() if key in TEMPLATE_KEYS}
     kwargs = {**as_object(given.get("chat_template_kwargs")), **{key: options[key] for key in options.keys() - own}}
     return {

@@ -147,13 +147,13 @@ _KEY_FIELD = "x-api-key"
 
 
 def serve_message(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a message; its headers are forwarded in the form of Chat Completions."""
+    """Serve a request for a message, with its header fields converted to those of Chat Completions."""
     sent = replace(request.request, headers=_convert_headers(request.request.headers))
     return run(replace(request, request=sent), context)
 
 
 def _convert_headers(headers: Headers) -> Headers:
-    """Return the fields without those of the Messages API; `x-api-key` becomes a bearer token if there is none."""
+    """Return the fields without those of the Messages API; `x-api-key` becomes `authorization` if that is absent."""
     kept = tuple(pair for pair in headers if not pair[0].lower().startswith(_OWN_PREFIX))
     key = next((value for name, value in kept if name.lower() == _KEY_FIELD), "")
     kept = tuple(pair for pair in kept if pair[0].lower() != _KEY_FIELD)

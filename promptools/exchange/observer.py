@@ -1,9 +1,10 @@
-"""What observers of exchanges are told: the interface for records, metrics, spans and the inspector.
+"""The interface of observers, which follow exchanges: recordings, metrics, spans and the inspector use it.
 
 An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called between
 two effects, in the thread of the exchange, so it must return quickly. Without an observer nothing is collected.
 
-Bodies and headers contain what users wrote, and credentials: an observer that stores or shows them must remove those.
+Bodies and headers contain what users wrote, and credentials. An observer that stores or shows them must remove the
+credentials.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ObservedExchange:
     request_id: str = ""
     """The id by which the client knows the request, if any; a client may use the same id more than once."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
-    """Credentials of the client that are no longer in the request; whatever stores or shows bodies masks them too."""
+    """Credentials of the client that are no longer in the request; an observer must mask them in bodies too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class ExchangeEnd:
 
     at: float
     provider: str
-    """The provider, or its base URL."""
+    """The name of the provider, or else the base URL of the server."""
     model: str
     """The server's name for the model."""
     status: int | None
@@ -107,11 +108,11 @@ class ExchangeEnd:
     replies: tuple[Reply, ...] = field(default=(), repr=False)
     """The replies that were read, with their traces; none if the response was forwarded unchanged."""
     error: BaseException | None = None
-    """What the driver raises; `GeneratorExit` if the client disconnected."""
+    """The exception that ended the exchange, if any; `GeneratorExit` if the client disconnected."""
     attempts: tuple[ObservedAttempt, ...] = ()
-    """All attempts; forwarding a request successfully does not count as one."""
+    """All attempts; forwarding a request successfully does not count as an attempt."""
     first_byte_at: float | None = None
-    """When the client got the first byte of the body, keep-alive comments aside."""
+    """When the client got the first byte of the body, not counting keep-alive comments."""
     error_kind: str = ""
     """The kind of the failure that was reported to the client, or `usage` for an invalid request; else empty."""
     streamed: bool = False
@@ -121,9 +122,10 @@ class ExchangeEnd:
 
 
 class Observer(Protocol):
-    """Follows exchanges. Calls about one exchange come in order, interleaved with those about others, from any thread.
+    """Follows exchanges. Calls about one exchange come in order, mixed with calls about others, from any thread.
 
-    If an observer has an attribute `response_bytes`, it gets that many bytes of each response to a client, at the end.
+    If an observer has an attribute `response_bytes`, it gets up to that many bytes of each response to a client, in
+    `ExchangeEnd.response`.
     """
 
     def began(self, exchange: ObservedExchange) -> None:
@@ -144,7 +146,7 @@ class Observer(Protocol):
 
 
 class Observation:
-    """Tells the observer about one exchange."""
+    """Reports one exchange to the observer."""
 
     def __init__(self, observer: Observer, exchange: ObservedExchange, response_bytes: int) -> None:
         self._observer = observer
@@ -166,7 +168,7 @@ class Observation:
         self._observer.received(self._exchange, received)
 
     def emitted(self, data: bytes) -> None:
-        """Keep a part of the response to the client, as far as the observer wants to know it."""
+        """Keep a part of the response to the client, up to the number of bytes that the observer requests."""
         if self._response_room > 0:
             self._response.append(data[: self._response_room])
             self._response_room -= len(data)

@@ -1,9 +1,9 @@
 """Ollama's API, for its clients: the responses, the API itself, and its routes on servers that lack them.
 
-Responses are NDJSON lines or one JSON body, and have a single choice. Servers that have Ollama's routes answer requests
-to them themselves. For any other server, the requests are answered here: models come from the server's `/v1/models`,
-embeddings from its `/v1/embeddings`; `/api/generate` becomes a chat of one turn or, with `raw`, a request to its
-`/v1/completions`.
+Responses are NDJSON lines or one JSON body, and have a single choice. A server that has Ollama's routes answers
+requests to them itself. For any other server, the requests are answered here: models come from the server's
+`/v1/models`, embeddings from its `/v1/embeddings`. `/api/generate` becomes a chat of one turn or, with `raw`, a request
+to the server's `/v1/completions`.
 
 A request to a route other than chat is first handled without its body, since an uploaded model may have many gigabytes.
 First the server is detected: if it may have the route itself, it gets the request unchanged. The formats are in
@@ -183,7 +183,7 @@ class ServedRequest:
     model: str
     """The server's name for the model; empty if the request names none."""
     requested_model: str
-    """The name in the request."""
+    """The name of the model in the request."""
 
     @property
     def now(self) -> int:
@@ -324,7 +324,7 @@ def respond_embeddings(served: ServedRequest) -> Steps[None]:
 def _embed(served: ServedRequest) -> Steps[tuple[list[Any], int] | None]:
     """Return the vectors and the number of tokens; None if the server failed and the client got the error.
 
-    Without a text there are no vectors: on Ollama such a request only loads the model.
+    A request without a text gets an empty list: on Ollama it only loads the model.
     """
     texts = embedding_inputs(served.data)
     if not texts:
@@ -349,7 +349,7 @@ _MODE = "native"
 
 
 def respond_raw(served: ServedRequest) -> Steps[None]:
-    """Let the server continue the prompt, and respond with the continuation."""
+    """Have the server continue the prompt, and respond with the continuation."""
     check_generate_request(served.data)
     state, profile = served.state, served.target.profile
     size = text_tokens(as_text(served.data.get("prompt")))
@@ -365,7 +365,7 @@ def respond_raw(served: ServedRequest) -> Steps[None]:
 
 
 def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) -> Steps[Failure | None]:
-    """Relay the text, line by line or at the end; return the failure, if any."""
+    """Relay the text: line by line if `streamed`, otherwise whole at the end. Return the failure, if any."""
     state = served.state
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
@@ -456,7 +456,7 @@ GENERATE_API: ClientApi = GenerateApi()
 
 
 def serve_generate(request: ClientRequest, context: Context) -> Exchange:
-    """Begin the exchange for a request whose body has been read."""
+    """Serve a request to `/api/generate` whose body has been read."""
     data = parse_object(request.request.body)
     generated = replace(request, client_api=GENERATE_API)
     if data and not data.get("prompt"):
@@ -467,12 +467,12 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages: on Ollama it loads or unloads the model, which is always loaded here."""
+    """Respond to a chat without messages: on Ollama it loads or unloads the model; here the model is always loaded."""
     yield from served.emit(_encode_load(served))
 
 
 def respond_generate_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a request without a prompt: on Ollama it loads or unloads the model too."""
+    """Respond to a generate request without a prompt, which likewise only loads or unloads a model of Ollama."""
     yield from served.emit(encode_generated(_encode_load(served)))
 
 
@@ -486,7 +486,7 @@ def _encode_load(served: ServedRequest) -> dict[str, Any]:
 
 
 _MAX_LOAD_REQUEST = 4096
-"""Maximum bytes of a chat that is parsed to see whether it only loads a model, having no messages."""
+"""Maximum bytes of a chat that is parsed to see whether it has no messages, and so only loads a model."""
 _RUNNING = b"Ollama is running"
 _ABSENT_STATUSES = frozenset({404, 405})
 _INSTEAD = {

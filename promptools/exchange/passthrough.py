@@ -12,8 +12,8 @@ phases:
                      is held until its rest arrives, so that an error can follow a broken stream as an event of its
                      own. A stream that ends without announcing its end is followed by an error too.
 
-The first content, call or refusal ends the first phase, and so do more than `MAX_HELD` held bytes: a lost reply is
-smaller.
+The first content, call or refusal ends the first phase. More than `MAX_HELD` held bytes end it too, since a lost reply
+is never that long.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MAX_LINE = 1 << 16
 
 
 class StreamEndDetector:
-    """Detects the end of a stream from its bytes, however they are split. O(n); buffers at most `_MAX_LINE` bytes."""
+    """Detects the end of a stream from its bytes, however they are split; buffers at most `_MAX_LINE` of them."""
 
     def __init__(self, wire: Wire) -> None:
         self.seen = False
@@ -123,7 +123,7 @@ def _is_last(line: bytes) -> bool:
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Failures that the model's output caused, not the request; also overflow, which every server words differently."""
+"""Failures caused by the model's output and not by the request; also `overflow`, since servers word it differently."""
 MAX_HELD = 1 << 20
 """Maximum bytes of a reply held until it has content; a longer one is forwarded, since a lost reply is smaller."""
 _CUT = "the stream ended without a finish reason"
@@ -133,7 +133,7 @@ _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
 }
 """The end of an event (SSE), or of a line (NDJSON)."""
 _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
-"""The ends that `_DELIMITERS` match, as bytes."""
+"""The byte strings that `_DELIMITERS` match."""
 
 
 class Forwarded(NamedTuple):
@@ -181,7 +181,7 @@ class PassthroughMonitor:
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """Reads the reply as far as necessary."""
+        """Decodes the reply until the client has seen content."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire)
 
     @property
@@ -276,7 +276,7 @@ class PassthroughMonitor:
         return None
 
     def flush(self) -> bytes:
-        """Return the complete events that are held when a stream breaks after content: here none are."""
+        """Return the complete events that are held when a stream breaks after content; this class holds none then."""
         return b""
 
     @property
@@ -412,8 +412,8 @@ def _takes_comments(opened: Opened) -> bool:
     return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
 
 
-# Watch the reply to a forwarded request for a certain response format. An attempt takes over an answer that does not
-# have that format.
+# Watch the reply to a forwarded request that asks for a certain response format. An attempt takes over an answer that
+# does not have that format.
 #
 # Content that is valid JSON passes byte for byte, like all else that the server sends. A whole reply is checked at
 # its end. A stream passes event by event, as long as what has arrived is JSON; content that may still turn out to be
@@ -421,14 +421,15 @@ def _takes_comments(opened: Opened) -> bool:
 # was read. An attempt then continues as if it had made the request itself, but leaves out what the client already
 # has.
 #
-# A refusal, a call, a reply cut off at its limit and one that is too long to be kept are passed on unchanged.
+# Four kinds of reply are passed on unchanged: a refusal, a call, a reply that the server cut off at its length limit or
+# by a content filter, and a reply that is too long to be kept.
 
 
 _CUT_OFF = frozenset({"length", "content_filter"})
 
 
 class FormMonitor(PassthroughMonitor):
-    """Parses a reply to its end; `limit` is the maximum number of a stream's bytes kept for a takeover."""
+    """Checks a reply for the requested format while it is forwarded; keeps up to `limit` bytes of it for a takeover."""
 
     def __init__(
         self,
@@ -451,7 +452,7 @@ class FormMonitor(PassthroughMonitor):
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """Reads the reply with all its choices."""
+        """Decodes the reply with all its choices."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire, choices=self._request.n)
 
     def feed(self, data: bytes) -> bytes:
@@ -534,7 +535,7 @@ class FormMonitor(PassthroughMonitor):
         return self._pass_held()
 
     def _pass_held(self) -> bytes:
-        """Return all held events, and count their content."""
+        """Return all held events, and add their characters to those that the client has."""
         for delta in self._waiting:
             before = self._forwarded.get(delta.index or 0, Forwarded())
             counted = Forwarded(before.reasoning + len(delta.reasoning), before.text + len(delta.content))

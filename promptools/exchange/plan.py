@@ -8,14 +8,14 @@ A plan ends even without a stop policy, because each remedy uses something up: a
 the single repetition, or an adaptation. An adaptation is used once per mode. Only `tool_choice` and `without_params`
 may be used a few times; each time they change something else.
 
-If a server refused a request and then accepted it reworded, requests like it are reworded from the start for an hour
-(`Refusals`).
+If a server refuses a request and then accepts it reworded, `Refusals` remembers the rewording for an hour. During that
+time, other requests that it concerns are reworded before they are sent.
 
-The breaker is consulted when a mode is chosen. It records every success. It records a failure if its kind is in
-`COUNTED_KINDS`, and the plan answers it with another mode, a repetition or nothing. A crash is recorded only when
-another mode has succeeded: if every mode fails, the cause is the request (such as an image for a model that accepts
-none) or the whole server. The breaker is ignored if the user forces a mode. It is also ignored if it would leave no
-mode at all, because the others have failed lately or turn out to be impossible.
+The breaker is consulted when a mode is chosen. It records every success. It records a failure whose kind is in
+`COUNTED_KINDS` if the plan reacts with another mode, a repetition or nothing. A crash is recorded only when another
+mode has succeeded: if every mode fails, the cause is the request (such as an image for a model that accepts none) or
+the whole server. The breaker is ignored if the user forces a mode. It is also ignored if it would leave no mode at all,
+because the others have failed lately or turn out to be impossible.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""How a request is sent again, by adaptation; `format` makes a different request, described by `FORMAT_NOTE`."""
+"""How a request is sent again after each adaptation. `format`, which makes another request, has `FORMAT_NOTE`."""
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
 """Adaptations that may be applied several times: each time, they leave less that the server can refuse."""
@@ -173,7 +173,7 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure with the breaker, unless the model caused it and may correct it.
+        """Record a failure with the breaker, if its kind is in `COUNTED_KINDS` and no feedback to the model may fix it.
 
         A crash is recorded later, if another mode succeeds.
         """
@@ -288,7 +288,7 @@ class AttemptPlan:
         return f"{mode} mode is tried"
 
     def _can_render(self) -> bool:
-        """Try to render in harmony mode the request that another mode failed on; return whether that worked."""
+        """After another mode failed, try to render the request in harmony mode; return whether that worked."""
         profile = self.request.profile
         if profile.raw == "completions" and "harmony" not in profile.modes:
             # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
@@ -303,8 +303,8 @@ class AttemptPlan:
     def _return_to_mode_before(self, failure: Failure) -> str | None:
         """Go back, once, from an impossible mode to the mode before it, where another sample may succeed.
 
-        If there was no mode before it, the breaker left only this mode: then a mode that the breaker skipped is tried.
-        Returns a description of what is tried; None if nothing is.
+        If there was no mode before it, the breaker had skipped all others: then the first of the skipped modes is
+        tried. Returns a description of what is tried; None if nothing is.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None

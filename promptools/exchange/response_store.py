@@ -43,7 +43,7 @@ class StoredResponse:
     input: Items
     """The conversation up to this response: the input of all requests, and the output of the earlier responses."""
     size: int
-    """Characters of JSON of the response and the conversation; what earlier responses share is counted again."""
+    """The length of the response and its conversation as JSON; parts shared with earlier responses count again."""
     discarded: tuple[str, ...] = ()
     """The ids of reasoning from failed attempts: it was streamed, but does not belong to the response."""
 
@@ -96,9 +96,9 @@ class _Shelf:
 class ResponseStore:
     """The stored responses of all owners.
 
-    Each owner has its own `max_responses` and `max_bytes`, so one owner's responses never displace another's. Together
-    they take at most `max_total`: beyond it, the largest owner loses responses first, so an owner with less than an
-    equal share loses nothing to others.
+    Each owner may store up to `max_responses` responses, of up to `max_bytes` together. The responses of all owners
+    take at most `max_total`. Beyond that, the owner with the most bytes loses responses first, so an owner with less
+    than an equal share loses nothing to others.
     """
 
     def __init__(

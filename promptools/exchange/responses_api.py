@@ -67,7 +67,7 @@ class ResponsesStreamWriter(SseWriter):
         self._sequence_number = 0
 
     def end(self, summary: Summary) -> bytes:
-        """End the open item and the response, with the usage; then the comment."""
+        """Return the events that end the open item and the response, with the usage, and then the comment."""
         reply = self._events.reply
         assert reply is not None, "the choice was finished"
         ended = self._events.end("incomplete" if incomplete_reason(reply) else "completed")
@@ -79,7 +79,7 @@ class ResponsesStreamWriter(SseWriter):
         return self._encode([*ended, last]) + encode_comment(summary.note)
 
     def fail(self, message: str, code: str, request_id: str = "") -> bytes:
-        """End the response with an error."""
+        """Return the events that end the response with an error."""
         ended = self._events.end("incomplete")
         error = {"code": code, "message": message}
         named = {"request_id": request_id} if request_id else {}
@@ -235,7 +235,7 @@ def count_input_tokens(request: ClientRequest, context: Context) -> Exchange:
 RESPONSES_API: ClientApi = ResponsesApi()
 
 
-# The routes of stored responses: GET and DELETE, its input items, and cancel. No server is asked.
+# The routes of stored responses: GET or DELETE a response, GET its input items, or cancel it. No server is asked.
 #
 # A stored response is complete, so none can be cancelled: that is for background responses, which are not served
 # here.
@@ -327,7 +327,7 @@ _ABSENT_STATUSES = frozenset({404, 405, 501})
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:
-    """Forward a request with the server's name for the model."""
+    """Forward a request to compact a conversation, with the server's name for the model."""
     state = ExchangeState(request, context)
     return run_route(state, _pass_on(state))
 
