@@ -1,4 +1,7 @@
-"""The attempts at one request: which mode comes next, what is adapted after a failure, and what is recovered."""
+"""Make attempts at one request until one succeeds.
+
+After a failed attempt, its calls are recovered if possible; otherwise the plan decides what to send next.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,11 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 
 
 class RetryLoop:
-    """Serves the choices of a request; with `strict`, calls that remain invalid are an error, not content.
+    """Serves the choices of a request.
 
-    `keeps_first`: the caller has the bytes of the first reply, and forwards them if no attempt produces a good one.
+    With `strict`, a reply whose calls remain invalid ends in an error; otherwise the client gets its text as content.
+    `keeps_first` says that the caller has the bytes of the first reply, and forwards them if no attempt produces a good
+    reply.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class RetryLoop:
         self.lost_to_server: Failure | None = None
         """The first failure in which the server lost a reply and reported that with its own error."""
         self.first_refusal: Failure | None = None
-        """The server's refusal of the client's original request, if it was reworded."""
+        """The server's refusal of the client's own request, if the request was then reworded and sent again."""
         self._last_presentable: dict[int, Failure] = {}
         self._attempt: AttemptRunner | None = None
 
@@ -100,7 +105,8 @@ class RetryLoop:
     ) -> Steps[Failure | None]:
         """Serve these choices; return the final failure, if any.
 
-        Serving starts after `failure` if there was one, or continues a reply that was `taken` over.
+        `failure` is that of an earlier attempt, and is handled first. `taken` is a forwarded reply that the first
+        attempt takes over.
         """
         while True:
             if failure is None:
@@ -117,9 +123,10 @@ class RetryLoop:
     def _run_attempt(
         self, plan: AttemptPlan, indices: Sequence[int], taken: TakenReply | None = None
     ) -> Steps[Failure | dict[int, Failure | None]]:
-        """Make an attempt; return its failure or, for several choices, the failures of those that failed, by choice.
+        """Make an attempt; return its failure, or else the choices that are not served yet.
 
-        A choice that the server never sent is among them, with None in place of a failure.
+        Each of these choices is mapped to its failure, or to None if the server never sent it. If the attempt is for a
+        single choice, the failure of the choice is the failure of the attempt.
         """
         attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
@@ -149,8 +156,8 @@ class RetryLoop:
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare an attempt in the first mode that can express the request.
 
-        Raises `UsageError` if no mode can and no attempt was made before. After an attempt it returns a failure: the
-        attempt may have left an answer.
+        If no mode can, raises `UsageError`. But if attempts were made before, returns a failure instead, since one of
+        them may have left a usable answer.
         """
         while True:
             try:
@@ -230,7 +237,7 @@ class RetryLoop:
             return True
         self._state.note_remedy(failure, pause if isinstance(pause, str) else "nothing is left to try")
         shown = self._last_presentable.get(indices[0], failure)
-        if is_retried_by_sdk(failure) and shown.kind != "format":  # an answer in the wrong format is still one
+        if is_retried_by_sdk(failure) and shown.kind != "format":  # an answer in the wrong format is still an answer
             shown = failure
         yield from self._finish_with_failed(plan.request, indices, shown)
         return False
@@ -249,7 +256,7 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Whether this reply has no calls although the last presentable reply has: a call must stay a call."""
+        """Whether the failed reply has no calls, but the last presentable reply has some: a call must stay a call."""
         earlier = self._last_presentable.get(index)
         calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
         return len(calls) == 2 and bool(calls[0]) and not calls[1]
@@ -265,7 +272,7 @@ class RetryLoop:
         return reply
 
     def _note_left_out(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Count the invalid calls that are passed on together with valid ones, and note those left out."""
+        """Count the invalid calls that are passed on beside valid ones; add notes to the reply on those left out."""
         given = {call.id for call in reply.calls}
         for failed in reply.malformed:
             if failed.call is not None and failed.call.id in given:

@@ -1,4 +1,4 @@
-"""Reword a request as a server's refusal requires: change a fact in its profile, or leave something out.
+"""Reword a request as a server's refusal requires: change a fact in the request's profile, or leave something out.
 
 `find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly. For an hour,
 every request to the same server and model is changed in this way before it is sent (`Refusals`), so that it is not
@@ -64,7 +64,7 @@ _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "no_parallel": frozenset({"parallel_tool_calls"}),
     "no_empty_tools": frozenset({"tools", "functions"}),
 }
-"""Keys about tools that are left out of a request without tools, unless it is forwarded unchanged, by adaptation."""
+"""By adaptation: keys about tools that are left out of a request without tools, unless it is forwarded unchanged."""
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
 """Adaptations that are not remembered: other requests have other schemas, tools and answers.
 
@@ -99,7 +99,7 @@ def find_rewordings(failure: Failure, request: ToolRequest) -> tuple[Rewording, 
 
 
 def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failure) -> Rewording:
-    """Return the rewording that a failure suggests for all requests to this server and model, with one adaptation."""
+    """Return the rewording by this adaptation that a failure suggests for all requests to this server and model."""
     text = failure.text.lower()
     match adaptation:
         case "tool_choice":
@@ -174,7 +174,7 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
 
 
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
-    """Whether the request contains what was refused; `reword` does not show that, as it may change an unused fact."""
+    """Whether the request contains what was refused. `reword` cannot tell: it may change a fact that is not used."""
     messages, body = request.messages, request.body
     match rewording.adaptation:
         case "ids" | "object_history":
@@ -229,7 +229,7 @@ def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
-    """Request a context size that fits the prompt; None if a number is unknown or the context would not grow."""
+    """Return the request with a context that fits the prompt; None if a number is unknown or the size does not grow."""
     if prompt is None or limit is None:
         return None
     size = fitting_context(prompt, answer=request.max_tokens, limit=limit)
@@ -237,7 +237,10 @@ def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) 
 
 
 def _limit_answer(request: ToolRequest, overflow: Overflow) -> ToolRequest | None:
-    """Limit the answer to the tokens left in the context, unless the request sets `max_tokens`."""
+    """Return the request with its answer limited to the tokens left in the context; None if that changes nothing.
+
+    A request that sets `max_tokens` itself is not changed.
+    """
     if request.max_tokens is not None or overflow.context is None or overflow.at_least:
         return None
     if overflow.prompt is None:  # the server has not counted the prompt: with its context known, we count it ourselves
@@ -252,7 +255,7 @@ def _without(request: ToolRequest, *keys: str) -> ToolRequest | None:
 
 
 def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolRequest | None:
-    """Leave out parameters that the server does not accept; the limit of the answer is sent under its other name."""
+    """Leave out parameters that the server does not accept; a limit of the answer is sent under its other name."""
     reworded = request
     for name in names:
         if name in LIMIT_PARAMETERS:

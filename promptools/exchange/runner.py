@@ -1,9 +1,9 @@
 """The exchange itself: a client's request from start to end, as a generator.
 
-`open_request` finds the server and its profile, and decides whether the client's body can be forwarded unchanged. There
-`ClientApi.decode_request` converts the request into a Chat Completions body; from then on nothing depends on the
-client's API until the response is written. `run` forwards requests without tools, and serves the rest with the retry
-loop. `preview_prompt` only renders raw mode's prompt, and generates nothing.
+`open_request` finds the server and its profile, converts the request into a Chat Completions body
+(`ClientApi.decode_request`), and decides whether the client's own body can be forwarded unchanged. From then on nothing
+depends on the client's API until the response is written. `run` forwards requests without tools, and serves the rest
+with the retry loop. `preview_prompt` only renders the prompt of raw mode, and generates nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RoutedRequest:
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
     def parse(self, state: ExchangeState) -> Steps[ToolRequest]:
-        """Parse and validate the body; add notes on what is left out of it.
+        """Parse and validate the body; add notes to `state` on what is left out of the request.
 
         Raises `UsageError` if the body is invalid.
         """
@@ -107,7 +107,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the parsed request if its answer's format is to be repaired although it is forwarded; else None."""
+        """Return the parsed request if its answer must be checked for a format while it is forwarded; else None."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -251,7 +251,7 @@ def run(request: ClientRequest, context: Context) -> Exchange:
 
     Of several choices, the first is returned; `context.on_reply` is called with each of them. The only exceptions
     raised are those that a driver passed in as `Failed.error`. They are raised only before anything was emitted, or
-    after a part of a forwarded JSON body.
+    after a part of a forwarded JSON body was emitted.
     """
     state = ExchangeState(request, context)
     replies: list[Reply] = []

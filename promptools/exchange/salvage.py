@@ -27,9 +27,9 @@ RECOVERED_NOTE = "the call was read out of the server's error text"
 RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text contains it"
 
 MAX_VALUES = 300_000
-"""Maximum number of commas and opening brackets in a long text that calls are read from."""
+"""Calls are read only from a text with at most this number of commas and opening brackets."""
 _SLICE = 1 << 16
-"""Characters that are parsed at a time: a search in all of a long text would hold the interpreter."""
+"""How many characters are parsed at a time: one search through a long text would block all other threads."""
 
 
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:

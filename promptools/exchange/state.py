@@ -88,7 +88,7 @@ class AttemptFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the client is sent after some seconds without a byte, so that no proxy or client times out."""
+    """What is sent to the client after `seconds` without a byte, so that no proxy or client times out."""
 
     seconds: float
     data: bytes
@@ -117,7 +117,7 @@ class ExchangeState:
         self.url: str | None = None
         self.headers: Headers = ()
         self.provider_model: tuple[str, str] = ("", "")
-        """The provider, or its base URL, and the model."""
+        """The name of the provider, or else the base URL of the server; and the model."""
         self.policy = RetryPolicy(client.at, stop=context.stop, wait=context.wait, deadline=context.deadline)
         self.attempts: list[Attempt] = []
         self.notes: list[str] = []
@@ -153,7 +153,7 @@ class ExchangeState:
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds before and after the first byte of the last reply; if it was `whole`, all are after."""
+        """Return the seconds before and after the first byte of the last reply; all count as after if it is `whole`."""
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
 
@@ -249,7 +249,7 @@ class ExchangeState:
         return result if isinstance(result, Failed) else None
 
     def read_all(self, limit: int | None = None) -> Steps[bytes]:
-        """Return the rest of the body, up to the chunk that exceeds `limit` bytes, or to where it breaks off."""
+        """Return the rest of the body as far as it arrives; no further chunk is read beyond `limit` bytes."""
         limit = self.context.max_reply if limit is None else limit
         chunks: list[bytes] = []
         size = 0
@@ -259,9 +259,9 @@ class ExchangeState:
         return b"".join(chunks)
 
     def read_error(self) -> Steps[bytes]:
-        """Return the rest of an error's body, up to the chunk that exceeds `MAX_ERROR` bytes.
+        """Return the rest of an error's body as far as it arrives; no further chunk is read beyond `MAX_ERROR` bytes.
 
-        The limit is `max_reply` bytes if the error may contain the model's text.
+        If the error may contain the model's text, the limit is `max_reply` bytes instead.
         """
         body = yield from self.read_all(MAX_ERROR)
         limit = self.context.max_reply

@@ -1,7 +1,7 @@
 """The server's side of an exchange: a request in the server's API, and its reply as deltas.
 
-`encode_request` converts a mode's Chat Completions body to the API. `ReplyDecoder` turns the bytes of the reply into
-deltas; whole or streamed, the result is the same for every API.
+`encode_request` converts a mode's Chat Completions body to the API. `ReplyDecoder` turns the bytes of a reply, whole or
+streamed, into deltas, which look the same for every API.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def requested_context(request: ToolRequest) -> int | None:
 def available_context(request: ToolRequest) -> int | None:
     """Return how many tokens a prompt and its reply may have together; None if unknown.
 
-    For Ollama, this is the largest context that may be requested, since prompts that need more than its default request
-    more.
+    For Ollama, this is the largest context that may be requested: promptools requests a larger context than the default
+    for a prompt that needs it.
     """
     profile = request.profile
     if profile.wire != "ollama":
@@ -175,7 +175,7 @@ class ReplyDecoder:
     wire: Api = "chat"
     """The API in which the reply is written."""
     default_envelope: Callable[[], Envelope] = Envelope
-    """Return defaults for the id, model and time that the server leaves out."""
+    """Returns defaults for the id, model and time that the server leaves out."""
     choices: int = 1
     """The number of choices requested. If it is 1, indexes are ignored: some servers number the chunks instead."""
     envelope: Envelope = field(default_factory=Envelope)
@@ -199,10 +199,10 @@ class ReplyDecoder:
     decode_error: str | None = None
     """Why the body, or the rest of it, is not a valid reply; nothing after it is read."""
     limit: int = MAX_REPLY
-    """The maximum that is buffered.
+    """The maximum number of bytes that are buffered.
 
-    A whole reply counts in bytes. Of a stream, the content so far counts, in approximate bytes of memory, and so do the
-    bytes of an incomplete event or line.
+    For a whole reply, the bytes of the body count. For a stream, two things count: the approximate size in memory of
+    the content so far, and the bytes of an incomplete event or line.
     """
     limit_error: str | None = None
     """A message if the limit was exceeded; then nothing more is read."""
