@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 KEY_FIELDS = frozenset(name.encode("ascii") for name in _KEY_FIELDS)
-"""Header fields that may carry an API key, the proxy's or the server's."""
+"""Header fields that may carry an API key, of the proxy or of the server."""
 ANY_HOST = "*"
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
@@ -50,9 +50,9 @@ class AccessControl:
     made to resolve to this machine (DNS rebinding) could use the proxy. With keys, which such a page cannot know, host
     names are not checked.
 
-    A proxy without keys of its own may have a provider's key to spend (`has_provider_key`). Then requests over loopback
-    from web pages of other origins are refused too: such a page could not read the response, but its browser would send
-    the request all the same.
+    A proxy that requires no key may still send a provider's key upstream (`has_provider_key`). Then requests over
+    loopback from web pages of other origins are refused too: such a page could not read the response, but the browser
+    would send its request all the same, and the provider would charge for it.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class AccessControl:
     def _find_key(self, scope: Scope) -> tuple[bytes, str] | None:
         """Return the digest and the name of the key that a request carries; None if it carries no valid key.
 
-        Every key is compared, and in constant time. If several are valid, one with a name is returned.
+        All keys are compared, each in constant time. If several are valid, a key with a name is preferred.
         """
         digests = [_digest(_key_in(name, value)) for name, value in scope["headers"] if name.lower() in KEY_FIELDS]
         same = [(hmac.compare_digest(digest, key), (key, name)) for digest in digests for key, name in self._keys]
@@ -139,7 +139,7 @@ class AccessControl:
 
 @lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
-    """Whether a host name or address is a loopback one."""
+    """Whether a host name or an address is that of the loopback interface."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -162,9 +162,9 @@ def _read_host(scope: Scope) -> tuple[str, str]:
 
 
 def _origin_host(origin: bytes) -> str | None:
-    """Return the host in an `Origin` field; "null" stays as it is.
+    """Return the host in an `Origin` field, or "null" if that is its value.
 
-    None is returned for an origin outside the web, such as that of an editor.
+    Returns None for an origin whose scheme is not HTTP or HTTPS, such as that of an editor.
     """
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
@@ -242,7 +242,10 @@ def read_keys(variable: str) -> list[str]:
 
 
 def collect_keys(given: Iterable[str | ApiKey] | str, options: ProxyOptions) -> list[ApiKey]:
-    """Return the keys from the arguments, the config and the environment; raise `UsageError` if one is missing."""
+    """Return the keys from the arguments, the config and the environment.
+
+    Raises `UsageError` if the config mentions a key that is missing.
+    """
     values = [given] if isinstance(given, str) else given
     keys = [ApiKey(value) if isinstance(value, str) else value for value in values]
     if options.key_file is not None:
@@ -294,8 +297,8 @@ def _check_names(keys: list[ApiKey], named: Mapping[str, object]) -> None:
 
 # Cross-origin requests: which web pages may read the proxy's responses. Without origins no page may.
 #
-# Starlette's middleware answers preflights, which browsers send without a key, and marks the responses. What the
-# server's own fields say about origins is about access to the server, not to the proxy, so these fields are dropped.
+# Starlette's middleware answers preflights, which browsers send without a key, and adds the fields about origins to the
+# responses. The server's own fields about origins are dropped: they are about access to the server, not to the proxy.
 
 
 ANY_ORIGIN = "*"

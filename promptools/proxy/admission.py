@@ -1,9 +1,9 @@
 """Admission: limits on requests per minute and on concurrent requests, for all clients together and for each named key.
 
-A request is checked against the rates before its body is read, and takes its slots when it is ready to be sent. If no
-slot is free it waits in a queue, which has a maximum length and waiting time. Beyond the limits requests are refused:
-with 429 if a key exceeds its limits or the proxy's rate is exceeded, with 503 if the proxy has too many requests in
-progress. A key's slot is taken before the proxy's, so a key at its limit makes nobody else wait.
+A request is checked against the rates before its body is read. When it is ready to be sent, it takes a slot of its key
+and a slot of the proxy, or waits for them in queues, which have a maximum length and waiting time. Beyond the limits,
+requests are refused: with 429 if a key exceeds its limits or the proxy's rate is exceeded, with 503 if the proxy has
+too many requests in progress. The key's slot is taken before the proxy's, so a key at its limit makes nobody else wait.
 
 `Limits` come from the config; `check_header` limits the header of a request. `Admission` applies them, with a token
 bucket for each rate and `Slots` for the requests in progress.
@@ -123,12 +123,12 @@ class SharedCounts(Protocol):
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Take a token for every name, or no token at all if one of the names has to wait.
 
-        Return the seconds to wait for each name; None without Redis.
+        Return the seconds to wait for each name; None if Redis cannot be used now.
         """
         ...
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
-        """Wait for a slot, and return its lease; None without Redis."""
+        """Wait for a slot, and return its lease; return None if Redis cannot be used now."""
         ...
 
     def release(self, name: str, lease: str) -> None:
@@ -182,7 +182,10 @@ class Admission:
         return waits
 
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a slot of the key and one of the proxy in a block; raise `RefusedError` if one is not free in time."""
+        """Return a context in which a slot of the key and one of the proxy are held.
+
+        Entering it raises `RefusedError` if one of them is not free in time.
+        """
         return self._hold(key) if self._slots else _NO_SLOT
 
     @asynccontextmanager
@@ -225,7 +228,7 @@ class Slots:
                 shared.release(self._name, lease)
 
     async def _lease(self, shared: SharedCounts) -> str | None:
-        """Wait for one of the slots that all proxies share, and return its lease; None without Redis."""
+        """Wait for one of the slots that all proxies share, and return its lease; None if Redis cannot be used now."""
         with anyio.move_on_after(self._limits.queue_timeout):
             return await shared.acquire(self._name, self._concurrency)
         raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")

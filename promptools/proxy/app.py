@@ -49,8 +49,8 @@ class Proxy(ServedProperties):
     """An ASGI application in front of servers: requests to model APIs go through exchanges, others pass unread.
 
     `base_url` is the server's address, or `provider` names a provider of the config. Without either, requests are
-    routed among all providers of the config. Raises `UsageError` if there is no address. An `http_client` (an httpx or
-    httpx2 `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
+    routed among all providers of the config. Raises `UsageError` if none of these gives an address. An `http_client`
+    (an httpx or httpx2 `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
 
     With `api_keys`, only requests with one of these keys are accepted. The keys of the config and of PROMPTOOLS_API_KEY
     are added to them. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization
@@ -109,10 +109,10 @@ class Proxy(ServedProperties):
         self._extension_routes.check_keys(self.access)
 
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
-        """Serve another config from the next request on; raise `UsageError` for an invalid one, and keep the old one.
+        """Serve another config from the next request on; if it is invalid, raise `UsageError` and keep the old config.
 
-        Requests in flight keep the config that they started with. The breaker's state and detections are kept for
-        providers that did not change.
+        Requests in flight keep the config that they started with. For providers that did not change, the state of the
+        breaker and the results of detection are kept.
         """
         session, old = self.session.with_settings({"config": config}), self.served
         library = self.upstream_client.library.module
@@ -146,7 +146,7 @@ class Proxy(ServedProperties):
             await self._handle_request(scope, receive, send)
 
     async def drain(self, seconds: float) -> None:
-        """Give the requests in flight `seconds` to finish; then end the rest, each with an error in its API."""
+        """Wait up to `seconds` for the requests in flight; then end those that are left, with an error in their API."""
         self.draining = True
         await self.in_flight.wait(seconds)
         self.in_flight.cut()
@@ -156,7 +156,7 @@ class Proxy(ServedProperties):
         await self.upstream_client.aclose()
 
     async def __aenter__(self) -> Self:
-        """Start the extensions. An application in which the proxy is mounted enters the proxy itself."""
+        """Start the extensions. An application that mounts the proxy must enter it, as `async with proxy`."""
         for extension in self.extensions:
             await extension.start(self)
         return self

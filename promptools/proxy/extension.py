@@ -150,8 +150,9 @@ async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receiv
 
 # What is reported about a request without an exchange: one that the proxy refused, or that passed unread.
 #
-# Exchanges have observers. All other requests are reported at their end, if an extension asks for that. A report holds
-# no text of the client but the id, and no metric uses the id as a label: all labels have a limited number of values.
+# Exchanges have observers. All other requests are reported at their end, if an extension asks for that. The request's
+# id is the only text in a report that the client may choose, and no metric uses it as a label: the number of values of
+# each label is limited.
 
 
 PAGE = "page"
@@ -179,9 +180,9 @@ class RequestReport:
     """A request without an exchange, reported when it ends."""
 
     route: str
-    """The kind of its route: `chat`, `ollama`, one of the values of `_ROUTES`, `page` or `other`."""
+    """The kind of the request's route: `chat`, `ollama`, one of the values of `_ROUTES`, `page` or `other`."""
     method: str
-    """Its HTTP method; `other` for an unusual one."""
+    """The request's HTTP method; `other` for an unusual method."""
     status: int | None
     """The HTTP status of the response; None if there was none."""
     seconds: float
@@ -191,14 +192,14 @@ class RequestReport:
     request_id: str = ""
     """The request's id, which the client may have chosen."""
     outcome: str = ""
-    """How a request that passed has ended; empty if it was refused.
+    """How a request that passed has ended: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
 
-    It is `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
+    The text is empty if the request was refused.
     """
 
 
 class RequestReports:
-    """Reports requests to observers; without observers nothing is collected."""
+    """Reports requests without an exchange to the extensions' `on_request`; does nothing if no extension has one."""
 
     def __init__(self, observers: Sequence[Callable[[RequestReport], None]]) -> None:
         self._observers = observers

@@ -1,6 +1,7 @@
-"""Header fields of requests to a server and of responses: which fields of a client are forwarded, with whose key.
+"""Header fields, of requests to a server and of responses.
 
-`upstream_client` sends these `Fields`, and `http1_connection` receives them.
+`forwarded_fields` decides which of a client's fields are forwarded, and with whose key. `upstream_client` sends
+`Fields`, and `http1_connection` receives them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ ACCEPT_ENCODING = b"accept-encoding"
 
 
 def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]) -> str | None:
-    """Return the client's own authorization, if it is forwarded."""
+    """Return the client's own `Authorization` field, if that is forwarded; else None."""
     values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
     return next(values, None) if served.authorization is None else None
 

@@ -3,20 +3,23 @@
 httpx and httpcore read a response with h11, in Python, through a dozen layers; that took half of the processor time of
 a request through the proxy. Here the event loop passes incoming bytes to the parser, which calls `DirectResponse`.
 
-    request     It is written at once, or its head at once and its body piece by piece as it arrives. The connection is
-                read meanwhile: a server may answer before it has the whole request (401, 413), and then reads no more.
+    request     If its body is complete, it is written at once. Otherwise its head is written at once, and its body
+                piece by piece as it arrives from the client. The connection is read meanwhile: a server may answer
+                before it has the whole request (401, 413), and then it reads no more.
     response    Its head resolves `DirectResponse.head`. Its body is buffered until `__anext__` takes all of it. Above
                 `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down.
-    end         The parser finds it; a body without a declared length ends with the connection (RFC 9112, section 6.3).
-                A connection that can be reused is idle from then on, even if the body has not been taken yet.
+    end         The parser finds the end of the response. A body without a declared length ends with the connection (RFC
+                9112, section 6.3). A connection that can be reused is idle from then on, even if the body has not been
+                taken yet.
 
 What a server sends beyond a response must never become the answer to another request. So a connection is reused only if
-the response had a body with a declared length and ended with the last byte that arrived, the whole request had been
-written before, and the server did not announce that it would close. Any data on an idle connection closes it. Errors
-never quote received data. `docs/why/proxy-safety.md` has the reasons.
+all of this is true: the response had a body with a declared length, it ended with the last byte that arrived, the whole
+request had been written before, and the server did not announce that it would close. Any data on an idle connection
+closes it. Errors never quote received data. `docs/why/proxy-safety.md` has the reasons.
 
-A server may close an idle connection at any time, but nothing is sent again here; a closed connection is not reused.
-Errors are httpx's, from which the driver derives the kind of failure. Interim responses (1xx) are skipped.
+A server may close an idle connection at any time. A closed connection is not reused, and a request that was lost with
+its connection is not sent again here. Errors are httpx's, from which the driver derives the kind of failure. Interim
+responses (1xx) are skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ MAX_HEAD = 1 << 17
 MAX_FRAMING = 16
 """Bytes of framing that are allowed for each byte of a body, in addition to `MAX_HEAD`."""
 EVENT_LOOP_TURNS = 4
-"""Turns of the event loop after which the data in a socket has reached the parser."""
+"""The number of turns of the event loop after which data that was in a socket has reached the parser."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NO_BODY = frozenset({204, 304})
 
@@ -298,7 +301,7 @@ class DirectResponse:
     def _decide_framing(self, without_body: bool) -> None:
         """Decide how the body ends.
 
-        Where no body is allowed some servers send one, so the connection is not reused after such a response.
+        If the response must not have a body, the connection is not reused, since some servers send a body all the same.
         """
         chunked, has_length = bool(self._codings), self._length is not None
         if chunked and has_length:  # the chunks decide, and the client must not get the length
@@ -479,7 +482,7 @@ class Http1Connection(asyncio.Protocol):
         self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let writers continue."""
+        """Wake the writer that waits, if any."""
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)

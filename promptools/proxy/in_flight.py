@@ -1,8 +1,8 @@
 """The requests in flight: a proxy that shuts down gives them some time to finish, then ends them with an error.
 
-The error is well-formed in the client's API wherever that is possible. If nothing was sent yet, it is an HTTP 503. If
-what was sent of a stream ends with a complete event, it is the last event. Otherwise the connection is closed in the
-middle of the response, which every client treats as a failure: a partial response never looks complete.
+The error is well-formed in the client's API wherever that is possible. If nothing was sent yet, the error is an HTTP
+503. If a stream was sent up to the end of an event, the error follows as its last event. Otherwise the connection is
+closed in the middle of the response, which every client treats as a failure: a partial response never looks complete.
 
 Each request has an id, which appears in the response, in errors, in log lines and in the inspector.
 """
@@ -54,7 +54,7 @@ def request_id(scope: Scope) -> str:
 
 
 def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
-    """Return the fields of a response with the request's id; an id of the server moves to `UPSTREAM_FIELD`."""
+    """Return the fields of a response with the request's id; the server's own id, if any, moves to `UPSTREAM_FIELD`."""
     own = request_id.encode("ascii")
     kept = [
         (UPSTREAM_FIELD if name == FIELD else name, value)

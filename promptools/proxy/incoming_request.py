@@ -62,7 +62,7 @@ class RequestBody:
         self.is_abandoned = False
         """Whether nobody reads the body any more, except `wait_for_disconnect`."""
         self.on_abandoned: Callable[[float], None] = _do_nothing
-        """Called once, by `abandon`, with the seconds after which somebody should wait for the disconnect."""
+        """Called once, by `abandon`, with the number of seconds after which to call `wait_for_disconnect`."""
 
     async def to_forward(self) -> RequestBody | bytes:
         """Return the body in the form in which it is forwarded: as a stream, or as bytes if it has ended already."""
@@ -118,7 +118,7 @@ class RequestBody:
         return piece
 
     def abandon(self) -> None:
-        """Stop reading the body here; `wait_for_disconnect` may read the rest."""
+        """Note that nobody reads the body from now on, except perhaps `wait_for_disconnect`."""
         if not self.is_abandoned:
             self.is_abandoned = True
             on_abandoned, self.on_abandoned = self.on_abandoned, _do_nothing
@@ -132,9 +132,9 @@ class RequestBody:
     async def send_last(self, send: Send, message: Message) -> None:
         """Send the last message of a response, once the rest of the request's body has arrived or takes too long.
 
-        The response may be complete before the request is. Many clients read it only after they have sent everything,
-        and lose it if the connection is closed earlier. A client that still waits for `100 Continue` sends nothing,
-        so nothing is waited for.
+        The response may be complete before the request is. Many clients read the response only after they have sent the
+        whole request, and lose it if the connection is closed earlier. A client that still waits for `100 Continue`
+        sends no body, so the response is sent at once.
         """
         if not self._complete and (self._reading_started or not self._expects_continue):
             await send({**message, "more_body": True})
@@ -166,7 +166,7 @@ def streaming_body(body: RequestBody) -> Generator[None]:
 
 
 def check_framing(scope: Scope) -> None:
-    """Refuse a request that states its length in two ways: another hop might use the other one (request smuggling)."""
+    """Refuse a request that states its length in two ways: servers may read it differently (request smuggling)."""
     names = {name.lower() for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
@@ -234,7 +234,7 @@ class IncomingRequest:
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:
-        """Return the client's credentials, for observers to mask; empty without observers.
+        """Return the client's credentials, for observers to mask; empty if nothing observes the exchange.
 
         Observers cannot take them from the request to the server, since not all of them are forwarded.
         """
@@ -246,7 +246,7 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read the body and keep it, if the request cannot be forwarded without having read it."""
+        """Read the body in advance, and keep it, if the exchange or the choice of a server needs it."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:

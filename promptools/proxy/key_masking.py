@@ -74,7 +74,7 @@ class JsonPlace:
         """Whether the text at this place was written by a model or the app."""
         names = [name for name in self._names if name is not None]
         if not names or self._too_deep or names[0] not in _ANSWERS:
-            # only the names of the fields tell an error, as in the Responses API's `response.failed`
+            # an error is recognized only by the names of fields, even in the Responses API's `response.failed`
             return False
         if len(names) == 1:
             return names[0] not in _ONLY_OBJECTS
@@ -173,7 +173,7 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
 class AnswerFinder:
     """Tells whether the current place in a body is inside a model's answer.
 
-    Text is kept unparsed until somebody asks, or too much is kept.
+    Text is parsed only when `in_answer` is asked for, or when much unparsed text has been kept.
     """
 
     def __init__(self, *, by_lines: bool) -> None:

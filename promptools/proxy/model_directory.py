@@ -1,8 +1,8 @@
 """The models of all providers: requested from their servers, listed under `/v1/models`, and used for routing.
 
-A name that the config does not list may still be a model of one of the servers. So before the first request all
-providers are asked for their models. A server may start later, or load another model. So all providers are asked again
-if one of them did not respond, or a request named an unknown model, but at most once in `REFRESH_SECONDS`.
+A name that the config does not list may still be a model of one of the servers. So all providers are asked for their
+models before the first request. A server may start later, or load another model. So all providers are asked again if
+one of them did not respond or if a request named an unknown model, but at most once in `REFRESH_SECONDS`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ModelDirectory:
         """Ask the providers for their models, if that is due."""
         if not self._ask or not self._is_due():
             return
-        async with self._lock:  # all requests wait for the first answers, and only one for later ones
+        async with self._lock:  # all requests wait for the first answers; for later answers only one request waits
             if self._is_due():
                 asked = [routed for routed in self._table.providers.values() if routed.provider.detect is not False]
                 await self._ask_for_models(asked, (), LEARN_TIMEOUT, logging.DEBUG)
@@ -177,7 +177,7 @@ class ModelDirectory:
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
     ) -> dict[str, ProbeResponse | None]:
-        """Ask one replica of each provider; if it fails or responds with a 5xx, ask the provider's others concurrently.
+        """Ask one replica of each provider; if that fails or responds with a 5xx, ask all other replicas concurrently.
 
         Returns the answers by provider. A replica that did not respond is marked unreachable only if another replica of
         the same provider responded: otherwise a busy server would lose its requests to another provider.

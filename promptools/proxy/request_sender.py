@@ -59,7 +59,7 @@ TICK_SECONDS = 1.0
 
 
 class ExchangeRelay:
-    """Writes the response of an exchange to an ASGI client, from two tasks: the exchange's, and that of its clock.
+    """Writes the response of an exchange to an ASGI client, from two tasks: the exchange, and the ticks of its clock.
 
     Only one of the two writes at a time. A tick takes effect only while the exchange waits, and the next output of the
     exchange is written after the bytes of the tick.
@@ -76,7 +76,7 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange, and write what it emits; return False if its head is rejected, so nothing was written.
+        """Run the exchange, and write what it emits; if the head is rejected, return False and write nothing.
 
         The head of a response that is complete at once states its length: HTTP/1.0 clients do not understand chunks.
         """
@@ -118,7 +118,7 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Let the failover decide whether this response is dropped and another server is tried."""
+        """Whether the failover drops this response, so that another server is tried."""
         if self._failover is None or not isinstance(item, Head):
             return False
         return self._failover.rejects(item.status, item.headers)
@@ -211,8 +211,9 @@ class RequestSender:
     ) -> None:
         """Run an exchange and relay what it emits; its clock ticks in another task.
 
-        If the exchange may decline the request, it starts without the body, so that an upload can still be streamed;
-        only with several servers is a JSON body read first, for the model's name. A declined request is forwarded.
+        If the exchange may decline the request, it starts without the body, so that an upload can still be streamed.
+        But if there are several servers, a JSON body is read first, since the model's name in it decides which server
+        gets the request. A declined request is forwarded.
         """
         served, router = incoming.served, incoming.router
         read_body = partial(incoming.body.read, served.max_body)

@@ -1,9 +1,9 @@
 """Choose the provider and base URL of each request of a proxy that serves several providers or several servers.
 
 A provider has replicas (`Replica`), each with its load and its health. `build_table` makes the `RouteTable` of a
-config, which leads each model's name to a provider. `open_router` returns the `RequestRouter` of one request. Its
-`Failover` decides which server is next, and after which failures. `model_directory` learns the names that the config
-does not list.
+config, which finds the provider for the name of a model. `open_router` returns the `RequestRouter` of one request,
+whose `Failover` decides which server is next, and after which failures. `model_directory` learns the names that the
+config does not list.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 # The servers to which one client request may go: which server is next, and whether a failure leads to another.
 #
-# A request goes on to the next server only while the client has got nothing. It does so if no response came, or a
-# status which means that this server failed: 500, 502, 503 or 504, with which the exchange also responds after the
-# last of its modes; or 429, since this server did not serve the request and another one can. All other statuses are
-# about the request itself: a missing model or a wrong key is a mistake that must not be hidden.
+# A request goes on to the next server only while the client has got nothing. One reason is that no response came.
+# Another is a status which means that this server failed: 500, 502, 503 or 504. The exchange itself responds with 502
+# when every mode has failed. The last reason is a 429, since another server may have room for the request. All other
+# statuses are about the request itself: a missing model or a wrong key is a mistake that must not be hidden.
 #
-# After a failed connection any replica may follow. After exhausted modes only another provider may, since the
-# replicas of this one have the same model.
+# After a failed connection any other replica may be next. If every mode has failed, only another provider may be next,
+# since the replicas of one provider have the same model.
 
 
 FAILOVER_STATUSES = frozenset({429, 500, 502, 503, 504})
@@ -100,7 +100,7 @@ class Failover:
         return False
 
     def recovers(self, error: Exception, *, unreachable: bool) -> bool:
-        """Move to the next server after an error of the HTTP library, if one may be tried; return whether it is."""
+        """After an error of the HTTP library, move to the next server if that may be tried; return whether it may."""
         if self._current is None:
             return False
         if unreachable:
@@ -115,7 +115,7 @@ class Failover:
         self._set(None)
 
     def _fail_over(self, why: str, *, whole_provider: bool = False) -> bool:
-        """Move to the next replica, and log the move; return False if there is no other replica."""
+        """Move to the next replica, and log the move; return False if none is left or the deadline has passed."""
         assert self._current is not None, "a replica was chosen"
         destination, replica = self._current
         replicas = destination.provider.replicas if whole_provider else (replica,)
@@ -136,8 +136,8 @@ class Failover:
     def _next(self) -> tuple[Destination, Replica] | None:
         """Return the next replica that was not tried; None if all were.
 
-        Healthy replicas come before all others, then the destinations in their order, then the replica with the least
-        load.
+        Healthy replicas come first. Among these, and then among the others, the first destination comes first, and
+        within a destination the replica with the least load.
         """
         now = time.monotonic()
         for healthy in (True, False):
@@ -180,7 +180,7 @@ class Failover:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Destination:
-    """A provider, and its name for the model; the name is None if the request has no model."""
+    """A provider, and its name for the model; the name is None if the request names no model."""
 
     provider: RoutedProvider
     model: str | None
@@ -193,7 +193,7 @@ class RouteTable:
         self.providers = {routed.name: routed for routed in providers}
         self.default = next(iter(self.providers.values()))
         self.models = models
-        """The names of `[proxy.models]` and what they mean; entries whose provider is not in this table are ignored."""
+        """For each name of `[proxy.models]`, its entries; an entry whose provider is not in this table is ignored."""
         self._configured: dict[str, RoutedProvider] = {}
         for routed in self.providers.values():
             for name in routed.names():
@@ -215,7 +215,7 @@ class RouteTable:
         return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
 
     def knows(self, name: str | None) -> bool:
-        """Whether a name leads to a provider by any rule but the last, by which unknown names go to the default one."""
+        """Whether a rule for known names leads to a provider; all other names go to the default provider."""
         if name is None or name in self.models or name in self._configured or name in self._listed:
             return True
         return self._split(name) is not None
@@ -294,7 +294,7 @@ class RequestRouter:
     # -- exchanges
 
     def exchange_route(self, request: Request, endpoint: Endpoint, model: str | None, provider: str | None) -> Route:
-        """Return the route of an exchange. The exchange calls this method, which is the router in its context."""
+        """Return the route of an exchange, which calls this method as the `Router` in its context."""
         session, config = self._session, self._session.config
         session.check_provider(provider)
         if provider is not None and provider in config.providers and provider != session.provider:
@@ -357,7 +357,7 @@ class RequestRouter:
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return the fields with the key of the last replica; empty if none was chosen. An error may quote them."""
+        """Return the fields with the key of the last replica, which an error may quote; empty if none was chosen."""
         if self.failover.last is None:
             return ()
         destination, replica = self.failover.last
@@ -369,7 +369,7 @@ class RequestRouter:
         return self.failover.current[1].address.url(self._path, self._query)
 
     def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
-        """Return the current destination and its replica's base URL; choose them first if there are none yet."""
+        """Return the current destination and the replica's base URL; if none was chosen yet, choose them first."""
         if self.failover.current is None:
             if self._directory is not None and not self._table.knows(model):
                 self._directory.report_unknown()
@@ -394,7 +394,7 @@ async def open_router(
 
 
 COOL_DOWN = 10.0
-"""Seconds for which a server that could not be reached gets requests only if no other one is left."""
+"""Seconds for which a server that could not be reached gets a request only if no other server is left to try."""
 
 
 @dataclass(slots=True, eq=False)
@@ -445,7 +445,7 @@ class RoutedProvider:
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return the name under which another provider has a model of this one.
+        """Return the name that another provider uses for a model of this provider.
 
         A name that the other provider lists stays as it is; any other alias is replaced by the model's own name.
         """
@@ -474,8 +474,8 @@ def build_table(
 ) -> RouteTable | None:
     """Return the route table of a session's config; None if all requests go to a single server.
 
-    If `pinned`, all requests go to the provider of `default`. Replicas that the table `old` contains are reused, and
-    so keep their load and health.
+    If `pinned`, all requests go to the provider of `default`. Replicas of the table `old` that are still configured are
+    reused, and so keep their load and health.
     """
     providers = session.config.providers
     first = providers.get(default.provider or "")

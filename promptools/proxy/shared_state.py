@@ -167,7 +167,7 @@ class SharedBreaker:
         """The circuits that were open in Redis at the last synchronization."""
 
     def forget(self) -> None:
-        """Forget which circuits Redis holds, since it may have lost its data: all open ones are written again."""
+        """Forget which circuits are in Redis, which may have lost them; `sync` then writes all open circuits again."""
         self._shared.clear()
 
     async def sync(self) -> None:
@@ -255,14 +255,14 @@ class SharedLimits:
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Take a token for every name, or no token at all if one of the names has to wait.
 
-        Return the seconds to wait for each name; None without Redis.
+        Return the seconds to wait for each name; None if Redis cannot be used now.
         """
         keys = [_RATE + name for name in rates]
         waits = await self._connection.call(lambda client: self._take(keys, [*rates.values()], client=client))
         return None if waits is None else [float(wait) for wait in waits]
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
-        """Wait for a slot, and return its lease; None without Redis."""
+        """Wait for a slot, and return its lease; return None if Redis cannot be used now."""
         lease = uuid4().hex
         try:
             while True:
@@ -328,7 +328,7 @@ local function forget(id)
 end
 """
 _FORGET = f"{_OWNED}forget(ARGV[1])"
-"""Stop counting a deleted response among its owner's."""
+"""Script that stops counting a deleted response among those of its owner."""
 _KEEP = f"""{_OWNED}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - {LIFE_SECONDS})) do forget(id) end
 forget(ARGV[1])
@@ -344,7 +344,7 @@ end
 redis.call('EXPIRE', KEYS[1], {LIFE_SECONDS})
 redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
 """
-"""Count a response among its owner's, and delete the oldest ones while all together exceed the maximum size."""
+"""Script that counts a response among those of its owner, and deletes the oldest while they exceed the maximum size."""
 
 
 class SharedResponses:

@@ -1,13 +1,13 @@
 """The client that sends the proxy's requests: over its own connections where possible, else with an HTTP library.
 
-`UpstreamClient` sends requests to all servers, and masks keys in the responses. It contains a `DirectClient` with
-connections of the proxy's own (`http1_connection`), which needs asyncio and httptools. Without these two, and for
-servers behind an HTTP proxy (`HTTPS_PROXY`), httpx sends the requests, each over a new connection. TLS uses httpx's
-context, and therefore the same certificates.
+`UpstreamClient` sends requests to all servers, and masks keys in the responses. It contains a `DirectClient`, whose
+connections are the proxy's own (`http1_connection`); they need asyncio and httptools. Without these two, and for
+servers that are reached through an HTTP proxy (`HTTPS_PROXY`), httpx sends the requests, each over a new connection.
+TLS uses httpx's context, and therefore the same certificates.
 
-A connection carries the requests of one owner only. A server may send more than a response, too late for this to be
-noticed before the next request; then only the user for whom the data was meant can get it. Once a server was seen doing
-so, each request to it gets a new connection, for `DISTRUST_SECONDS`.
+A connection carries the requests of one owner only: if a server sends data beyond a response, and the next request is
+sent before that is noticed, only the same user can get the data. Once a server has sent such data, each request to it
+gets a new connection, for `DISTRUST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from promptools.proxy.http1_connection import Http1Connection, StreamedBody
 
 
-# A time limit for other parties, which does not count the time when the event loop itself was blocked.
+# A time limit for work that waits for others. The time for which the event loop itself was blocked does not count.
 #
 # `asyncio.timeout` looks only at the clock. While the loop is blocked, the limit may pass before the loop looks at what
 # has arrived: a server that answered at once would be reported as silent.
@@ -51,8 +51,8 @@ _LOOKS = 20
 async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:
     """Return the result of `work`; raise `TimeoutError` after `seconds` in which the event loop was not blocked.
 
-    If this task is cancelled, or time is up, `unused` is called with the task of the work once that has ended: it may
-    have a result all the same, which nobody else will get.
+    If this task is cancelled, or time is up, the task that runs `work` is cancelled, and `unused` is called with it
+    once it has ended: it may still have a result, which nobody else will use.
     """
     if seconds is None:
         return await work
@@ -203,7 +203,7 @@ class DirectClient:
                     raise
 
     async def _connection(self, request: DirectRequest, server: _UpstreamServer, owner: bytes) -> Http1Connection:
-        """Return an idle connection, or a new one, and tell the request's trace which of the two it is."""
+        """Return an idle connection, or a new one, and report which of the two it is to the request's `trace`."""
         timeouts: dict[str, float | None] = request.extensions.get("timeout") or {}
         trace = request.extensions.get("trace")
         connection = self._idle_connection(server, owner)
@@ -267,7 +267,7 @@ class DirectClient:
         return [head, body] if len(body) > LARGE_BODY else [head + body]
 
     def _idle_connection(self, server: _UpstreamServer, owner: bytes) -> Http1Connection | None:
-        """Return the owner's most recently used connection that is usable, or None; close those idle for too long."""
+        """Return the owner's usable connection that was used last, or None; close connections idle for too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
         while server.idle and (server.idle[0].loop is not loop or server.idle[0].idle_since < until):
@@ -361,8 +361,8 @@ CONNECT_TIMEOUT = 10.0
 class UpstreamClient:
     """Sends requests to all servers: with a `DirectClient`, or with the caller's `http` if there is one.
 
-    Without `http`, a client of the HTTP library is made on first use, also for the `DirectClient`: it knows the
-    environment's settings and certificates.
+    Without `http`, a client of the HTTP library is made on first use. The `DirectClient` needs it too: it knows the
+    proxies and certificates that the environment configures.
     """
 
     def __init__(self, http: Any = None) -> None:

@@ -191,7 +191,7 @@ class ExchangeStore:
     # -- readers
 
     def exchanges(self, after: int = 0) -> list[KeptExchange]:
-        """Return snapshots of the exchanges that changed after the change `after`, the oldest first."""
+        """Return snapshots of the exchanges that changed after change number `after`, the oldest exchange first."""
         with self._lock:
             return [kept.snapshot() for kept in self._kept.values() if kept.change > after]
 
@@ -203,7 +203,7 @@ class ExchangeStore:
 
     @property
     def first(self) -> int:
-        """The number of the oldest exchange that is kept, or of the next one if there is none."""
+        """The number of the oldest exchange that is kept; if none is kept, the number that the next will get."""
         with self._lock:
             return next((kept.number for kept in self._kept.values()), self._count + 1)
 
@@ -230,7 +230,7 @@ def _masked(request: Request) -> Request:
 
 
 def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
-    """Return a request without its body; for a `long` one, without its messages too."""
+    """Return a request without its body; if that is `long`, without the parsed messages too."""
     prepared, parsed = sent.prepared, sent.tool_request
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})

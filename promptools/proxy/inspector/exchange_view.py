@@ -371,7 +371,7 @@ def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
 
 
 def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
-    """Return everything known about the server and model, with reasons; what decides the mode is marked."""
+    """Return the known facts about the server and the model, with reasons; those that decide the mode are marked."""
     if kept.end is None:
         return []
     provider = kept.end.provider
@@ -449,7 +449,7 @@ def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
 
 
 def _bench(kept: KeptExchange) -> dict[str, Any]:
-    """Return the last reply that is text, as a test case and as input of the bench; empty if there is none."""
+    """Return the last reply with text as a test case, and as input for the page's parser; empty if there is none."""
     for send in reversed(kept.sends):
         request, prepared = send.sent.tool_request, send.sent.prepared
         if request is None or prepared is None or send.opened is None or send.opened.status >= 300:

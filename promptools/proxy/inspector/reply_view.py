@@ -58,7 +58,7 @@ class RawReply:
     choices: dict[int, CollectedChoice]
     usage: dict[str, Any] | None
     problem: str
-    """The error that the body reports, or why the body is not a reply; empty if there is no problem."""
+    """The error that the body reports, or why the body is not a reply; empty if the body is a good reply."""
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
