@@ -72,7 +72,7 @@ class AsyncDriver(ExchangeDriver):
         self.send = send
         self.pieces: AsyncIterator[bytes] | None = None
         self._rest = b""
-        """The rest of the last piece."""
+        """The part of the last piece that the exchange has not read yet."""
         self.output = self._run()
 
     async def head(self) -> Head | None:
@@ -137,7 +137,7 @@ class AsyncDriver(ExchangeDriver):
             finally:
                 await self._release()
                 self.running = False
-            self.pieces = None  # breaks a reference cycle: they refer to their request, and that to this driver
+            self.pieces = None  # breaks a reference cycle: the pieces refer to their request, and it to this driver
 
     async def _perform(
         self, effect: Probe | Consult | Send | Read | Abandon | Compute | Wait | ReadBody

@@ -16,9 +16,10 @@ Invariants:
 - An error of the exchange is kept in `error`, and raised after everything that was emitted before it.
 - Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
   raised to the caller.
-- `running` is set while the driver itself runs, and unset while the caller has an item. While it is set, `close()` from
-  another thread or task only closes the upstream reply. `closing` is set from then on: the exchange may still emit what
-  it makes of the broken reply, but nothing more is sent, read or waited for, and the reader gets a `ReadError`.
+- `running` is set while the driver itself runs, and unset while the caller handles an item. If `close()` is called from
+  another thread or task while `running` is set, it only sets `closing` and closes the upstream reply. From then on, the
+  exchange may still emit what it makes of the broken reply, but nothing more is sent, read or waited for, and the
+  reader gets a `ReadError`.
 - `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
 """
 
@@ -106,7 +107,7 @@ def _origin(url: Any) -> tuple[str, str, int | None]:
 
 
 def build_redirect(library: HttpLibrary, request: Any, status: int, location: Any) -> Any:
-    """Build the request for a redirect; as in httpx, it becomes a GET after a 303, and after a 301 or 302 to a POST."""
+    """Build the request for a redirect. As in httpx, a 303 leads to a GET, and so does a 301 or 302 after a POST."""
     if request.method != "HEAD" and (status == 303 or (status in {301, 302} and request.method == "POST")):
         fields = [pair for pair in request.headers.raw if pair[0].lower() not in _BODY_FIELDS]
         return library.module.Request("GET", location, headers=fields, extensions=request.extensions)
@@ -156,7 +157,7 @@ class ExchangeDriver:
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.client_url = url
-        """The URL of an HTTP client's own request, whose redirects the client follows itself; None if there is none."""
+        """The URL of the request, if an HTTP client made it: that client follows redirects of this URL itself."""
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
         self.read_body = read_body
@@ -214,7 +215,7 @@ class ExchangeDriver:
         return self.take_output()
 
     def last_output(self) -> Iterator[Head | bytes]:
-        """Yield the output that is left when the exchange has ended; `whole` is set with the last of it."""
+        """Yield the output that is left when the exchange has ended; `whole` is set before the last item is yielded."""
         left = self.take_output()
         self.whole = self.finished and not left
         while left:
@@ -309,7 +310,7 @@ class ExchangeDriver:
         return Opened(response.status_code, headers, self.clock())
 
     def next_redirect(self, request: Any, response: Any, hops: int) -> Any:
-        """Build the request for a redirect within the origin; None if it is not followed here."""
+        """Build the request for a redirect within the origin; None if there is none, or if it is not followed here."""
         location = redirect_location(self.library, request, response)
         if location is None or request.url == self.client_url:
             return None
@@ -356,7 +357,7 @@ class ExchangeDriver:
     def timeout_outcome(self) -> Failed | None:
         """Return a timeout outcome after the deadline; None before it.
 
-        This is checked only after each piece, so a stall may double the time.
+        This is checked only after each piece, so a server that stalls may take twice the time.
         """
         if self.deadline is None or self.clock() < self.deadline:
             return None

@@ -31,7 +31,7 @@ class Endpoint:
 
     method: str
     path: str
-    """A suffix of the request's path; after a final `/` or `_` in it, anything may follow. `/` alone is the root."""
+    """The end of the request's path; if this ends with `/` or `_`, anything may follow it. `/` alone is the root."""
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run

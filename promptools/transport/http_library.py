@@ -1,7 +1,7 @@
 """The two HTTP libraries that are supported: `httpx`, and `httpx2`, which openai 3 uses.
 
-Their classes look the same but cannot be mixed: a transport must return the responses of its library. So nothing here
-imports either library by name; it is found from the class of the client that will use the transport.
+Their classes look the same but cannot be mixed: a transport must return responses of the same library. So nothing here
+imports either library by name; the library is found from the class of the client that will use the transport.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Intercepting transports, which subclass the transports of the HTTP client's library, and copies of clients with them.
+"""Intercepting transports, and copies of HTTP clients that use them.
 
 A client is never changed, so its other users see nothing of promptools. It is copied shallowly, so that the copy keeps
 its proxies, TLS, hooks, limits and timeouts. Only the copy's transports are replaced, including those of proxy mounts.
-Each transport runs an exchange for every request that is intercepted, and forwards everything else to the inner
-transport, byte for byte.
+Each new transport subclasses those of the client's HTTP library. It runs an exchange for every request that is
+intercepted, and forwards everything else to the inner transport, byte for byte.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LearnedTables:
 
 
 def learned_folder() -> Path | None:
-    """Return the folder of the learned tables, which may not exist yet; None if there is no place for it."""
+    """Return the folder of the learned tables, which may not exist yet; None without a home or a cache folder."""
     home = home_folder()
     if home is None and not os.environ.get(CACHE_VARIABLE):
         return None

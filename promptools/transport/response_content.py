@@ -38,7 +38,7 @@ def _coding_name(value: str) -> str:
 
 
 class Decompressor:
-    """Incremental decompressor of gzip (one or several members) and deflate. O(n) in bytes."""
+    """Decompresses gzip (one or several members) or deflate, piece by piece and in linear time."""
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
@@ -143,7 +143,7 @@ def end_received(response: Any) -> bool:
 
     A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
     for data that was received but not read; if that data cannot be found, the result is False. It is False for a closed
-    response, too: one that was read to its end is closed, and another thread's request may be using its connection.
+    response too: such a response may have been read to its end, and another thread may be using its connection already.
     """
     if response.is_closed:
         return False

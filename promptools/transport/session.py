@@ -116,7 +116,7 @@ CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-proje
 PLACEHOLDER_KEY = "none"
 """The API key that is sent if none is needed: the SDK requires a key."""
 MAX_CACHED_ROUTES = 512
-"""Maximum number of routes that a session caches before it clears the cache; resolving one takes about 1 ms."""
+"""Maximum number of routes that a session caches before it clears the cache; resolving a route takes about 1 ms."""
 OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 """Settings that a request's `promptools` key may override."""
 
@@ -134,8 +134,8 @@ def new_call_id() -> str:
 class Session:
     """Starts exchanges: calling a session with a client's request returns the exchange.
 
-    Copies of a client share its breaker, and all that it remembers: detected servers, their refusals, context sizes,
-    learned dialects, and stored responses.
+    Copies of a client share the breaker and all that the client remembers: detected servers, their refusals, context
+    sizes, learned dialects, and stored responses.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Session:
         self._targets: dict[tuple[str | None, str | None, str | None, ServerInfo | None], Target] = {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Session:
-        """Return a copy with some settings replaced; it shares the breaker unless another is passed.
+        """Return a copy with some settings replaced; it shares the breaker unless another breaker is passed.
 
         With another breaker, the copy does not share the servers' refusals either.
         """
@@ -251,7 +251,7 @@ class Session:
         )
 
     def base_url(self, url: str) -> str:
-        """Return the base URL of a request in an API other than Chat Completions; the URL need not end with /v1."""
+        """Return the base URL for a request that is not in Chat Completions; a provider's may be without /v1."""
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
@@ -284,7 +284,7 @@ class Session:
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Resolve a model at a base URL; the route may be resolved again once its server has been detected."""
+        """Return the route for a model at a base URL; it may be resolved again once the server has been detected."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
@@ -297,7 +297,7 @@ class Session:
         provider: str | None = None,
         detection: ServerInfo | None = None,
     ) -> Target:
-        """Resolve a model at a base URL, with a cache."""
+        """Return the target for a model at a base URL; targets are cached."""
         key = (model, base_url, provider, detection)
         target = self._targets.get(key)
         if target is None:
