@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from promptools.errors import UsageError
 
 ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
-"""End-of-turn tokens. The model ends a reply with the token that the script has there, or else with the usual one."""
+"""End-of-turn tokens. If a scripted reply ends with one of these, so does the model's; otherwise it gets the `eos`."""
 
 MARKERS = (
     *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),

@@ -1,4 +1,4 @@
-"""The demo's conversation about the weather, and scripts for two models. One model breaks parsers."""
+"""The demo's conversation about the weather, and scripts for two models. The calls of one of them break parsers."""
 
 from __future__ import annotations
 

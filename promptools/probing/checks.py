@@ -183,7 +183,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Say where the text of an answer contains a call, and in which dialect; return None if it contains none."""
+    """Return, in words, where the text of an answer contains a call, and in which dialect; None if it has no call."""
     for place, text in (("content", answer.content), ("reasoning", answer.reasoning)):
         reply: Reply = parse(text, [offered], finish_reason=answer.finish_reason)
         quoted = repr(clip(text, MAX_EVIDENCE))
@@ -196,7 +196,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Say what was lost if tokens were generated, but neither a call nor text arrived; else return None."""
+    """If tokens were generated, but neither a call nor text arrived, return in words what was lost; else None."""
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
@@ -284,8 +284,10 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""The forms of a past call to try if the usual form is refused: the error that suggests the form, the facts of the
-profile that follow if it is accepted, and its description."""
+"""Other forms of a past call, which are tried if the server refuses the usual form.
+
+Each has three values: the kind of error that suggests the form, the profile facts that follow if the server accepts the
+form, and a description."""
 _LONG = 1_200_000
 """Number of characters of a prompt that should be longer than any context."""
 

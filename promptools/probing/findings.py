@@ -30,7 +30,7 @@ BUSY = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A request of a check. `path` is relative to the base URL; with a `mode`, promptools sends the request in it."""
+    """A request of a check, sent to `path` below the base URL; with a `mode`, promptools sends it in that mode."""
 
     body: dict[str, Any]
     path: str = CHAT
@@ -229,7 +229,7 @@ class Subject:
     max_tokens: int
     findings: dict[str, Finding] = field(default_factory=dict[str, Finding])
     reasoning_field: str | None = None
-    """The field of reasoning in the answers so far; None if no answer had one."""
+    """The field in which the answers so far had reasoning; None if no answer had any."""
     measure_context: bool = False
 
     def verdict(self, check: str) -> Verdict | None:

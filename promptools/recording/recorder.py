@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 # Make a row of one attempt: its bytes are decoded, and everything that no reader needs is left out.
 #
-# Prompts are left out too. They matter to a reader for one reason: a call that the reply quotes from the conversation
-# is text. So the row has these passages of the reply as `quotes`. They reveal nothing more: the reply contains them.
+# Prompts are left out too. They matter to a reader for one reason: a call that the reply only quotes from the
+# conversation is read as text. So such passages are stored as `quotes`. They reveal nothing: the reply contains them.
 
 
 FACTS = ("accept", "cuts_streams", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")
@@ -76,7 +76,7 @@ class CapturedAttempt:
     provider: str = ""
     model: str = ""
     context: Context = field(default_factory=copy_context)
-    """The context of the exchange. The reply is read in it, since it may have dialects of its own."""
+    """The context variables of the exchange; the reply is read with these, since the exchange may add dialects."""
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
 
 
 def _secrets(attempt: CapturedAttempt) -> set[str]:
-    """Return the secrets in the requests of the client and of promptools, in the response, and of the exchange."""
+    """Return the secrets in the client's request, the request to the server and its response, and the known secrets."""
     requests = (attempt.exchange.request, attempt.sent.request)
     found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
     opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()
@@ -225,7 +225,7 @@ def _merge(
 
 
 def _token_text(token: int, prepared: PreparedRequest) -> str:
-    """Return the bytes of a token as hexadecimal digits; empty if the vocabulary lacks it."""
+    """Return the bytes of a token as hexadecimal digits; empty if the vocabulary lacks the token."""
     assert prepared.prompt is not None
     assert prepared.prompt.decode is not None
     try:
@@ -280,7 +280,7 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 
 
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row with the calls that its replies quote from the conversation, so that a reader takes them for text.
+    """Return the row with `quotes`: calls that its replies only quote from the conversation, to be read as text.
 
     The row is marked `inexact` if it is still read differently than with the whole conversation.
     """
@@ -436,7 +436,7 @@ class Recorder:
         self._running: dict[ObservedExchange, list[CapturedAttempt]] = {}
         self._queue: queue.SimpleQueue[list[CapturedAttempt] | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.RLock()
-        """Reentrant: the garbage collector ends exchanges that were dropped, in any thread and at any moment."""
+        """Reentrant: the garbage collector may end a dropped exchange in a thread that holds this lock already."""
         self._thread: threading.Thread | None = None
         self._held = 0
         self._stopped = False
@@ -450,7 +450,7 @@ class Recorder:
             self._running[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Start an attempt, or another request of the exchange, whose bytes are not collected."""
+        """Note a request to the server; only if it is an attempt, its response will be collected."""
         if exchange in self._running:
             self._running[exchange].append(CapturedAttempt(exchange, sent, datetime.now(UTC)))
 

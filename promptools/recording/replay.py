@@ -58,7 +58,7 @@ def read_reply(
 def parse_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Return the reply that is read from a row, and the kind of verdict on it, or why the attempt failed."""
+    """Return the reply as it is read, and the kind of verdict on it; for a failed attempt, the recorded failure."""
     numbers = count()
     reader = ReplyReader(request, prepared, lambda: f"call{next(numbers)}")
     for delta in decode_pieces(reply):
@@ -215,7 +215,7 @@ def update(path: Path) -> int:
 
 
 def _updated(row: RecordedRow) -> bytes | None:
-    """Return the updated line of a row that is now read differently; None for a row that is not, or cannot be read."""
+    """Return the updated line of a row that is now read differently; None if it is not, or if it cannot be read."""
     try:
         expected = row.read()
     except UsageError:

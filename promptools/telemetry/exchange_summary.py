@@ -1,8 +1,8 @@
 """What may be reported about an exchange: counts, times and kinds, never text that a user or a model wrote.
 
-Most of this comes from the replies that promptools has read. For a request that is forwarded unchanged no reply is
-read: its token counts, model and finish reasons are searched for in the first and last bytes of the response. Inside a
-JSON string quotes are always escaped, so a text cannot imitate one of these keys.
+Most of this comes from the replies that promptools has read. If a request is forwarded unchanged, its reply is not
+read: instead, token counts, model and finish reasons are searched for in the first and last bytes of the response.
+Quotes are always escaped inside a JSON string, so a text cannot imitate the key of such a value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 2048
-"""Number of bytes that are kept of a response: its head contains the model, and its tail contains the usage."""
+"""How many bytes are kept of the end of a response, for the usage; `HEAD_BYTES` of its beginning, for the model."""
 MAX_MODEL = 100
 """Maximum number of characters of a model's name that are reported."""
 
@@ -109,7 +109,7 @@ class ExchangeSummary:
 
     @property
     def provider(self) -> str:
-        """The provider's name, or its base URL; `none` if the request was refused before it was routed."""
+        """The provider's name, or else the server's base URL; `none` if the request was refused before routing."""
         return without_credentials(self.end.provider.partition("?")[0]) or "none"
 
     @property
@@ -177,12 +177,12 @@ class ExchangeSummary:
 
     @property
     def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
-        """Each attempt that failed and was followed by another, with the mode of the next attempt."""
+        """Each attempt that failed and was followed by another attempt, with the mode of the latter."""
         return ((failed, following.mode) for failed, following in replaced_attempts(self.attempts))
 
     @property
     def healing(self) -> HealingCost:
-        """The cost of the attempts that failed and were followed by another."""
+        """The cost of the attempts that failed and were followed by another attempt."""
         return HealingCost.of(self.attempts)
 
     @property
@@ -210,9 +210,9 @@ class ExchangeSummary:
 
     @property
     def fixes(self) -> list[tuple[str, Fix]]:
-        """The fixes of the calls and replies that the client received, each with a dialect.
+        """The fixes of the calls and replies that the client received, each with the dialect of its call.
 
-        This is the dialect of the call; it is empty for a fix of a reply.
+        For a fix of a whole reply, the dialect is empty.
         """
         of_calls = [(call.dialect, fix) for call in self.calls for fix in call.fixes]
         return [*of_calls, *(("", fix) for reply in self.end.replies for fix in reply.fixes)]

@@ -212,7 +212,7 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return each request to the server, with its attempt, if it is part of one, and the replies that it brought."""
+    """Return each request to the server with the attempt that it was made for (or None), and the replies it brought."""
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

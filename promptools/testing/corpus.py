@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
     """Return the recorded rows of a file or directory as test parameters, for `pytest.mark.parametrize`.
 
-    Raises `UsageError` if there is no row or if a line is not a valid row: a corpus that cannot be read must not pass.
+    Raises `UsageError` if no row is found, or if a line is not a valid row: a corpus that cannot be read must not pass.
     """
     import pytest
 
@@ -30,7 +30,7 @@ def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
 
 
 def assert_same_reading(row: RecordedRow) -> None:
-    """Fail with a diff if a recorded reply is no longer read as it was at the time of recording."""
+    """Fail with a diff if a recorded reply is now read differently than when it was recorded."""
     __tracebackhide__ = True
     difference = row.difference()
     if difference:

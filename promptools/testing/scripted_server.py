@@ -315,7 +315,7 @@ class ScriptedServer:
             self._waits_in_vain(http.connection, HANG_SECONDS)
 
     def _waits_in_vain(self, connection: socket.socket, seconds: float) -> bool:
-        """Wait for `seconds`, or until the client disconnects; return whether it did."""
+        """Wait for `seconds`, or until the client disconnects; return whether the client disconnected."""
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
             ready, _, _ = select.select([connection], [], [], min(rest, 0.05))
