@@ -11,7 +11,7 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""Interrupts that Python dropped and that no thread has repeated yet; the command may end before a thread does."""
+"""Interrupts that Python dropped and that no thread has repeated yet; the command may end before that happens."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -58,7 +58,7 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt in a finalizer or in a callback of a lock, which Python would drop with a traceback."""
+    """Repeat an interrupt in a finalizer or in the callback of a lock: Python would only print it and go on."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
         _thread.start_new_thread(_interrupt, ())  # in this thread, the interrupt would be an error of this hook

@@ -68,10 +68,10 @@ class AsyncCopyOptions(AsyncClientOptions, total=False):
 class OpenAI(openai.OpenAI):
     """`openai.OpenAI` whose chat completions return working tool calls.
 
-    Takes everything that the SDK's class takes, and the settings below. The address is the first of these that is set:
-    `base_url=` or `provider=`, the default provider of a config that is given, OPENAI_BASE_URL, the default provider of
-    a config that is found, the SDK's own default. A provider that is not a string is an object of the SDK (openai 3)
-    and is passed to it.
+    Takes everything that the SDK's class takes, and the settings below. The server's address is the first of these that
+    is set: `base_url=` or `provider=`; the default provider of a config that is given (`config=`, PROMPTOOLS_CONFIG);
+    OPENAI_BASE_URL; the default provider of a config file that was found; the SDK's own default. A `provider` that is
+    not a string is an object of the SDK (openai 3) and is passed to it.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))

@@ -6,7 +6,7 @@
     │   ├── MissingSentinel     Harmony read strictly: a control token is missing
     │   └── BadHeader           Harmony read strictly: a header that cannot be read
     ├── UpstreamError   the server's fault: it refused, broke off or answered with an error
-    └── Exhausted       every attempt failed; carries each one
+    └── Exhausted       every attempt failed; lists all attempts
 
 A message says what is wrong, where, and what to do about it. The underlying data are attributes of the exception.
 """

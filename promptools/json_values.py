@@ -42,7 +42,7 @@ def toml_value(value: Any) -> str:
 
 
 def reject_constant(name: str) -> NoReturn:
-    """Raise ValueError for `NaN` and the infinities; used as `parse_constant` of `json`, which reads them otherwise."""
+    """Raise ValueError for NaN and infinity; passed as `parse_constant` to `json`, which would accept them."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -74,7 +74,7 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def copy_json(value: T) -> T:
-    """Return a deep copy of a JSON value. A part that occurs twice in the value is copied once. O(n).
+    """Return a deep copy of a JSON value, in linear time. An object that occurs at several places is copied once.
 
     Values that are not JSON are left to `copy.deepcopy`. Raises RecursionError for more than `MAX_DEPTH` levels of
     nesting.
@@ -111,7 +111,7 @@ def copy_json(value: T) -> T:
 
 
 def count_values(value: Any) -> int:
-    """Return the number of values in a JSON value, including the value itself. O(n)."""
+    """Return the number of values in a JSON value, including the value itself, in linear time."""
     count = 0
     stack = [value]
     while stack:

@@ -31,13 +31,16 @@ MIN_KEY_LENGTH = 12
 MIN_SECRET_LENGTH = 8
 """Minimum length of a credential that is masked in data that is kept or shown, where masking too much does no harm."""
 MAX_SECRETS = 64
-"""Maximum number of one request's credentials that are searched for, API keys first, since a client can send many."""
+"""Maximum number of credentials of one request that are searched for, since a client can send many; keys come first."""
 _MAX_LENGTH = 512
-"""Number of characters of a credential that are compared. After a longer credential, all text to a blank is masked."""
-_MAX_ESCAPABLE = 256
-"""Number of special characters that are sought in all escaped forms, from the shortest credential on.
+"""Maximum number of characters of a credential that are compared.
 
-Further characters are sought only verbatim.
+If a credential is longer, the text after these characters is masked too, up to the next blank, quote or angle bracket.
+"""
+_MAX_ESCAPABLE = 256
+"""How many special characters, in all credentials together, are sought in their escaped forms too.
+
+The shortest credential is first. Special characters after this number are sought only verbatim.
 """
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
@@ -100,10 +103,10 @@ def mask_url(url: str) -> str:
 
 
 class SecretMask:
-    """Replaces secrets in text, in JSON values, and in the pieces of a text; by asterisks, or by what `mask` returns.
+    """Replaces secrets in text, in JSON values, and in the pieces of a text.
 
-    `bounded`: only a limited part of each secret is compared, since clients choose the secrets and could make the
-    search slow.
+    A secret is replaced by asterisks, or by what `mask` returns for it. With `bounded`, only a limited part of each
+    secret is compared, since clients choose the secrets and could make the search slow.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class SecretMask:
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
-        """The pattern of all secrets, verbatim and escaped; None if there are no secrets."""
+        """The pattern of all secrets, verbatim and escaped; None if the mask has no secrets."""
         if not self._bounded:
             return re.compile("|".join(_pattern_of(secret) for secret in self._secrets)) if self._secrets else None
         left, patterns = _MAX_ESCAPABLE, list[str]()

@@ -17,7 +17,7 @@ def as_int(value: Any) -> int | None:
 
 
 def as_number(value: Any) -> int | float | None:
-    """Return `value` if it is a number of at most `MAX_SAFE_INTEGER` in either direction, else None."""
+    """Return `value` if it is a number from `-MAX_SAFE_INTEGER` to `MAX_SAFE_INTEGER`, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER and not math.isnan(value) else None

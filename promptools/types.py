@@ -17,7 +17,7 @@ ToolPlacement = Literal["developer", "system", "auto"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
-"""A function that unescapes a call's arguments, since text was escaped in the request; returns them and the fixes."""
+"""Undoes, in a call's arguments, the escaping of text in the request; returns the arguments and the fixes."""
 
 FixKind = Literal[
     "json",  # the JSON was not strict: `detail` names the deviation (trailing comma, single quotes, ...)
@@ -29,7 +29,7 @@ FixKind = Literal[
     "infer",  # no tool was named: the arguments fit exactly one
     "coerce",  # a value was converted to the type that the schema wants
     "marker",  # a marker was broken, missing or another dialect's
-    "duplicate",  # a key occurred twice: the last one is used
+    "duplicate",  # a key occurred twice: its last value is used
     "escape",  # text that was escaped in the request was restored: `<\\|im_end|>` is `<|im_end|>` again
     "unchecked",  # the arguments were not validated: `detail` says why
 ]
@@ -145,7 +145,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A call that cannot be used; also the event that ends it.
+    """A call that cannot be used; also the parser's event for the end of such a call.
 
     `message` tells the model what to correct; `call` is set when the JSON is complete but does not fit the tool.
     """
@@ -256,7 +256,7 @@ def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, At
 
 @dataclass(frozen=True, slots=True)
 class HealingCost:
-    """What was spent on attempts that failed and were followed by another: the extra cost of using promptools.
+    """What was spent on attempts that failed and were followed by another attempt: the extra cost of promptools.
 
     The last attempt never counts, since that request would have been sent without promptools too. In a request for
     several choices, a failed attempt counts as a whole, even if some of its choices were used.
@@ -294,7 +294,7 @@ class ServerInfo:
     capabilities: tuple[str, ...] | None = None
     """The model's capabilities, as the server names them; None: not stated."""
     context: int | None = None
-    """The model's context length in tokens, as trained or as the server was started with; None: not stated."""
+    """The context length in tokens for which the model was trained, or the server was started; None: not stated."""
     num_ctx: int | None = None
     """The context length in tokens that Ollama gives the model by default; None: not stated."""
     parser: str | None = None
