@@ -94,9 +94,10 @@ Preparation: TypeAlias = "Callable[[], PreparedRequest]"
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
     """Return the function that encodes the plan's request in its mode, or a failure if raw mode got no usable prompt.
 
-    The function is not called here: the caller calls it together with other work. Raises `UsageError` if raw mode
-    cannot express the request, if the config's template fails, or if the template does not show the tools to the model
-    and no other mode may be tried.
+    The function is not called here, so that the caller can run it in a thread, together with other work.
+
+    Raises `UsageError` if raw mode cannot express the request, if the config's template fails, or if the template does
+    not show the tools to the model and no other mode may be tried.
     """
     request, mode = plan.request, plan.mode
     if mode != "raw":
@@ -227,7 +228,7 @@ class AttemptRunner:
         self._number = len(state.attempts) + 1
         self._client_index = dict(enumerate(indices))
         self._refused: set[int] = set()
-        """The choices that are refusals, wholly or in part."""
+        """The indexes of the choices in which the server sent a refusal."""
         self._open_text = 0
         self._text_size = 0
         """Characters of the reply so far."""
@@ -276,7 +277,7 @@ class AttemptRunner:
     def head(self) -> Head:
         """Return the head of the response to the client, with the headers of this attempt."""
         opened = self._state.opened
-        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # not those of an error
+        headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # an error's are left out
         counts = self._number, len(self._state.notes), self._state.unfit_calls
         # the head of a stream may go out before the last failure
         healing = None if self._plan.request.stream else HealingCost.of(self._state.attempts)
@@ -474,7 +475,7 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return a choice's final finish reason; `sent` is the server's, and `ended` says that the reply is complete."""
+    """Return a choice's final finish reason, given the one that was `sent`; `ended` says that the reply is complete."""
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off
     if sent is None and ended:

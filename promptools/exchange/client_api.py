@@ -1,4 +1,4 @@
-"""The APIs that clients use: requests are converted to Chat Completions, responses written in the client's API.
+"""The APIs that clients use: requests are converted to Chat Completions, responses are written in the client's API.
 
 Nothing in between depends on the API. This module contains the interface of all APIs, `ClientApi`, and Chat Completions
 itself; each of the other APIs has a module (`ollama_api`, `messages_api`, `responses_api`).
@@ -42,9 +42,9 @@ class ClientApi(Protocol):
     """An API that clients use."""
 
     wire: Wire | None
-    """The name of this API where servers have it too: to such a server, a request without tools is forwarded unchanged.
+    """The name of the same API on servers; a request without tools is forwarded unchanged to a server that has it.
 
-    None: promptools sends no requests in this API, so every request is converted.
+    None: promptools never sends requests in this API, so every request is converted.
     """
     streams_arguments: bool
     """Whether a call's arguments can be streamed in deltas."""
@@ -52,7 +52,7 @@ class ClientApi(Protocol):
     """The API's route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Convert a request to Chat Completions, for a server with this profile; return it, and notes on losses."""
+        """Convert a request to Chat Completions for a server with this profile; return also notes on what is lost."""
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
@@ -151,7 +151,8 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
     """Respond with an error to a request for which nothing is left to try.
 
-    With `servers_own`, the response is the server's own error, if there is one and it is not about the context's size.
+    If the server responded with an error, the client gets that error if no other attempt was made or could help. With
+    `servers_own`, it gets that error even after other attempts, unless the conversation is too long.
 
     Raises the driver's exception if nothing was sent to the client yet, time is left, and the server could not be
     reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
@@ -177,7 +178,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
         headers = failure.opened.headers
         unchanged = body is failure.body and not is_stream(headers, asked=False)
         media_type = get_header(headers, "content-type") if unchanged else _JSON
-        advice = () if failure.names_status else (("x-should-retry", "false"),)  # a retry is not known to help
+        advice = () if failure.names_status else (("x-should-retry", "false"),)  # a retry may not help
         fields = response_headers(headers, media_type or _JSON, mode, sends, notes, healing=healing)
         head = Head(failure.error_status, (*fields, *advice))
     yield from state.emit(body, lambda: head)

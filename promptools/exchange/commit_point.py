@@ -86,7 +86,7 @@ class ChoiceStream:
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
-        """The numbers of characters still to be skipped, of reasoning and of text: the client already has them."""
+        """How many characters of reasoning, and how many of text, are still to be skipped: the client has them."""
         self._reasoning_end = -1
         """The offset in the text at which the last reasoning ended."""
         self._in_reasoning = False
@@ -103,7 +103,7 @@ class ChoiceStream:
         return bool(self._live_calls)
 
     def add_events(self, events: Iterable[Event], envelope: Envelope, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Return the chunks that may be sent now."""
+        """Add events, and return the chunks that may be sent now."""
         if logprobs:
             self._logprobs.append(logprobs)
         chunks: list[dict[str, Any]] = []
@@ -178,7 +178,7 @@ class ChoiceStream:
         return []
 
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send reasoning, and drop the held tags before it: they do not belong to text that replaces a failed call."""
+        """Send reasoning; drop the tags held right before it, so that they are not sent as text after a failed call."""
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -282,13 +282,13 @@ class ChoiceStream:
         return replace(event, text=event.text[known:])
 
     def _writer_for(self, envelope: Envelope) -> ChoiceWriter:
-        """Return the writer, created on first use: the envelope of the first attempt that sends anything is kept."""
+        """Return the writer. It is created on first use, with the envelope of the first attempt that sends anything."""
         if self._writer is None:
             self._writer = self._make_writer(envelope)
         return self._writer
 
     def _take_logprobs(self) -> Any:
-        """Return the log probabilities since the last text, merged into one object."""
+        """Remove and return the log probabilities collected since the last text, merged into one object."""
         pending, self._logprobs = self._logprobs, []
         if len(pending) < 2:
             return pending[0] if pending else None

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known about the sender of a request, but is not in the header fields that are passed on."""
+    """What is known about the sender of a request beyond the header fields that are passed on."""
 
     owner: str = ""
     """The owner of the responses that the request stores (empty: any sender with the same keys)."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
-    """Credentials that are no longer in the request's fields, such as the key of a proxy, for observers to mask."""
+    """Credentials that were removed from the header fields, such as a key of the proxy; observers must mask them."""
     request_id: str = ""
     """The id of the request in responses, errors and log lines; empty if it has none."""
     on_client_api: Callable[[ClientApi], None] | None = None
-    """Called if the request gets a `ClientApi` object of its own: only that object can encode errors in its stream."""
+    """Called with the `ClientApi` made for this request alone, if any: no other can encode errors in its stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Route:
     headers: Headers = field(default=(), repr=False)
     """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
     resolve: Callable[[ServerInfo], Target] | None = None
-    """Returns the target for what probing the server found; None: the server is not probed."""
+    """Returns the target, given the result of probing the server; None: the server is not probed."""
     notes: tuple[str, ...] = ()
     """Notes for the trace, such as what happened to the request on another route."""
 
@@ -92,9 +92,9 @@ class Context:
     stop: Stop | None = None
     wait: WaitFor | None = None
     deadline: float | None = None
-    """Bounds all attempts of one request together."""
+    """The time limit for all attempts of one request together."""
     attempt_timeout: float | None = None
-    """Bounds each request to the server and its reply."""
+    """The time limit for each request to the server, including the reply."""
     max_tools: int | None = None
     """Maximum number of tools that one request may offer (None: unlimited)."""
     max_reply: int = MAX_REPLY

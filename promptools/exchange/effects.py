@@ -104,7 +104,7 @@ Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Call `work` with an `Ask`, which sends one small request at a time. Under an event loop it runs in a thread."""
+    """Call `work` with an `Ask`, to send one small request at a time. Under an event loop, a thread calls `work`."""
 
     work: Callable[[Ask], Any]
     timeout: float

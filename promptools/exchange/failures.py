@@ -60,7 +60,7 @@ _NUMBER = "-+.0123456789eE"
 
 
 def clip_error(body: bytes) -> bytes:
-    """Return the start of an error's body, marked as clipped; JSON keeps its shape. Takes constant time."""
+    """Return the start of an error's body, marked as clipped; JSON remains JSON of that shape. Takes constant time."""
     start = _whole_characters(body[:SHOWN_ERROR])
     value = _parse_start(start.decode("utf-8", "replace"))
     return start + CLIPPED.encode() if value is None else to_json(_mark(value), inf_nan_mode="null")
@@ -100,7 +100,7 @@ def _start_of_message(text: str) -> str:
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the JSON string whose content begins at `at`; empty if that is not `beginning`, or is never closed."""
+    """Decode the JSON string whose content is at `at`; empty unless it starts with `beginning` and is closed."""
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -185,7 +185,7 @@ class Failure:
     overflow: Overflow = field(default_factory=Overflow)
     """The token counts of a prompt that is longer than the context."""
     context_limit: int | None = None
-    """The largest context that may be requested instead, in tokens; None if the context is not ours to choose."""
+    """The largest context, in tokens, that may be requested instead; None if promptools may not choose the context."""
     prepared: PreparedRequest | None = field(default=None, repr=False)
     """The request as the attempt sent it; None if the client's own request was forwarded, or nothing was sent."""
 
@@ -301,6 +301,6 @@ def failure_of_verdict(verdict: Verdict, opened: Opened, *, call_signalled: bool
 
 
 def failure_of_live_call(call: Malformed, reply: Reply, opened: Opened) -> Failure:
-    """Return the failure for a call that became malformed after part of it was streamed, which spoils the reply."""
+    """Return the failure for a call that became malformed after part of it was streamed: its reply cannot be used."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
     return Failure("malformed", why, opened=opened, partial_reply=reply)

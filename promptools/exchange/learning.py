@@ -1,7 +1,7 @@
 """Learn the dialect of a model's chat template before the first request, if the model's family is unknown.
 
 `learn_format` renders a few conversations with the template, on the server or from a file named in the config, within
-`LEARN_TIMEOUT` in total. From these it learns a table of the format (`promptools.dialects.learn`). If a built-in
+`LEARN_TIMEOUT` seconds. From these it learns a table of the format (`promptools.dialects.learn`). If a built-in
 dialect reads what the template writes, that dialect is used, since it includes repairs that no template shows.
 Otherwise calls are also read in the learned dialect, provided that its markers cannot be mistaken for prose.
 
@@ -60,7 +60,7 @@ ASKED_TIMEOUT = 60.0
 RETRY_SECONDS = 60.0
 """Seconds until a template that could not be rendered is tried again: its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
-"""Keys of a body by which Ollama loads a model; learning sends them too, or Ollama would load the model twice."""
+"""Keys of a request that decide how Ollama loads a model; learning sends them too, so that it is not loaded twice."""
 CERTAIN_TIERS = frozenset(("S", "A"))
 """Unless the user requested it, a learned table is used only if the tiers of all its markers are among these."""
 NOTHING_LEARNED = "# nothing was learned: "
@@ -127,7 +127,7 @@ class LearnedDialects:
         self._learns = True
 
     def without_learning(self) -> LearnedDialects:
-        """Return a copy that knows the same but learns nothing more: a replayed run has no server that renders."""
+        """Return a copy with the same knowledge that learns nothing more: a replayed run has no server to render."""
         known = copy(self)
         known._learns = False  # noqa: SLF001 - a copy of itself
         return known
@@ -212,7 +212,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 def _find_out(
     state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
-    """Render and learn; return None if another exchange is doing so, since this exchange does not wait for it."""
+    """Learn a model's format; return None if another exchange is learning it, for which this exchange does not wait."""
     if not learned.begin(place):
         return None
     left = state.policy.seconds_left(state.now)
@@ -404,7 +404,7 @@ def _read_table(name: str, text: str) -> Finding | None:
     try:
         own = read_own((DialectTable(f"{name}.toml", text),))
         dialect = own.by_name[name]
-    except (UsageError, KeyError):  # of another version, or damaged
+    except (UsageError, KeyError):  # the table is from another version, or damaged
         return None
     return judge(dialect, own)
 

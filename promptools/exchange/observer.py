@@ -153,7 +153,7 @@ class Observation:
         self._exchange = exchange
         self._sent_count = 0
         self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
-        """For each attempt: the number of its request, the failed reply (None: none), and what the server sent."""
+        """For each attempt: the number of its request, its reply if it failed (else None), and what the server sent."""
         self._response: list[bytes] = []
         self._response_room = response_bytes
         observer.began(exchange)

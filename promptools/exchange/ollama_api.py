@@ -157,7 +157,7 @@ class OllamaApi:
         return error + b"\n"
 
     def encode_server_error(self, failure: Failure) -> bytes:
-        """Return an error of Ollama unchanged; for any other server, only its text."""
+        """Return an error of Ollama unchanged; of another server's error, return only the text."""
         if as_text(as_object(try_json(failure.body)).get("error")):
             return failure.body
         return encode_json({"error": failure.text or failure.why})
@@ -221,7 +221,7 @@ class ServedRequest:
 
 
 Respond: TypeAlias = "Callable[[ServedRequest], Steps[None]]"
-"""Responds to a request."""
+"""A function that responds to a request."""
 
 
 def serve_route(request: ClientRequest, context: Context, respond: Respond) -> Exchange:
@@ -267,7 +267,7 @@ def list_models(served: ServedRequest) -> Steps[None]:
 
 
 def list_running_models(served: ServedRequest) -> Steps[None]:
-    """List the models as loaded: servers other than Ollama have loaded all models that they serve."""
+    """List all models as running: servers other than Ollama have loaded all models that they serve."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_running() for model in models]})
@@ -569,7 +569,7 @@ def _serve_load(request: ClientRequest, context: Context) -> Exchange:
 def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
     """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected.
 
-    If the body has been read, its model decides which server that is.
+    If the body has been read, the model that it names decides which server is meant.
     """
     data = parse_object(state.request.body)
     route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")

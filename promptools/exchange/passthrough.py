@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 # Detect the end-of-stream marker in the raw bytes of a stream that is forwarded unparsed.
 #
-# A stream of chat completions may end without its marker; then a finish reason, or an error, says that it is
+# A stream of chat completions may end without its marker; then a finish reason, or an error, shows that the stream is
 # complete.
 
 
@@ -125,7 +125,7 @@ def _is_last(line: bytes) -> bool:
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
 """Failures caused by the model's output and not by the request; also `overflow`, since servers word it differently."""
 MAX_HELD = 1 << 20
-"""Maximum bytes of a reply held until it has content; a longer one is forwarded, since a lost reply is smaller."""
+"""Maximum bytes of a reply that are held until it has content; a longer reply is certainly not lost, and forwarded."""
 _CUT = "the stream ended without a finish reason"
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
     "chat": lazy_pattern(rb"\r\n\r\n|\n\n|\r\r"),
@@ -494,7 +494,7 @@ class FormMonitor(PassthroughMonitor):
         return TakenReply(data, ended, min(seen, self._request.n), self._forwarded)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if nothing is, or if an attempt takes over and finds out."""
+        """Return what is wrong with the reply so far; None if nothing is, or if an attempt will take over the reply."""
         return None if self._is_unfit else super().failure(opened)
 
     def flush(self) -> bytes:

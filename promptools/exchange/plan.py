@@ -57,7 +57,7 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""How a request is sent again after each adaptation. `format`, which makes another request, has `FORMAT_NOTE`."""
+"""How a request is sent again, by adaptation. `FORMAT_NOTE` describes the different request that `format` makes."""
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
 """Adaptations that may be applied several times: each time, they leave less that the server can refuse."""
@@ -173,7 +173,7 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure with the breaker, if its kind is in `COUNTED_KINDS` and no feedback to the model may fix it.
+        """Record a failure with the breaker if its kind is in `COUNTED_KINDS`, unless feedback to the model may fix it.
 
         A crash is recorded later, if another mode succeeds.
         """

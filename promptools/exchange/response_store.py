@@ -116,7 +116,7 @@ class ResponseStore:
         return sum(len(shelf.responses) for shelf in self._shelves.values())
 
     def get(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response of this owner."""
+        """Return a response of this owner, and count it as the latest used; None if it is not stored."""
         shelf = self._shelves.get(owner)
         stored = None if shelf is None else shelf.responses.get(response_id)
         if shelf is not None and stored is not None:

@@ -36,7 +36,7 @@ _REPLACED_HEADERS = frozenset({
 
 
 class Summary(NamedTuple):
-    """What the end of a response reports."""
+    """What is reported at the end of a response."""
 
     usage: Mapping[str, Any] | None
     """The usage of tokens, summed over all attempts."""
@@ -225,7 +225,7 @@ class JsonWriter:
         return b""
 
     def end(self, summary: Summary) -> bytes:
-        """Return the whole reply; what a stream puts into a comment is in the headers here."""
+        """Return the whole reply. It has no comment: the response's headers say the same."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         body = chat_encoder.encode_completion(self._envelope or Envelope(), choices, summary.usage)
         return encode_json(summary.with_report(body))

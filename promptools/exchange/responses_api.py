@@ -214,7 +214,7 @@ class ResponsesApi:
 
 
 def serve_response(request: ClientRequest, context: Context) -> Exchange:
-    """Begin the exchange for a request that creates a response."""
+    """Return the exchange for a request that creates a response."""
     api = ResponsesApi(
         context.response_store,
         owner=request.owner,

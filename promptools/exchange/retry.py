@@ -41,7 +41,7 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 class RetryLoop:
     """Serves the choices of a request.
 
-    With `strict`, a reply whose calls remain invalid ends in an error; otherwise the client gets its text as content.
+    With `strict`, a reply whose calls remain invalid ends in an error; otherwise the client gets that reply.
     `keeps_first` says that the caller has the bytes of the first reply, and forwards them if no attempt produces a good
     reply.
     """
@@ -192,7 +192,7 @@ class RetryLoop:
         return failed
 
     def _cut_live_call(self, index: int, reply: Reply) -> Malformed | None:
-        """Return the call that was sent only partly and cut off, unless the finish reason tells the client so."""
+        """Return the call that was cut off after part of it was sent, unless the finish reason already says so."""
         if not self._writer.has_open_call(index) or finish_reason(reply) in CUT_OFF_REASONS:
             return None
         return next((call for call in reply.malformed if call.reason == "truncated"), None)
@@ -318,7 +318,7 @@ def _size(reply: Reply) -> int:
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Whether the client's SDK retries the whole request after this failure, and so should see it."""
+    """Whether the client's SDK retries the whole request after this failure, so that the client must get this error."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 

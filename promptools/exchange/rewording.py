@@ -203,7 +203,7 @@ def another_sample(request: ToolRequest) -> ToolRequest | None:
 
     At temperature 0, or with a seed, the model would write the same reply again.
     """
-    own = as_object(request.body.get("options"))  # in Ollama's API, where they override keys of the body
+    own = as_object(request.body.get("options"))  # Ollama's `options` override keys of the body
     given = {**request.body, **own}
     greedy, seed = given.get("temperature") == 0, as_count(given.get("seed"))  # for llama.cpp, -1 is any seed
     if not greedy and seed is None:

@@ -86,7 +86,7 @@ def _model_text(failure: Failure) -> ModelText | None:
 
 
 def _holds_interpreter(text: str) -> bool:
-    """Whether `json` would block the interpreter, for all threads, for more than some 50 ms."""
+    """Whether `json` would block all threads of the interpreter for more than about 50 ms."""
     return sum(map(text.count, ",[{")) > MAX_VALUES
 
 

@@ -153,7 +153,7 @@ class ExchangeState:
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds before and after the first byte of the last reply; all count as after if it is `whole`."""
+        """Return the seconds before and after the first byte of the last reply; `whole` counts all of them as after."""
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
 
@@ -249,7 +249,7 @@ class ExchangeState:
         return result if isinstance(result, Failed) else None
 
     def read_all(self, limit: int | None = None) -> Steps[bytes]:
-        """Return the rest of the body as far as it arrives; no further chunk is read beyond `limit` bytes."""
+        """Return the rest of the body, as far as it arrives; stop reading once it exceeds `limit` bytes."""
         limit = self.context.max_reply if limit is None else limit
         chunks: list[bytes] = []
         size = 0
@@ -259,7 +259,7 @@ class ExchangeState:
         return b"".join(chunks)
 
     def read_error(self) -> Steps[bytes]:
-        """Return the rest of an error's body as far as it arrives; no further chunk is read beyond `MAX_ERROR` bytes.
+        """Return the rest of an error's body, as far as it arrives; stop reading once it exceeds `MAX_ERROR` bytes.
 
         If the error may contain the model's text, the limit is `max_reply` bytes instead.
         """
@@ -420,7 +420,7 @@ def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T
                 effect = Compute(partial(_work_knowing, own, effect.work, last))
             outcome = yield effect
     finally:
-        with using_own(own, last=last):  # this tells the observers of the end, and they may parse replies
+        with using_own(own, last=last):  # closing reports the end to the observers, which may parse replies
             steps.close()
 
 

@@ -41,7 +41,7 @@ class UpstreamRequest:
     notes: tuple[str, ...] = ()
     """Notes for the trace on what could not be passed on."""
     context_limit: int | None = None
-    """The largest context that may be requested, in tokens; None if the context is not ours to choose."""
+    """The largest context, in tokens, that may be requested; None if promptools may not choose the context."""
 
 
 def encode_request(upstream: PreparedRequest, request: ToolRequest) -> UpstreamRequest:
@@ -114,7 +114,7 @@ def available_context(request: ToolRequest) -> int | None:
 # is buffered and parsed by `close`. What belongs to one choice becomes a delta. What belongs to the reply (envelope,
 # usage, finish and stop reasons, an error) is kept as an attribute of the decoder.
 #
-# Decoding ends, and nothing further is read, when one of four is set: `server_error` (the server reports an error),
+# Decoding ends, and nothing further is read, once one of these is set: `server_error` (the server reports an error),
 # `decode_error` (something is not JSON, so content may be lost), `limit_error` (more than `limit` was buffered), or
 # `done` (the server signalled the end).
 
