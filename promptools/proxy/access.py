@@ -82,7 +82,7 @@ class AccessControl:
         return not {digest for digest, _ in self._keys}.isdisjoint(digest for digest, _ in other._keys)
 
     def check(self, scope: Scope) -> str:
-        """Check a request and return its Host field; raise `RefusedError` if it may not use the proxy."""
+        """Return the Host field of a request; raise `RefusedError` if the request may not use the proxy."""
         host, name = _read_host(scope)
         if self._keys and self._find_key(scope) is None:
             message = "this proxy requires its own API key, as `Authorization: Bearer KEY`; the key is missing or wrong"
@@ -196,7 +196,7 @@ def _check_key(key: str) -> str:
     return key
 
 
-# The API keys that the proxy accepts, from the environment, a file and the config; those with a name can have limits.
+# The API keys that the proxy accepts, from the environment, a file and the config; keys with a name can have limits.
 #
 # A name may have several keys, so that a key can be replaced while clients still use the old one.
 

@@ -95,7 +95,7 @@ class ExtensionRoutes:
         return path in self._public
 
     async def serve(self, access: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a page of an extension, if the client is allowed to use the proxy."""
+        """Serve a page of an extension, or refuse the request if the client may not see the page."""
         try:
             self._check(access, scope)
         except RefusedError as error:

@@ -1,4 +1,4 @@
-"""Header fields, of requests to a server and of responses.
+"""The header fields of requests to a server, and of responses.
 
 `forwarded_fields` decides which of a client's fields are forwarded, and with whose key. `upstream_client` sends
 `Fields`, and `http1_connection` receives them.

@@ -161,7 +161,7 @@ class DirectResponse:
         return self._has_head or self._failure is not None
 
     async def head(self) -> None:
-        """Wait until the status and the header fields have arrived; raise the error if they cannot."""
+        """Wait until the status and the header fields have arrived; raise an error if they can no longer arrive."""
         while not self._has_head:
             await self._wait()
 

@@ -68,7 +68,7 @@ CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in 
 CUT_CODE = "shutting_down"
 RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
-"""Seconds that a slow client has to accept the error."""
+"""How many seconds to wait at most for a slow client to accept the error."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 """The bytes with which an event or a line ends, by media type."""
 

@@ -253,6 +253,6 @@ class IncomingRequest:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if its model name decides the destination; None if not, or if the body is too long."""
+        """Return the body if a model's name in it decides the destination; otherwise, or if it is too long, None."""
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

@@ -47,7 +47,7 @@ _ERRORS = frozenset(
 )
 """Fields that the server writes, even inside an answer of the model."""
 _OPAQUE = frozenset({"arguments", "input", "content", "tool_calls", "function_call", "text", "parsed", "output"})
-"""Fields whose objects a model may have written: an `error` inside such an object is the model's."""
+"""Fields whose objects a model may have written: an `error` inside such an object is part of the answer."""
 _IN_OBJECT = re.compile(r'["{}\[\]:,]')
 _IN_ARRAY = re.compile(r'["{}\[\]]')
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -56,7 +56,7 @@ _MAX_DEPTH = 1000
 
 
 class JsonPlace:
-    """Follows JSON text that arrives in pieces, and tells whether the current place is inside a model's answer."""
+    """Follows JSON text that arrives in pieces, and tells whether the current position is inside a model's answer."""
 
     def __init__(self) -> None:
         self._names: list[str | None] = []
@@ -71,7 +71,7 @@ class JsonPlace:
 
     @property
     def in_answer(self) -> bool:
-        """Whether the text at this place was written by a model or the app."""
+        """Whether the text at the current position was written by a model or the app."""
         names = [name for name in self._names if name is not None]
         if not names or self._too_deep or names[0] not in _ANSWERS:
             # an error is recognized only by the names of fields, even in the Responses API's `response.failed`
@@ -133,14 +133,14 @@ class JsonPlace:
 
 
 MAX_DECOMPRESSED = 1 << 24
-"""Maximum size of an error after decompression; the rest of a larger one, such as a gzip bomb, is not sent."""
+"""Maximum size of an error after decompression; the rest of a larger error, such as a gzip bomb, is not sent."""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
 """Media types in which no error is reported."""
 _LINES = ("text/event-stream", "ndjson", "jsonl", "json-seq")
 _EVENT = re.compile(r"data: ?|(?:event|id|retry|error)?:")
 _MAX_UNREAD = 1 << 18
-"""Maximum number of characters that are kept unparsed while nobody asks for the place in the JSON."""
+"""Maximum number of characters that are kept unparsed while nobody asks for the position in the JSON."""
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
@@ -171,7 +171,7 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
 
 
 class AnswerFinder:
-    """Tells whether the current place in a body is inside a model's answer.
+    """Tells whether the current position in a body is inside a model's answer.
 
     Text is parsed only when `in_answer` is asked for, or when much unparsed text has been kept.
     """
@@ -197,7 +197,7 @@ class AnswerFinder:
 
     @property
     def in_answer(self) -> bool:
-        """Whether the place after the text passed so far is inside an answer."""
+        """Whether the position after the text passed so far is inside an answer."""
         if self._unread:
             text = "".join(self._unread)
             self._unread.clear()

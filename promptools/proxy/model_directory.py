@@ -41,7 +41,7 @@ REFRESH_SECONDS = 60.0
 LEARN_TIMEOUT = 2.0
 """Seconds that a request waits for the names of models."""
 LIST_TIMEOUT = 5.0
-"""Seconds that a list of models waits for the servers."""
+"""Seconds that a request for the list of models waits for the servers."""
 _MODELS_PATH = "/models"
 _LIST_PATH = "/v1/models"
 _OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.encode_running}
@@ -177,10 +177,11 @@ class ModelDirectory:
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
     ) -> dict[str, ProbeResponse | None]:
-        """Ask one replica of each provider; if that fails or responds with a 5xx, ask all other replicas concurrently.
+        """Ask one replica of each provider, and then all other replicas of providers whose first replica failed.
 
-        Returns the answers by provider. A replica that did not respond is marked unreachable only if another replica of
-        the same provider responded: otherwise a busy server would lose its requests to another provider.
+        Returns the answers by provider. A response with a 5xx is a failure too. A replica that did not respond is
+        marked unreachable only if another replica of the same provider responded: otherwise a busy server would lose
+        its requests to another provider.
         """
         answers: dict[str, ProbeResponse | None] = {routed.name: None for routed in providers}
         silent: list[tuple[RoutedProvider, Replica]] = []
@@ -210,7 +211,7 @@ def is_model_list(method: str, path: str) -> bool:
 
 
 def _by_preference(routed: RoutedProvider) -> list[Replica]:
-    """Return a provider's replicas: healthy ones first, and then by their load."""
+    """Return a provider's replicas: healthy replicas first, and those with less load before others."""
     now = time.monotonic()
     return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
 

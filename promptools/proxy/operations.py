@@ -235,7 +235,7 @@ class ClosableObserver(Observer, Protocol):
 
     @property
     def close(self) -> Callable[[], None]:
-        """Finish and close; may block."""
+        """Finish all work and close the observer; may block."""
         ...
 
 

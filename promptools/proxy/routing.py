@@ -79,7 +79,7 @@ class Failover:
 
     @property
     def current(self) -> tuple[Destination, Replica] | None:
-        """The destination and replica that the request goes to; None if none was chosen yet."""
+        """The destination and replica that the request goes to; None before the first is chosen, and after the end."""
         return self._current
 
     @property
@@ -100,7 +100,7 @@ class Failover:
         return False
 
     def recovers(self, error: Exception, *, unreachable: bool) -> bool:
-        """After an error of the HTTP library, move to the next server if that may be tried; return whether it may."""
+        """Move to the next server after an error of the HTTP library; return False if no other server may be tried."""
         if self._current is None:
             return False
         if unreachable:
@@ -136,8 +136,7 @@ class Failover:
     def _next(self) -> tuple[Destination, Replica] | None:
         """Return the next replica that was not tried; None if all were.
 
-        Healthy replicas come first. Among these, and then among the others, the first destination comes first, and
-        within a destination the replica with the least load.
+        The order is: healthy replicas before all others, then the order of the destinations, then the least load.
         """
         now = time.monotonic()
         for healthy in (True, False):
@@ -215,7 +214,7 @@ class RouteTable:
         return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
 
     def knows(self, name: str | None) -> bool:
-        """Whether a rule for known names leads to a provider; all other names go to the default provider."""
+        """Whether a rule applies to this name; a name to which none applies goes to the default provider."""
         if name is None or name in self.models or name in self._configured or name in self._listed:
             return True
         return self._split(name) is not None
@@ -328,7 +327,7 @@ class RequestRouter:
         """Choose the server of a forwarded request; `content` is its body, as bytes if it can be sent again.
 
         A request without a model goes to the default provider, since it may concern something that only this provider
-        has. It is sent to another replica only if it cannot have changed anything.
+        has. Such a request is sent to another replica only if it cannot have changed anything.
         """
         model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:

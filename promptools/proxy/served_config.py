@@ -158,7 +158,10 @@ def serve_config(
 
 
 def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
-    """Return the session, without its config if that is untrusted; `UsageError` if that config would have an effect."""
+    """Return the session, without its config if the config is untrusted.
+
+    Raises `UsageError` if the untrusted config would have an effect.
+    """
     config = session.config
     if config.standing != "untrusted":
         return session

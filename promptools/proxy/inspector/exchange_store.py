@@ -230,7 +230,7 @@ def _masked(request: Request) -> Request:
 
 
 def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
-    """Return a request without its body; if that is `long`, without the parsed messages too."""
+    """Return a request without its body; if the client's body is `long`, without the parsed messages too."""
     prepared, parsed = sent.prepared, sent.tool_request
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})

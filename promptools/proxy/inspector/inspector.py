@@ -38,7 +38,7 @@ PATH = "/inspect"
 STATIC = Path(__file__).with_name("static")
 MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 MAX_BENCH_BODY = 4 * 2**20
-"""Maximum number of bytes of a reply and its tools that the bench of the page parses."""
+"""Maximum number of bytes of a reply, with its tools, that is pasted into the page (the bench) to be parsed."""
 POLL_SECONDS = 0.2
 """Seconds between two looks at the store: a busy stream costs a page no more than five updates a second."""
 STREAM_SECONDS = 2.0
