@@ -21,7 +21,7 @@ from promptools.exchange.responses_api import (
 from promptools.profiles.profile import is_openai_host
 
 BeginExchange: TypeAlias = Callable[[ClientRequest, Context], Exchange]
-"""Begins the exchange of a client's request."""
+"""A function that begins the exchange of a client's request."""
 ROOT_PATH = "/"
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def with_error_boundary(
     exchange: Exchange, api: ClientApi = CHAT_API, *, may_decline: bool = False, request_id: str = ""
 ) -> Exchange:
-    """Run `exchange`; respond with a 500 if it raises before its head. Errors of the HTTP library pass through.
+    """Run `exchange`; respond with a 500 if it raises before it emits a head. Errors of the HTTP library pass through.
 
     An exchange that ends without a response is a bug too, unless it `may_decline`.
     """
@@ -67,7 +67,7 @@ def with_error_boundary(
 
 
 StartExchange = Callable[[Request, Endpoint], Exchange]
-"""Starts the exchange of one client request."""
+"""A function that starts the exchange of one client request."""
 
 
 class InterceptingTransport:

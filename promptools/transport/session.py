@@ -251,7 +251,10 @@ class Session:
         )
 
     def base_url(self, url: str) -> str:
-        """Return the base URL for a request that is not in Chat Completions; a provider's may be without /v1."""
+        """Return the server's base URL, given the URL of a request in an API other than Chat Completions.
+
+        If the provider's own base URL differs from that only by a missing `/v1`, it is returned as configured.
+        """
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
         return configured if configured and f"{configured}/v1" == base_url else base_url
@@ -284,7 +287,7 @@ class Session:
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Return the route for a model at a base URL; it may be resolved again once the server has been detected."""
+        """Return the route for a model at a base URL; the route can be resolved again when the server is detected."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)

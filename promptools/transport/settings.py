@@ -51,7 +51,7 @@ class ClientSettings(RequestOptions, total=False):
     on_reply: Callable[[Reply], None] | None
     """Receives every `Reply`, including failed ones."""
     observer: Observer | Sequence[Observer] | None
-    """Follows every exchange, with all bodies; several are called in order."""
+    """Follows every exchange, with all bodies; several observers are called in order."""
 
 
 class Settings(ClientSettings, total=False):
