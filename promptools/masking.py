@@ -38,9 +38,9 @@ _MAX_LENGTH = 512
 If a credential is longer, the text after these characters is masked too, up to the next blank, quote or angle bracket.
 """
 _MAX_ESCAPABLE = 256
-"""How many special characters, in all credentials together, are sought in their escaped forms too.
+"""Maximum number of special characters, in all credentials together, that are also sought in escaped forms.
 
-The shortest credential is first. Special characters after this number are sought only verbatim.
+The shortest credentials come first. Special characters beyond this number are sought only verbatim.
 """
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
@@ -182,7 +182,7 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return the offset from which the rest of `text` may be the beginning of a secret; `len(text)` if none."""
+        """Return the offset from which the rest of `text` may be the beginning of a secret; otherwise `len(text)`."""
         if not text or text[-1] not in self._characters:  # a quick check, mostly true at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
@@ -268,7 +268,7 @@ def _values(field: str) -> list[str]:
 
 
 def _password(text: str) -> list[str]:
-    """Return the password in the value of Basic authorization; nothing for any other value."""
+    """Return the password in the value of Basic authorization, as a list; an empty list for any other value."""
     try:
         decoded = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):

@@ -17,7 +17,7 @@ _COMPILED = (
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a pattern like `re.compile`, but compile it, and thereby check it for errors, only on first use.
+    """Return a pattern, as `re.compile` does, but compile it, and thereby check it for errors, only on first use.
 
     From then on it is as fast as a compiled pattern. The object is not an instance of `re.Pattern`: call its methods,
     and do not pass it to the functions of `re`.

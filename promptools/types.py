@@ -17,7 +17,7 @@ ToolPlacement = Literal["developer", "system", "auto"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
-"""Undoes, in a call's arguments, the escaping of text in the request; returns the arguments and the fixes."""
+"""A function that undoes, in a call's arguments, the escaping of the request's text; returns arguments and fixes."""
 
 FixKind = Literal[
     "json",  # the JSON was not strict: `detail` names the deviation (trailing comma, single quotes, ...)
@@ -294,7 +294,7 @@ class ServerInfo:
     capabilities: tuple[str, ...] | None = None
     """The model's capabilities, as the server names them; None: not stated."""
     context: int | None = None
-    """The context length in tokens for which the model was trained, or the server was started; None: not stated."""
+    """The context length in tokens for which the model was trained or the server was configured; None: not stated."""
     num_ctx: int | None = None
     """The context length in tokens that Ollama gives the model by default; None: not stated."""
     parser: str | None = None

@@ -26,7 +26,7 @@ def run(settings: dict[str, Any]) -> None:
     params.model.path = settings["model"]
     params.model_alias = {settings["name"]}
     params.hostnames = ["127.0.0.1"]
-    params.port = 0  # any free one
+    params.port = 0  # any free port
     params.use_jinja = True
     params.n_ctx = settings["context"]
     params.n_parallel = settings["slots"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from promptools.errors import UsageError
 
 ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
-"""End-of-turn tokens. If a scripted reply ends with one of these, so does the model's; otherwise it gets the `eos`."""
+"""End-of-turn tokens: a reply ends with the one that is at the end of its text, or else with `SpecialTokens.eos`."""
 
 MARKERS = (
     *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),

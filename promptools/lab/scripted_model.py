@@ -130,7 +130,7 @@ if TYPE_CHECKING:
 
 ROPE_BASE = 1e9
 _RADIANS_PER_TOKEN = (
-    1.5e-4  # radians per token on the recency pair: falls for 15,000 tokens, with f16 noise of 3 tokens
+    1.5e-4  # radians per token on the recency pair: scores fall for 15,000 tokens; f16 blurs 3 tokens
 )
 _PHASE = 0.8  # initial angle: steep enough to distinguish neighbours
 _SHARPNESS = 8e3  # attention score of a flagged token at distance zero, before softmax
@@ -195,7 +195,10 @@ class _Sections:
 
 
 def make_weights(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> Weights:
-    """Compute the weights that make a Llama generate the replies of `script`. They are `O(pieces x width)` numbers."""
+    """Compute the weights that make a Llama generate the replies of `script`.
+
+    Their number grows with the number of pieces times the width of the model.
+    """
     import numpy as np
 
     random = np.random.default_rng(0)

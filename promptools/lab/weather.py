@@ -1,4 +1,4 @@
-"""The demo's conversation about the weather, and scripts for two models. The calls of one of them break parsers."""
+"""The demo's conversation about the weather, and scripts for two models; one model writes calls that break parsers."""
 
 from __future__ import annotations
 

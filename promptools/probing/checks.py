@@ -211,7 +211,7 @@ def _evidence(answer: Answer) -> str:
     return str(answer.calls[0]) if answer.calls else answer.describe_text()
 
 
-# `tool_choice`: whether its values are obeyed. Each value asks for something else than the question suggests.
+# `tool_choice`: whether its values are obeyed. Each value requires something other than what the question suggests.
 
 
 def check_none(subject: Subject) -> Steps:

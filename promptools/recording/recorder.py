@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 # Make a row of one attempt: its bytes are decoded, and everything that no reader needs is left out.
 #
 # Prompts are left out too. They matter to a reader for one reason: a call that the reply only quotes from the
-# conversation is read as text. So such passages are stored as `quotes`. They reveal nothing: the reply contains them.
+# conversation is read as text. So such passages are stored as `quotes`. They reveal nothing more, since the reply
+# itself contains them.
 
 
 FACTS = ("accept", "cuts_streams", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")
@@ -118,7 +119,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
 
 
 def _secrets(attempt: CapturedAttempt) -> set[str]:
-    """Return the secrets in the client's request, the request to the server and its response, and the known secrets."""
+    """Return the secrets of an attempt: those in both requests and in the response, and those the exchange names."""
     requests = (attempt.exchange.request, attempt.sent.request)
     found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
     opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()
@@ -450,7 +451,7 @@ class Recorder:
             self._running[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Note a request to the server; only if it is an attempt, its response will be collected."""
+        """Note a request to the server; its response will be collected if the request is an attempt."""
         if exchange in self._running:
             self._running[exchange].append(CapturedAttempt(exchange, sent, datetime.now(UTC)))
 

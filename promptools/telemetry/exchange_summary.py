@@ -74,7 +74,7 @@ class SendSummary:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """The numbers of tokens in the prompt and in the answer, as the response states them; 0 if it does not."""
+        """The numbers of tokens in the prompt and in the answer, as the response states them; 0 if it states none."""
         return _last_number(_INPUT_TOKENS, self._tail), _last_number(_OUTPUT_TOKENS, self._tail)
 
     @property
@@ -103,7 +103,7 @@ class ExchangeSummary:
 
     @property
     def seconds_to_first_byte(self) -> float | None:
-        """The seconds from the request to the first byte of the response's body; None if there was none."""
+        """The seconds from the request to the first byte of the response's body; None if no byte was sent."""
         first = self.end.first_byte_at
         return None if first is None else first - self.exchange.at
 
