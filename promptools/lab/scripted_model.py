@@ -129,9 +129,7 @@ if TYPE_CHECKING:
     Random: TypeAlias = np.random.Generator
 
 ROPE_BASE = 1e9
-_RADIANS_PER_TOKEN = (
-    1.5e-4  # radians per token on the recency pair: scores fall for 15,000 tokens; f16 blurs 3 tokens
-)
+_RADIANS_PER_TOKEN = 1.5e-4  # radians per token on the recency pair: scores fall for 15,000 tokens; f16 blurs 3 tokens
 _PHASE = 0.8  # initial angle: steep enough to distinguish neighbours
 _SHARPNESS = 8e3  # attention score of a flagged token at distance zero, before softmax
 _KEY_SCALE = 8.0  # the key's factor of this score, so that neither query nor key leaves the range of f16
