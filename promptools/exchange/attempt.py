@@ -167,7 +167,7 @@ def _beginning_by_template(
 ) -> Steps[str]:
     """Return the text with which the template begins calls; empty if that is unknown.
 
-    Without that text, the prompt does not force a call; the reply is only checked for one, as in every mode.
+    Without that text, the prompt does not force a call; the reply is only checked for a call, as in every mode.
     """
     examples: list[RenderedPrompt] = []
     for body in example_calls(request, conversation):
@@ -475,7 +475,7 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return a choice's final finish reason, given the one that was `sent`; `ended` says that the reply is complete."""
+    """Return a choice's final finish reason, given the reason that was `sent`; `ended` says that the reply is whole."""
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off
     if sent is None and ended:

@@ -94,7 +94,7 @@ class DetectionCache:
                 self._entries.pop(old, None)
 
     def evict(self, root: str) -> None:
-        """Evict a server that cannot be reached any more: a different one may run there next."""
+        """Evict a server that cannot be reached any more: a different server may run there next."""
         for key in [key for key in tuple(self._entries) if key[0] == root]:
             self._entries.pop(key, None)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_ERROR = 1 << 20
 """Maximum size of an error that is read whole: `json` takes up to 50 ms for that."""
 SHOWN_ERROR = 1 << 16
-"""How many bytes of a longer error are kept."""
+"""How many bytes are kept of an error that is longer than `MAX_ERROR`."""
 CLIPPED = (
     f"... [clipped by promptools: the server's error is longer than {MAX_ERROR:,} bytes, of which these are the first "
     f"{SHOWN_ERROR:,}]"

@@ -116,7 +116,7 @@ class _Memory:
 class LearnedDialects:
     """What was learned about each model of each server, and the learned tables, by the fingerprint of their template.
 
-    At most `limit` models are remembered, the latest ones. Thread-safe: each step is a single operation of a dict.
+    Only the latest `limit` models are remembered. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, store: TableStore | None = None, *, limit: int = 256) -> None:

@@ -118,12 +118,12 @@ class StreamEndDetector:
 
 
 def _is_last(line: bytes) -> bool:
-    """Whether a line is the last one: `done` is true in the top-level object, not only in a nested one."""
+    """Whether a line is the last line: `done` is true in the top-level object, not only in a nested one."""
     return bool(_DONE_FIELD.search(line)) and as_object(try_json(line)).get("done") is True
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Failures caused by the model's output and not by the request; also `overflow`, since servers word it differently."""
+"""Failures that the model's output caused, not the request; also `overflow`, which each server reports differently."""
 MAX_HELD = 1 << 20
 """Maximum bytes of a reply that are held until it has content; a longer reply is certainly not lost, and forwarded."""
 _CUT = "the stream ended without a finish reason"
@@ -486,7 +486,7 @@ class FormMonitor(PassthroughMonitor):
         return b""
 
     def take(self, *, ended: bool) -> TakenReply | None:
-        """Return the reply so far if it is not in the requested format; None if it is, or may still be."""
+        """Return the reply so far if it can no longer be in the requested format; otherwise None."""
         if not self._is_unfit:
             return None
         data = bytes(self._raw if self._streamed else self._held)

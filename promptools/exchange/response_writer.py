@@ -70,11 +70,11 @@ class ResponseWriter(Protocol):
         ...
 
     def failed_live_call(self, index: int) -> Malformed | None:
-        """Return the call of a choice that failed after a part was streamed, if any."""
+        """If a call of this choice failed after a part of it was streamed, return that call; else None."""
         ...
 
     def has_open_call(self, index: int) -> bool:
-        """Return whether a call of a choice has been sent only partly."""
+        """Whether a call of this choice has been sent only partly."""
         ...
 
     def discard_attempt(self, index: int) -> None:
@@ -121,11 +121,11 @@ class SseWriter:
         return self._stream(index).committed
 
     def failed_live_call(self, index: int) -> Malformed | None:
-        """Return the call of a choice that failed after a part was streamed, if any."""
+        """If a call of this choice failed after a part of it was streamed, return that call; else None."""
         return self._stream(index).failed_live_call
 
     def has_open_call(self, index: int) -> bool:
-        """Return whether a call of a choice has been sent only partly."""
+        """Whether a call of this choice has been sent only partly."""
         return self._stream(index).has_open_call
 
     def discard_attempt(self, index: int) -> None:

@@ -372,7 +372,7 @@ def _serve_taken(
 ) -> Steps[list[Reply]]:
     """Continue, with retries, a reply that was forwarded up to here.
 
-    A single reply that is not streamed is forwarded after all if no attempt produces a better one.
+    A single reply that is not streamed is forwarded after all if no attempt produces a better reply.
     """
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)

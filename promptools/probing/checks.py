@@ -238,7 +238,7 @@ def check_required(subject: Subject) -> Steps:
 
 
 def check_named(subject: Subject) -> Steps:
-    """Require a call of one tool, though the question asks for another."""
+    """Require a call of one tool, though the question asks for another tool."""
     check = "tool_choice named"
     choice = {"type": "function", "function": {"name": "get_time"}}
     answer = yield subject.chat(CALL, tools=[WEATHER, TIME], tool_choice=choice)

@@ -205,7 +205,7 @@ API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
 """Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NAMED_LINE = re.compile(r"(\S+)\s+=\s+(\"?)(\S+)\2")
-"""`NAME = KEY`. Blanks around the `=` are required, since a key may contain one; quotes make the file valid TOML."""
+"""`NAME = KEY`. Blanks around the `=` are required, since a key may contain `=`; quotes make the file valid TOML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ _CORS_PREFIX = b"access-control-"
 
 
 def check_origins(origins: Iterable[str] | str, *, requires_key: bool) -> list[str]:
-    """Return the origins; raise `UsageError` for an invalid one, and for "*" without API keys."""
+    """Return the origins; raise `UsageError` for an invalid origin, and for "*" without API keys."""
     checked = [origins] if isinstance(origins, str) else list(origins)
     for origin in checked:
         if origin != ANY_ORIGIN and not _ORIGIN.fullmatch(origin):

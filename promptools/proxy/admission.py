@@ -198,7 +198,7 @@ class Admission:
 
 
 class Slots:
-    """Slots for concurrent requests, with a queue of requests that wait for one."""
+    """Slots for concurrent requests, with a queue of requests that wait for a slot."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name = name

@@ -45,7 +45,7 @@ class Extension:
     paths: Sequence[str] = ()
     """First parts of the paths that the extension serves, such as `/metrics`; it serves all paths below them too."""
     public_paths: Sequence[str] = ()
-    """Full paths that need no API key; paths below them need one."""
+    """Full paths that need no API key; paths below them need a key."""
 
     access: AccessControl | None = None
     """Keys that give access only to the pages of this extension; the proxy's own keys give access to them too."""

@@ -50,7 +50,7 @@ class RequestBody:
         chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)
         valid = len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) <= _MAX_DIGITS and not chunked
         self.length = int(lengths[0]) if valid else None
-        """The value of `Content-Length`; None if the request has no valid one, or is chunked."""
+        """The value of `Content-Length`; None if the request has no valid length, or is chunked."""
         self._declared = chunked or bool(lengths)
         self._expects_continue = any(name.lower() == b"expect" for name, _ in fields)
         self._first_piece = b""

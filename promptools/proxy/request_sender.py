@@ -251,7 +251,7 @@ class RequestSender:
             await send({"type": "http.response.body", "body": b""})
 
     async def _sharing_responses(self, owner: str, request: Request, send: Send) -> Send:
-        """Fetch the shared responses that a request refers to, and return a `send` that shares the new ones."""
+        """Fetch the shared responses that a request refers to, and return a `send` that shares new responses."""
         if not owner or self._shared is None:
             return send
         await self._shared.responses.fetch(owner, request.url.partition("?")[0], request.body)

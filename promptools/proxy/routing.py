@@ -66,7 +66,7 @@ class Failover:
         self.only_unreachable = False
         """Whether another server is tried only if no connection was made."""
         self.last: tuple[Destination, Replica] | None = None
-        """The current destination and replica; after the end of the request, the last ones."""
+        """The current destination and replica; after the end of the request, those that were used last."""
         self._deadline = deadline
         self._destinations: tuple[Destination, ...] = ()
         self._tried: set[tuple[Destination, Replica]] = set()
@@ -84,7 +84,7 @@ class Failover:
 
     @property
     def base_url(self) -> str | None:
-        """The base URL of the current replica; after the end of the request, of the last one."""
+        """The base URL of the current replica; after the end of the request, of the replica that was used last."""
         return None if self.last is None else self.last[1].address.base_url
 
     def rejects(self, status: int, headers: Headers) -> bool:
@@ -201,7 +201,7 @@ class RouteTable:
         self._listed_by: dict[str, frozenset[str]] = {}
 
     def find(self, name: str | None) -> tuple[Destination, ...]:
-        """Return the destinations of a request for a model: the first one, then those for failover."""
+        """Return the destinations of a request for a model: first the preferred one, then those for failover."""
         if name is None:
             return self._with_failover(Destination(self.default, None))
         entries = self.models.get(name)

@@ -69,7 +69,7 @@ class UpstreamAddress:
 
 
 def parse_base_url(text: str, http: Any) -> UpstreamAddress:
-    """Return the parts of a base URL, which the HTTP library `http` parses; raise `UsageError` for an unusable one."""
+    """Return the parts of a base URL, which the HTTP library `http` parses; raise `UsageError` for an unusable URL."""
     if "://" not in text:
         raise UsageError(bad_url_message(text))
     address, authorization = split_credentials(text)

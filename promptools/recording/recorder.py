@@ -73,7 +73,7 @@ class CapturedAttempt:
     ended: bool = False
     """Whether the body was read to its end."""
     broke: str | None = None
-    """How the response broke off; None if it did not."""
+    """How the response broke off; None if it did not break off."""
     provider: str = ""
     model: str = ""
     context: Context = field(default_factory=copy_context)
@@ -183,7 +183,7 @@ def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delt
 
 
 def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
-    """Return, in one word, why the attempt has no complete reply to judge; None if it has one."""
+    """Return, in one word, why the attempt has no complete reply to judge; None if it has a complete reply."""
     opened = attempt.opened
     if opened is None or attempt.broke:
         return attempt.broke or "disconnected"
@@ -395,7 +395,7 @@ class RecordingFiles:
                 number += 1
 
     def _delete_oldest(self) -> None:
-        """Delete the oldest files until there is room for a new one."""
+        """Delete the oldest files until there is room for a new file."""
         files = [(path.stat(), path) for path in self.directory.iterdir() if _NAME.fullmatch(path.name)]
         files.sort(key=lambda item: (item[0].st_mtime_ns, item[1].name))
         total = sum(state.st_size for state, _ in files)

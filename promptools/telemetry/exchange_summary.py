@@ -47,7 +47,7 @@ class SendSummary:
     """When the last part of the response arrived, or when the request was sent if there is no response."""
     status: int | None = None
     failure: str = ""
-    """How the connection failed; empty if it did not."""
+    """How the connection failed; empty if it did not fail."""
     first_piece_at: float | None = None
     _head: bytes = b""
     _tail: bytes = b""
@@ -132,7 +132,7 @@ class ExchangeSummary:
 
     @property
     def status(self) -> str:
-        """The HTTP status of the response; `none` if the exchange ended without one."""
+        """The HTTP status of the response; `none` if the exchange ended without a response."""
         return str(self.end.status) if self.end.status is not None else "none"
 
     @property

@@ -76,7 +76,7 @@ class AsyncDriver(ExchangeDriver):
         self.output = self._run()
 
     async def head(self) -> Head | None:
-        """Run until the head of the response is known, and return it; None if the exchange ends without one."""
+        """Run until the head of the response is known, and return it; None if the exchange ends without a head."""
         try:
             head = await anext(self.output, None)
         except BaseException:

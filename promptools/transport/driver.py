@@ -136,7 +136,7 @@ BODY_FIELDS = frozenset({"content-encoding", "content-length"})
 """Fields that are wrong for a decoded body."""
 TIMEOUT_PHASES = ("connect", "read", "write", "pool")
 STALE_CONNECTION_SECONDS = 1.0
-"""A connection that breaks within this many seconds of sending counts as one that the server had already closed."""
+"""If a connection breaks within this many seconds of sending, the server is assumed to have closed it before."""
 FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
 """Fields that the library sets itself for the body."""
 

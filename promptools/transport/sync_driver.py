@@ -44,7 +44,7 @@ class SyncDriver(ExchangeDriver):
         self.output = self._run()
 
     def head(self) -> Head | None:
-        """Run until the head of the response is known, and return it; None if the exchange ends without one."""
+        """Run until the head of the response is known, and return it; None if the exchange ends without a head."""
         try:
             head = next(self.output, None)
         except BaseException:
