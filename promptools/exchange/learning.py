@@ -75,7 +75,7 @@ class Finding:
     """What is known about the format of calls in a template."""
 
     dialect: str | None
-    """The dialect in which the template writes calls, a built-in one or `own`; None: not known."""
+    """The name of the dialect in which the template writes calls, built-in or learned; None if it is not known."""
     why: str
     """How the dialect is known, or why it is not, as a sentence."""
     own: OwnDialects | None = None

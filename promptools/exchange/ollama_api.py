@@ -255,7 +255,7 @@ _OLLAMA_VERSION = "0.32.15"
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version. An additional key shows detection, ours and others', that this is not Ollama."""
+    """Respond with a version. From an additional key, clients that detect servers see that this is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 

@@ -151,7 +151,7 @@ class TakenReply(NamedTuple):
     """Whether the reply's body has ended."""
     choices: int
     forwarded: Mapping[int, Forwarded]
-    """What the client already has, by choice."""
+    """What the client already has of each choice."""
 
 
 class PassthroughMonitor:

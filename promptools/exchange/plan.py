@@ -57,7 +57,7 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""How a request is sent again, by adaptation. `FORMAT_NOTE` describes the different request that `format` makes."""
+"""For each adaptation, words on how the request is sent again; for `format`, which differs, see `FORMAT_NOTE`."""
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
 """Adaptations that may be applied several times: each time, they leave less that the server can refuse."""

@@ -64,7 +64,7 @@ class _Shelf:
 
     responses: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict[str, StoredResponse])
     items: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, "tuple[str, dict[str, Any]]"])
-    """Items of the responses' outputs by id, each with the id of its response."""
+    """The items in the responses' outputs, by item id, each with the id of its response."""
     size: int = 0
 
     def add(self, response_id: str, stored: StoredResponse) -> None:

@@ -58,13 +58,13 @@ REVEALED_FACTS: dict[_FactAdaptation, dict[str, Any]] = {
     "no_parallel": {"parallel_tool_calls": False},
     "system_first": {"system_place": "first"},
 }
-"""The profile facts that a refusal reveals about the server, by adaptation."""
+"""For each adaptation, the profile facts that the refusal reveals about the server."""
 _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "tool_choice": frozenset({"tool_choice", "function_call"}),
     "no_parallel": frozenset({"parallel_tool_calls"}),
     "no_empty_tools": frozenset({"tools", "functions"}),
 }
-"""By adaptation: keys about tools that are left out of a request without tools, unless it is forwarded unchanged."""
+"""For each adaptation, keys to leave out of a request without tools, unless the request is forwarded unchanged."""
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
 """Adaptations that are not remembered: other requests have other schemas, tools and answers.
 
@@ -174,7 +174,7 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
 
 
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
-    """Whether the request contains what was refused. `reword` cannot tell: it may change a fact that is not used."""
+    """Whether the request contains what was refused. `reword` cannot tell: it may change a fact that is unused here."""
     messages, body = request.messages, request.body
     match rewording.adaptation:
         case "ids" | "object_history":

@@ -183,15 +183,15 @@ class ReplyDecoder:
     """The error that the body reports; nothing after it is read."""
     usage: dict[str, Any] | None = None
     seen_choices: set[int] = field(default_factory=set[int])
-    """The indexes of the choices that any delta was received for."""
+    """The indexes of the choices for which a delta was received."""
     finish_reasons: dict[int, str] = field(default_factory=dict[int, str])
-    """Finish reasons by choice."""
+    """The finish reason of each choice."""
     stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
-    """vLLM's stop reasons by choice."""
+    """vLLM's stop reason of each choice."""
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Fields of choices that are not decoded, by choice."""
+    """For each choice, its fields that are not decoded."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Fields of the choices' messages that are not decoded, by choice."""
+    """For each choice, the fields of its message that are not decoded."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """The extra fields of the server's last chunks, such as `timings`."""
     done: bool = False
@@ -219,7 +219,7 @@ class ReplyDecoder:
     _buffered: int = 0
     """How much of the limit is used."""
     _usage_by_choice: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
-    """The last usage by choice; under None, the usage of all choices together."""
+    """The last usage of each choice; under None, the usage of all choices together."""
 
     @property
     def body(self) -> bytes:

@@ -172,7 +172,7 @@ _ROUTES = {
     "images": "images",
     "files": "files",
 }
-"""The kind of a route, by a part of its path."""
+"""The kind of route for each of these parts of a path."""
 
 
 @dataclass(frozen=True, slots=True)

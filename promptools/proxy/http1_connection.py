@@ -93,7 +93,7 @@ class DirectResponse:
         self._has_head = False
         self._length: bytes | None = None
         self._codings: list[bytes] = []
-        """The transfer codings."""
+        """The transfer codings of the response."""
         self._may_stay_open = False
         self._pieces: list[bytes] = []
         self._size = 0

@@ -70,7 +70,7 @@ RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
 """How many seconds to wait at most for a slow client to accept the error."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
-"""The bytes with which an event or a line ends, by media type."""
+"""For each media type, the bytes with which an event or a line ends."""
 
 
 class RequestInFlight:

@@ -48,7 +48,7 @@ _OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.
 _PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
 
 RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
-"""Runs an exchange that emits nothing."""
+"""A function that runs an exchange that emits nothing."""
 
 
 class ModelDirectory:

@@ -111,7 +111,7 @@ class Failover:
         return self._fail_over(text if text == type(error).__name__ else f"{type(error).__name__} {text}")
 
     def release(self) -> None:
-        """End the request: it no longer counts as the load of a replica."""
+        """End the request: it no longer counts toward the load of a replica."""
         self._set(None)
 
     def _fail_over(self, why: str, *, whole_provider: bool = False) -> bool:
@@ -154,7 +154,7 @@ class Failover:
         return self._deadline is not None and time.monotonic() - self.started_at >= self._deadline
 
     def _set(self, current: tuple[Destination, Replica] | None) -> None:
-        """Set the current replica, and count the request as its load."""
+        """Set the current replica, and count the request toward its load."""
         if self._current is not None:
             self._current[1].outstanding -= 1
         if current is not None:

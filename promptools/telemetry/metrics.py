@@ -45,7 +45,7 @@ class Metrics(ExchangeFollower):
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
         self._children: dict[tuple[Any, ...], Any] = {}
-        """The children of the metrics by label values: they are few, and the library's own look-up takes a lock."""
+        """Caches the children of metrics by label values: they are few, and the library's own look-up takes a lock."""
         self._define(prometheus)
         if registry is None and not os.environ.get(MULTIPROCESS_VARIABLE):
             prometheus.ProcessCollector(registry=self.registry)

@@ -200,7 +200,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply; if its end has arrived, or the exchange has all the content, read up to the end first."""
+        """Close the reply. If its end has arrived, or the exchange has all the content, read it to the end first."""
         if self.response is None or self.response.is_closed:
             self.response = None
             return
