@@ -60,7 +60,7 @@ _NUMBER = "-+.0123456789eE"
 
 
 def clip_error(body: bytes) -> bytes:
-    """Return the start of an error's body, marked as clipped; JSON remains JSON of that shape. Takes constant time."""
+    """Return the start of an error's body, marked as clipped; JSON keeps its structure. Takes constant time."""
     start = _whole_characters(body[:SHOWN_ERROR])
     value = _parse_start(start.decode("utf-8", "replace"))
     return start + CLIPPED.encode() if value is None else to_json(_mark(value), inf_nan_mode="null")

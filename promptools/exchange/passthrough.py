@@ -125,7 +125,7 @@ def _is_last(line: bytes) -> bool:
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
 """Failures that the model's output caused, not the request; also `overflow`, which each server reports differently."""
 MAX_HELD = 1 << 20
-"""Maximum bytes of a reply that are held until it has content; a longer reply is certainly not lost, and forwarded."""
+"""Maximum bytes of a reply that are held until it has content. A longer reply is not lost, so it is forwarded."""
 _CUT = "the stream ended without a finish reason"
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
     "chat": lazy_pattern(rb"\r\n\r\n|\n\n|\r\r"),
