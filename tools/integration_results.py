@@ -23,40 +23,34 @@ HEAD = """# Real clients, alone and through promptools
 
 <!-- made by `make results-integrations`; `make integrations` compares this page with what it sees -->
 
-Each client does a whole round trip with a tool, by its own means: it offers the tool, the model calls it, the client
-runs it and sends the result, and the final answer arrives. Only instructor ends at the call: its arguments are
-what instructor returns, and no result is sent.
+Each client offers a tool, runs the model's call, sends the result, and gets the final answer. Only instructor ends at
+the call, whose arguments are its result.
 
-The servers are real, llama.cpp on scripted models whose calls it does not read: with one its parser fails, as with
-gpt-oss when it writes junk into a header, and with the other the call leaks into the text, as with Qwen3-Coder when it
-leaves out a tag. "Alone" is the client straight at the server: llama.cpp serves Chat Completions, Responses and
-Messages by itself, and of Ollama's API nothing. Through promptools, the base URL is that of `promptools serve`, and all
-else is the same. [Use a framework](../tasks/frameworks.md) shows how to configure them.
+The servers are real llama.cpp on scripted models whose calls it does not read. With one, its parser fails, as it does
+when gpt-oss writes junk into a header. With the other, the call leaks into the text, as it does when Qwen3-Coder leaves
+out a tag. "Alone" means that the client talks to the server, which has no Ollama API; "through promptools", that its
+base URL is that of `promptools serve`. [Use a framework](../tasks/frameworks.md) shows how to configure each client.
 """
 NOTES = """
-In one piece and streamed the result is the same unless a row tells them apart. An SDK's default API is in bold. Coding
-agents always stream, and run before the first server only; opencode alone would try again for minutes. instructor and
-smolagents demand a call: llama.cpp's grammar then enforces the form of its own, so that nothing leaks.
+Unless a row says otherwise, whole and streamed results are the same. An SDK's default API is in bold. Coding agents
+always stream, and run with the first server only; opencode does not run alone, where it would retry for minutes.
+instructor and smolagents require a call, which llama.cpp's grammar then forces, so nothing leaks.
 
-OpenAI's SDK for Go and the examples of [the page on frameworks](../tasks/frameworks.md) run in the same suite. So do
-tools that an API defines and the client runs: ShellTool, ApplyPatchTool, LocalShellTool and a CustomTool with a grammar
-of openai-agents, bash, the text editor and the memory in the tool runner of anthropic, and the same tools of ai, with
-both models, in one piece and streamed; the files that they write are compared.
+The same suite runs OpenAI's SDK for Go, the examples of [the page on frameworks](../tasks/frameworks.md), and the
+shell, patch, editor and memory tools that openai-agents, anthropic and ai run on the client.
 """
 FORMS_HEAD = """
 ## Structured output
 
-Each client asks for an object with a city and a number, in its own way, of a server that enforces no form. The model
-answers with the object in a code fence, with a sentence before and after it, or with slips of JSON; where the way is a
-tool that is demanded, with the arguments alone, as they are, in a fence, or with slips. The table has which of these
-the client reads straight at the server; an answer that is the object alone, or a call, it always reads. Through
-promptools all are read, each from one request, in one piece and streamed. See
-[structured output](modes.md#structured-output).
+Each client asks for an object with a city and a number, from a server that does not enforce the format. The model
+answers with the object in a code fence, with sentences around it, or with errors in its JSON. If the client requires a
+tool, the model answers with the arguments alone, plain, in a fence, or with errors. The table lists the answers that
+the client reads without promptools, besides those without any flaw. Through promptools all are read, from one request
+each, whole and streamed. See [structured output](modes.md#structured-output).
 
 """
 FORMS_NOTES = """
-A way that says nothing of a form to the server, as instructor's `MD_JSON`, leaves promptools nothing to go by: it
-passes unchanged, and what the client makes of it is the same.
+Where a client does not tell the server about the format, as with instructor's `MD_JSON`, promptools changes nothing.
 """
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "integrations.md"
