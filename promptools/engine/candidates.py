@@ -1,13 +1,13 @@
-"""Candidates: text from the head of a dialect's call on, until it is decided whether it is a call.
+"""Candidates: text that begins with the head of a dialect's call, while it is undecided whether it is a call.
 
 Where the scanner finds a head and `check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader
-of one block of calls, which is fed all text until it is decided. `_finish` writes its parts, as calls or as text, and
-continues in `on_call` (it was a call) or `on_text` (it was not). Text that the candidate read but did not
-take is `state.unread`.
+of one block of calls, which is fed all text until it has decided. `_finish` writes the candidate's parts, as calls or
+as text. The next state is `on_call` if the candidate was a call, else `on_text`. Text that the candidate read but did
+not take is in `state.unread`.
 
 Context matters too. A call is text if it is mentioned (as the text before it shows), quoted (it occurs in the
-conversation) or part of something larger (a value, a program). A `definite` candidate is a call whatever follows; any
-other is emitted in a group, which the output turns back into text when text follows.
+conversation) or part of something larger (a value, a program). A `definite` candidate is a call whatever follows it.
+Any other candidate is emitted in a group, which the output turns back into text when text follows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PART_OF_LARGER = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
 MAX_STEM = 256
-"""How many characters of a call's beginning are compared with the sources, to see early if it is not quoted."""
+"""How many characters of a call's beginning are compared with the sources, to see early whether it may be quoted."""
 NEAR_CONTEXT = 64
 """How many characters before a bare call are searched for signs that it is part of something larger."""
 _STRUCT = lazy_pattern(r"[^\W\d_a-z]\w*[ ]?\Z")
@@ -43,10 +43,10 @@ _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
 _STEM = lazy_pattern(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
 """Text after a call's opener, up to anything that may end the call."""
 _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
-"""An empty list after a marker: with it a model says that it makes no call."""
+"""An empty list after a marker: some models write this to say that they make no call."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
-"""A marker that begins with a letter, inside a longer word."""
+"""The first letter of a marker that begins inside a longer word, with the character before it."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 """A subscript, as in `list[int]`. Only ASCII precedes it (`_INDEXED`): other scripts need no space before `[`."""
@@ -58,7 +58,10 @@ _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 def check_head(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
 ) -> Decision:
-    """Return whether a candidate starts here. `first`: all text before it, except white space, is in the output."""
+    """Return whether a candidate starts at the head `text[start:end]`; `NEED_MORE` if only more text can tell.
+
+    `first`: all text before the head, except white space, was written to the output.
+    """
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
         _record_refusal(state, group, text, start, end)
@@ -68,7 +71,7 @@ def check_head(
 def _begins(state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool) -> Decision:
     dialect, head = state.plan.heads[group]
     if state.alone and (state.has_words or not first) and (head.tier or dialect.tier) != "S":
-        return False  # special tokens are read, so that they stay with the text between them
+        return False  # tier S goes on, so that special tokens stay together with the text between them
     if text[start:end] in state.plan.markers.reasoning_tags and first and not reasoning_is_over(state):
         return False
     if head.fence_labels and state.fence_label not in head.fence_labels:
@@ -135,7 +138,7 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
 def _evidence(
     state: ParserState, group: str, text: str, start: int, end: int, *, fenced: bool
 ) -> tuple[Evidence, bool, bool]:
-    """Return the evidence that a head begins a call, whether the call is definite, and whether it is mentioned."""
+    """Return the evidence that a head begins a call, whether the call is definite, and whether it is only mentioned."""
     dialect, head = state.plan.heads[group]
     strictness, before = state.options.strictness, state.out.last_text(CONTEXT)
     tier = head.tier or dialect.tier
@@ -173,7 +176,7 @@ def _begins_line(state: ParserState) -> bool:
 
 
 def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Feed the candidate until it is decided."""
+    """Feed the text to the open candidate; emit its parts once it has decided."""
     candidate = state.candidate
     assert candidate is not None
     end = candidate.reader.feed(text, at)
@@ -216,7 +219,7 @@ def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str,
 
 
 def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
-    """Emit what is certain before the candidate ends: in a group or after a fence's opener, only whole parts."""
+    """Emit what is certain before the candidate ends. In a group, or after a fence's opener, emit only whole parts."""
     reader = candidate.reader
     if not reader.early:
         return
@@ -227,7 +230,7 @@ def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
     if live and reader.head:
         live.insert(0, Part("markup", reader.head))
         reader.head = ""
-        reader.parts = reader.parts[1:]  # if it is already decided, `parts` begin with the head
+        reader.parts = reader.parts[1:]  # once the candidate is decided, `parts` begin with the head
     for early in live:
         if not isinstance(early, Part):
             state.out.emit_early(early)
@@ -245,7 +248,7 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
     reader, sources = candidate.reader, state.options.sources
     state.candidate = None
     state.unread = reader.unread
-    # without a stem, the beginning is in no source, and parts may have been emitted already
+    # if `quote_stem` is None, the candidate's beginning is in no source, and parts may have been emitted already
     if sources is not None and candidate.quote_stem is not None and _is_quotation(reader, sources):
         _write_quoted(state, candidate)
         return
@@ -284,8 +287,8 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
     """Write a block without calls. It is dropped like a lone token, unless the text is about the block.
 
-    Readable tags are dropped only if the closing tag is there and text is on one side only. Between two texts, the tags
-    are a topic.
+    A block of readable tags is dropped only if it has its closing tag, and text on one side only. A block between two
+    texts is what they are about.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)
@@ -307,7 +310,7 @@ def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part
     _note_quoted_token(state, candidate)
     markers = state.plan.markers
     if not candidate.mentioned and any(part.malformed is not None for part in parts):
-        # A call after a broken call is one more example: such a call was run once.
+        # A broken call in the text is an example, and so is a call after it: such a call was once run by mistake.
         state.out.shows_calls = True
     for part in (*lead, *parts):
         if part.raw in markers.reasoning_tags:
@@ -333,7 +336,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
-    """Return whether the call is quoted from the conversation, without a fence that the model may have added."""
+    """Return whether the call is quoted from the conversation. A fence around it, added by the model, is ignored."""
     parts = _all_parts(reader)
     if not any(part.kind in ("call", "malformed") for part in parts):
         return False
@@ -343,7 +346,7 @@ def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
 
 
 def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
-    """Write a quoted call as text; but if no text precedes it, as a call that becomes text if text follows."""
+    """Write a quoted call: as text if text precedes it, else as a call that becomes text if text follows."""
     parts = [*state.code.fence_markup, *_all_parts(candidate.reader)]
     state.code.fence_markup = []
     raw = "".join(part.raw for part in parts)
@@ -361,7 +364,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """Write a candidate that consists only of special tokens as markup; return whether it was such a candidate."""
+    """Write the candidate as markup if it consists only of special tokens; return whether it was written."""
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)
@@ -371,7 +374,7 @@ def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool
 
 
 def _note_quoted_token(state: ParserState, candidate: OpenCandidate) -> None:
-    """Note that the special token which began the candidate is text, so that the tokens which close it are text too."""
+    """Note, if a special token began the candidate, that it is text, so that the tokens that close it are text too."""
     state.out.tokens_are_text = state.out.tokens_are_text or _is_sentinel(state, candidate)
 
 

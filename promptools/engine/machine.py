@@ -78,8 +78,8 @@ No known rule would lose nothing and stay linear. That one candidate is unclosed
 the same kind. The later candidate begins at another quote, so what was inside a string for the first may be outside of
 a string for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
 Reading only the last candidates of the text would return calls that an earlier candidate quotes. Where one broken
-string runs over whole blocks and only such blocks follow, `promptools.dialects.readers.json_block` finds them from the
-end, without this limit.
+string runs over whole blocks and only such blocks follow, `promptools.dialects.readers.json_block` finds the blocks
+from the end, without this limit.
 """
 
 
@@ -96,7 +96,7 @@ class Engine:
 
     @property
     def found_header(self) -> tuple[Dialect, str] | None:
-        """The dialect of the first message with a header, and the text from the header on; None until one is found."""
+        """The dialect of the first message with a header, and the text from the header on; None until then."""
         return self._state.found_header
 
     def begin_in_reasoning(self) -> None:
@@ -165,10 +165,10 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 
 
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
-    """Parse a held text as a separate reply, to see what it contains; calls in closed zones are not rescued. O(n).
+    """Parse a held text as a separate reply, and return what it contains. O(n). Calls in closed zones do not count.
 
     The text may itself contain a call in a reasoning zone that is never closed. The text from that call on is not
-    parsed again: it begins a new level with its own output, so that all levels together take one pass.
+    parsed again: it becomes a new level with its own output, so that all levels together take one pass.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)

@@ -100,14 +100,15 @@ _NOT_RUN = lazy_pattern(
 )
 _SENTENCE_ENDS = lazy_pattern(r"[.!?。！？] ")
 MAX_SENTENCE = 160
-"""The most characters of a sentence that may announce a call."""
+"""The maximum length of a sentence that may announce a call."""
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
-    """Whether a call is only mentioned, judging by the text before it or, if it begins a fence, before the fence.
+    """Return whether a call is only mentioned, judging by the text before it, or before the fence that it begins.
 
-    A call of the `expected` dialect is meant if it is in a fence or begins a line. A call with a `sentinel` (an opener
-    that is a special token) outside a fence is meant, whatever the sentence before it announces.
+    `expected`: the request asked for the call's dialect, so only the line before the call can show that it is
+    mentioned. `sentinel`: the call's opener is a special token; what the sentence before it announces counts only if
+    the call is in a fence.
     """
     if not before.strip():  # most replies begin with their call
         return False
@@ -117,12 +118,12 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Whether a call after this text could count as only mentioned in any dialect, expected or not."""
+    """Return whether a call after this text could count as only mentioned in any dialect, expected or not."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
 def in_line(before: str) -> bool:
-    """Whether the call is in a string, an argument, a table, a log or a patch, judging by the line before it."""
+    """Return whether the call is in a string, an argument, a table, a log or a patch, judging by the line before it."""
     above, _, line = before.rpartition("\n")
     if not line.strip() and _opens_long_string(above[above.rfind("\n") + 1 :]):
         return True
@@ -137,9 +138,10 @@ def in_line(before: str) -> bool:
 
 
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
-    """Whether a call that begins with a tool's name follows another line of code, so that both belong to one program.
+    """Return whether a call that begins with a tool's name follows a line of code, so that both are one program.
 
-    `since`: how many characters ago the last text that began with a tool's name ended; None if there is none.
+    `since`: how many characters before the call the last text that began with a tool's name ended; None if there is
+    no such text.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]
@@ -152,7 +154,7 @@ def continues_program(before: str, since: int | None, options: ParseOptions) -> 
 
 
 def _opens_long_string(line: str) -> bool:
-    """Whether a line ends by opening a long string: it has an opening delimiter that it does not close."""
+    """Return whether a line ends by opening a long string: it has an opening delimiter that it does not close."""
     if _TRIPLE.search(line):
         mark = line[-3:]
         return len(line) > len(mark) and line.count(mark) % 2 == 1
@@ -160,7 +162,7 @@ def _opens_long_string(line: str) -> bool:
 
 
 def in_block(before: str) -> bool:
-    """Whether the call is in an HTML block, a transcript, or Markdown's emphasis, heading or indented code.
+    """Return whether the call is in an HTML block, a transcript, or Markdown's emphasis, heading or indented code.
 
     Indented text below a list item is not code.
     """
@@ -179,7 +181,7 @@ def in_block(before: str) -> bool:
 
 
 def is_announced(before: str) -> bool:
-    """Whether the last sentence before the call says that it is an example, is wrong, or was not made."""
+    """Return whether the last sentence before the call says that the call is an example, is wrong, or was not made."""
     above = before.rstrip().rstrip("*_ ")
     if above[-1:] not in (":", "："):
         return False

@@ -82,7 +82,7 @@ class MessageRouter:
         self._has_reasoning = False
         """The assistant's reasoning has a header, so text without a header is not reasoning."""
         self._outside_space: list[str] = []
-        """White space outside of messages, held: it is text only between a call or text and words without a header."""
+        """White space outside of messages, held back: it is text only between text or a call and words without header."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
         """Another role speaks: all that follows is made up, and left out."""
@@ -237,7 +237,7 @@ class MessageRouter:
         return False
 
     def _write_quoted(self, opened: MessageStart, ended: MessageEnd) -> None:
-        """Write a quoted call as text; but if no text precedes it, as a call that becomes text if text follows."""
+        """Write a quoted call: as text if text precedes it, else as a call that becomes text if text follows."""
         raw = "".join((opened.raw, *self._call_text, ended.raw))
         if self._out.has_text:
             at = self._out.record.offset
@@ -254,7 +254,7 @@ class MessageRouter:
         self._after_quoted_call = True
 
     def _parse_arguments(self, opened: MessageStart, *, done: bool) -> None:
-        """Parse the arguments of a call whose message has ended; without `done`, the message was cut off."""
+        """Parse the arguments of a call whose message has ended; `done` is False if the message was cut off."""
         raw = "".join(self._call_text)
         live, self._streamer, self._call_text = self._streamer, None, []
         evidence = Evidence(self._dialect.name, wrapped=True, expected=True)

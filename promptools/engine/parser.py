@@ -102,7 +102,7 @@ class StreamParser:
         self._router: MessageRouter | None = None
         """The parser of the rest of the reply; None until a message with a header is found."""
         self._held_events: list[Event] | None = None
-        """Events held until the first header shows whether the text before was reasoning; None: they are not held."""
+        """Events held until the first header shows whether the text before it was reasoning; None if none are held."""
         if self._begins_in_reasoning:
             self._engine.begin_in_reasoning()
         elif self._pinned is not None and get_dialect(self._pinned).channels is not None:
@@ -134,7 +134,7 @@ class StreamParser:
         return self._router is None and self._engine.in_reasoning
 
     def close(self, finish_reason: str | None = None) -> list[Event]:
-        """End the reply, and return the remaining events; a second close returns none."""
+        """End the reply, and return the remaining events; a second call returns an empty list."""
         if self._closed:
             return []
         self._closed = True
@@ -319,7 +319,7 @@ class Explanation:
     parts: tuple[tuple[Span, PartKind], ...]
     """The kind of every part of the text, in order; together the parts cover it."""
     tries: tuple[ParseAttempt, ...]
-    """All attempts to read a call, in the order of the text, including those that found none."""
+    """All attempts to read a call, in the order of the text, including those that found no call."""
 
 
 def explain(parser: ExplainingParser, text: str, finish_reason: str | None = None) -> Explanation:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
-"""The expected dialects for which the fast path is taken: calls of any other may begin with the same brace."""
+"""The expected dialects for which the fast path is taken: calls of any other dialect may begin with the same brace."""
 _GAP = r"[ \t\r\n]{0,64}+"
 _ENVELOPE = lazy_pattern(
     rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
@@ -48,7 +48,7 @@ _QUOTING_SUFFIXES = ('":', "':", "=", "(")
 
 
 class _Delimiters(NamedTuple):
-    """What delimits the object of a call, and the dialect that this shows."""
+    """The delimiters of a call's object, and the dialect that they show."""
 
     dialect: str
     group: str
@@ -100,7 +100,7 @@ def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: 
 
 
 def _is_allowed(options: ParseOptions) -> bool:
-    """Return whether the options allow the fast path: with them, any text of the plain form is a call."""
+    """Return whether the options allow the fast path: with such options, any text of the plain form is a call."""
     return (
         options.expect in EXPECTED_DIALECTS
         and options.strictness == "balanced"

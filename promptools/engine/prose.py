@@ -8,7 +8,7 @@
     tag, token, closer   as `tags.py` says
 
 A tool's name that begins a line may be a call, so `first_word` looks at the first word of each line;
-`at_line_start` is set where such a word is expected. The end of the text that may become a marker is held back.
+`at_line_start` is set where such a word is expected. Text at the end that may become a marker is held back.
 
 After a call (`after_call`), a result that the model makes up ends the reply: it and all that follows are left out.
 """
@@ -95,7 +95,7 @@ def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def inline_start(state: ParserState, text: str, start: int, final: bool) -> Progress:
-    """Enter inline code after the run that begins at `text[start]`, or skip the code if it is a quoted call."""
+    """Enter inline code after the run of backticks at `text[start]`, or skip the code if it is a quoted call."""
     end = start + state.code.run_length
     quoted_end = _quoted_call_end(state, text, end, final)
     if quoted_end is NEED_MORE:
@@ -108,7 +108,10 @@ def inline_start(state: ParserState, text: str, start: int, final: bool) -> Prog
 
 
 def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Progress | None:
-    """Return the end of the inline code at `text[at]` if the code has several lines and is a call; else None."""
+    """Return the end of the inline code at `text[at]` if the code has several lines and is a call; else None.
+
+    Returns `NEED_MORE` if only more text can tell.
+    """
     if state.levels is not None or state.options.strictness == "lenient":
         return None
     margin = _MARGIN.match(text, at)
@@ -145,13 +148,16 @@ def _quoted_call_end(state: ParserState, text: str, at: int, final: bool) -> Pro
 
 
 def _closing_run(state: ParserState, text: str, at: int, limit: int) -> re.Match[str] | None:
-    """Return the run before `limit` that closes the inline code at `text[at]`."""
+    """Return the run of backticks that closes the inline code at `text[at]`; None if there is none before `limit`."""
     runs = state.code.run_pattern.finditer(text, at, limit)
     return next((run for run in runs if len(run[0]) == state.code.run_length and run.end() < limit), None)
 
 
 def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool) -> Progress:
-    """Start a candidate at `text[at]`, after the opener `text[start:at]` of a fence; else begin code there."""
+    """Start a candidate if a call begins at `text[at]` inside a fence; otherwise begin code there.
+
+    `text[start:at]` is the opener of the fence, or the gap after an earlier call in the fence.
+    """
     markup = state.code.fence_markup = [Part("markup", text[start:at])] if at > start else []
     head = _find_head_in_code(state, text, at, final)
     if head is NEED_MORE:
@@ -191,7 +197,7 @@ def _begin_code(state: ParserState, markup: list[Part]) -> None:
 
 
 def _skip_run(state: ParserState, text: str, at: int, following: StateName) -> Progress:
-    """Write a run of backticks or tildes as text, in however many chunks it comes, and go on in state `following`."""
+    """Write a run of backticks or tildes as text, even if it comes in several chunks; then go to state `following`."""
     state.code.after_run = following
     state.next = "in_run"
     return in_run(state, text, at, _final=False)
@@ -288,9 +294,9 @@ _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """A whole code fence, to be skipped at once if it begins no call."""
 SWEEP_MINIMUM = 1024
-"""The length up to which a text is searched anew on each call of `prose`; the search of a longer text is kept."""
+"""The length up to which a text is searched again on each call of `prose`; the search of a longer text is kept."""
 MAX_UNFINISHED_CLOSER = 256
-"""The most characters of an unfinished closer and the white space before it, at the end of a reply."""
+"""The maximum length of an unfinished closer at the end of a reply, with the white space before the closer."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
 _GIVEN = r"(?:\s\w{1,32}=[\"'][^<>]{1,128}+)?"
 _WORD = rf"\s*+(?:function c?a?l{{0,2}}|(?:function\s++)?[^\s<>`]{{1,128}}+{_GIVEN})?"
@@ -299,7 +305,7 @@ _OPENER = lazy_pattern(
     rf"|(?:<{{1,2}}[^\s<>]{{4,64}}(?: function)?{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""What a truncated text must contain of a call: a whole tag or a token, then at most one name and more tags.
+"""The least that a truncated text must contain of a call: a whole tag or a token, then perhaps a name and more tags.
 
 `function` is not a name if a name follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
@@ -368,7 +374,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
 def _choose_search(
     state: ParserState, scanner: MarkerScanner, later: MarkerScanner, text: str
 ) -> Callable[[str, int], re.Match[str] | None]:
-    """Return the function that finds the next marker; for a long text that was searched before, it resumes."""
+    """Return the function that finds the next marker; in a long text, it resumes the last search of the same text."""
     resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
     if resumed:
         return state.search.sweep_over(scanner, text).search
@@ -376,7 +382,7 @@ def _choose_search(
 
 
 def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:
-    """Return the first match: of `scanner` at the first character after white space, of `later` anywhere.
+    """Return the first match: `scanner` is tried only at the first character after white space, `later` anywhere.
 
     Some markers count only at that first character, so no time is spent on searching for them elsewhere.
     """
@@ -406,7 +412,7 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
 
 
 def _is_mentioned(state: ParserState, group: str) -> bool:
-    """Return whether a header, or a truncated call at the end of the text, is only mentioned by the text before.
+    """Return whether a header, or a truncated call at the end of the text, is only mentioned, by the text before it.
 
     Any other candidate is judged when it is opened.
     """
@@ -419,13 +425,13 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
         return False
     expected = dialect.name == state.options.expect
     before = state.out.last_text_and_tokens(CONTEXT)
-    token = before.find("<|", before.rfind("\n") + 1)  # the first token of this header, at which it was not accepted
+    token = before.find("<|", before.rfind("\n") + 1)  # the header's first token, where it was not yet accepted
     before = before if token < 0 else before[:token]
     return is_mentioned(before, fenced=False, sentinel=True, expected=expected)
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the end of plain code, or of a lone closer that means nothing here; None for any other match."""
+    """Return the end of code without a call, or of a lone closer that means nothing here; None for any other match."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -445,7 +451,7 @@ def _write_tail(state: ParserState, text: str, final: bool) -> None:
 
 
 def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str] | None:
-    """Return the match of the whole fence that begins here, if its first word cannot begin a call."""
+    """Return the match of the whole fence that begins here; None if its first word may begin a call."""
     fence = _PLAIN_FENCE.match(text, start)
     if fence is None or not fence[2]:
         return fence
@@ -552,7 +558,7 @@ def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """After a call, read a made-up result, a separator before the next call, or prose."""
+    """After a call, read a comment, a made-up result or a separator before the next call; otherwise go on to prose."""
     if state.comment_follows:
         comment = _COMMENT.match(text, at)
         if comment is not None and comment.end() == len(text) and not final:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 MAX_STANDALONE_PARSES = 8
-"""How many times in one reply text held in an unclosed zone is parsed separately; each parse is O(n).
+"""How many times in one reply the text held in an unclosed zone may be parsed separately; each parse is O(n).
 
-One parse is enough if the text means the same alone as after the text before it. An open frame around the answer may
-change the meaning.
+One parse is enough if the held text means the same alone as it does after the text before it. An open frame around the
+answer may change the meaning.
 """
 
 _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
@@ -76,7 +76,7 @@ class CloserIndex:
 
 
 def reasoning_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Skip an opener that a server put back before a reply that starts inside the zone."""
+    """Skip the zone's opener, if a server put it back before a reply that starts inside the zone."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare
@@ -117,7 +117,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
             at = start + 1
             search = state.search.sweep_over(scanner, text).search
             continue
-        if ready is NEED_MORE:  # the closer may begin before it
+        if ready is NEED_MORE:  # the closer may begin before the match
             start = min(start, scanner.hold_from(text, at))
             state.out.add_text(text[begin:start])
             return state.hold(start)
@@ -131,7 +131,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
-    """Return whether this is the closer of the zone, and not one with another suffix."""
+    """Return whether the match is the closer of the zone, and not a closer with another suffix."""
     closer = state.reasoning.closer
     # Command A's template opens the thought with `<|START_THINKING|>`, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
@@ -229,7 +229,7 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 
 
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
-    """Decide on a call in a zone that is never closed, if an earlier parse shows whether it is meant; else hold it."""
+    """Decide on a call in a zone that is never closed, if an earlier parse shows its meaning; else hold the call."""
     if state.levels is not None:
         state.begin_level(len(text) - at)
         return at

@@ -51,21 +51,21 @@ MOST_LETTERS: Final = 3
 MAX_HELD_NAME: Final = 128
 """How many characters of an unfinished name are held back at most."""
 WORTH_A_PATTERN: Final = 4096
-"""How many lines are looked up in vain before a pattern is compiled: by then that has cost as much as compiling."""
+"""How many lines are looked up in vain before a pattern is compiled: the lookups have then cost as much as that."""
 _INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
 _UNFINISHED_LINE = lazy_pattern(_INDENT + _FRAGMENT)
 _MAX_UNFINISHED: Final = MAX_HELD_NAME + 11
-"""The most characters of an unfinished line: the line break, the indent, the sign of a tag, and the name."""
+"""The maximum length of an unfinished line: the line break, the indent, the sign of a tag, and the name."""
 _SEPARATORS = str.maketrans("", "", "-_.")
 """The characters that models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
-"""Another character that equals the letter when case is ignored."""
+"""For a letter, another character that equals it when case is ignored."""
 
 
 class FirstWordPatterns(NamedTuple):
-    """The patterns that are the same for all tools."""
+    """The patterns of first words; they are the same for all tools."""
 
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
@@ -89,7 +89,7 @@ class FirstWords:
         self._any = names is None
         names = tuple(names or ())
         beginnings = {_beginning(name) for name in names}
-        size = min(map(len, beginnings), default=1)  # of any tools one letter is enough
+        size = min(map(len, beginnings), default=1)  # if any tool counts, one letter is enough
         self._beginnings = frozenset(text[:size].casefold() for text in beginnings)
         self._letters = frozenset(
             ("", *self._beginnings, *(sign + text for sign in ("<", "</") for text in self._beginnings))
@@ -104,7 +104,7 @@ class FirstWords:
         self._held_letters = frozenset(word[:1].casefold() for word in held)
 
     def begins(self, text: str, at: int) -> bool:
-        """Whether the word at `text[at]` may begin a call, now or when more of the word has come."""
+        """Return whether the word at `text[at]` may begin a call, now or when more of the word has come."""
         word = self._word.match(text, at)
         if word is not None and self._may_begin(word[1]):
             return True
@@ -126,7 +126,7 @@ class FirstWords:
         return -1
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Whether the last line, after the line break at `text[line]`, may become one that begins a call."""
+        """Return whether the last line, after the line break at `text[line]`, may become a line that begins a call."""
         return len(text) - line <= _MAX_UNFINISHED and self._is_unfinished(_UNFINISHED_LINE, text, line)
 
     def _may_begin(self, letters: str) -> bool:
@@ -247,7 +247,7 @@ class LineHeads:
         return LineStartMarkers(first_words, prose) if prose else None
 
     def first_word_patterns(self) -> FirstWordPatterns:
-        """Return the patterns of the first words of such lines; the patterns are the same for all tools."""
+        """Return the patterns of first words with which one of the heads may begin; they are the same for all tools."""
         gates = dict.fromkeys(head.gate for head in self._heads.values() if _occurs_in_prose(head))
         names, tags = ({*self._first_words(gate)} if gate in gates else None for gate in (NAME_GATE, TAG_GATE))
         before = {*NAMESPACES, *(names or ())}
@@ -279,7 +279,7 @@ def _first_of(heads: Mapping[str, Head]) -> FirstMarker:
 
 
 def _occurs_in_prose(head: Head) -> bool:
-    """Whether a head may occur outside of a fence."""
+    """Return whether a head may occur outside of a fence."""
     return not head.fence_labels or None in head.fence_labels
 
 
@@ -449,7 +449,7 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Separate the literals that begin with a letter. They are searched for together: a gate stops too often."""
+    """Separate markers that begin with a letter; they are searched for together, since a gate would stop too often."""
     signs: list[Marker] = []
     words: list[Marker] = []
     for marker in markers:
@@ -537,8 +537,8 @@ def _rests(beginning: str, texts: Iterable[str]) -> Iterator[str]:
 def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
     """Return markers for tags, tokens, and openers and closers that may occur alone.
 
-    In a run of one opener, all but the last are one match. A run of different openers is never matched whole: each may
-    begin a call, and chunks would cut the run elsewhere.
+    If one opener is repeated in a run, all but the last are one match. A run of different openers is never matched
+    whole: each opener may begin a call, and chunks would cut the run elsewhere.
     """
     frames = tuple(filter(None, (*known.answer_tags, *known.answer_tags.values())))
     markers = markers_by_group(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 Progress: TypeAlias = int | NeedMore
-"""The offset to go on from."""
+"""The offset to go on from, or `NEED_MORE`."""
 Decision: TypeAlias = bool | NeedMore
 
 
@@ -104,7 +104,7 @@ class ReasoningState:
         self.rescue_tail: list[str] = []
         """The closer and the white space that follow the calls while these are being rescued."""
         self.mentioned_tags: dict[str, int] = {}
-        """For each closing tag, how many opening tags are words of the answer: as many closing tags are words, too."""
+        """For each closing tag, how many of its opening tags are words of the answer; as many closing tags are too."""
         self.standalone_parses = 0
         self.verdicts: dict[int, bool] = {}
         """`StandaloneResult.verdicts` of the last held text that was parsed as a separate reply."""
@@ -180,7 +180,7 @@ class SearchState:
         """The searches through `swept_text`, one for each scanner."""
 
     def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
-        """Return the scanner's search through this text. It is kept, so that all searches together are O(n)."""
+        """Return the scanner's search through this text. The search is kept, so that all together are O(n)."""
         if text is not self.swept_text:
             self.swept_text = text
             self.sweeps.clear()
@@ -244,7 +244,7 @@ class ParserState:
         self.unread = ""
         """Text that the last candidate read but did not take."""
         self.found_header: tuple[Dialect, str] | None = None
-        """The dialect of the first message with a header, and the text from the header on; None until one is found."""
+        """The dialect of the first message with a header, and the text from the header on; None until then."""
         self.candidate: OpenCandidate | None = None
         self.comment_follows = False
         """A call in Python's syntax that begins the reply has just ended: a comment may follow."""

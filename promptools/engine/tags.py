@@ -18,7 +18,7 @@ from promptools.types import Fix
 
 _GAP = lazy_pattern(r"[ \t]{0,16}")
 _GOES_ON = frozenset(",;:.!?)")
-"""What continues a sentence right after one of its words."""
+"""The characters that may continue a sentence right after a word."""
 _READABLE = lazy_pattern(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
 """A tag that a sentence may contain as a word."""
 
@@ -56,7 +56,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
-    """Return whether a tag of reasoning is a word of a sentence; if it is, write it as text."""
+    """Return whether a tag of reasoning is a word of a sentence, and if so write it as text."""
     text, end = match.string, match.end()
     if group == "opener" and state.out.in_block_quote():
         _mention_tag(state, marker)
@@ -143,7 +143,7 @@ def apply_tag(state: ParserState, group: str, marker: str) -> None:
 
 
 def enter_reasoning(state: ParserState, closer: str) -> None:
-    """Continue inside a reasoning zone that ends with `closer`; if it is empty, a template opened the zone."""
+    """Continue inside a reasoning zone that ends with `closer`; if `closer` is empty, a template opened the zone."""
     state.out.set_zone("reasoning")
     state.reasoning.closer = closer
     state.reasoning.mentions_call = False
