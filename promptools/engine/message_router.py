@@ -82,7 +82,7 @@ class MessageRouter:
         self._has_reasoning = False
         """The assistant's reasoning has a header, so text without a header is not reasoning."""
         self._outside_space: list[str] = []
-        """White space outside of messages, held back: it is text only between text or a call and words without header."""
+        """White space outside of messages, held back: it is text only after text or a call, and before more text."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
         """Another role speaks: all that follows is made up, and left out."""
