@@ -3,7 +3,7 @@
 The dialects are imported when the first reply is parsed, so that importing the library stays fast.
 
 An app's own dialects are known in the whole process (`load` and `register`) or only inside `using`. A client, a proxy
-or a command uses the latter for the dialects in its config and arguments, so that others are not affected.
+or a command uses `using` for the dialects in its config and arguments, so that others in the process do not see them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families/xlam.toml",
 }
-"""Where each dialect is, by its name: a table, or a module of this package and the function or class in it."""
+"""The source of each dialect: a table, or a module of this package with the function or class that makes it."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -163,7 +163,7 @@ def unknown(given: Iterable[str]) -> str:
 
 
 def register(dialect: Dialect) -> Dialect:
-    """Add an app's own dialect, which is searched for before the others. Raises UsageError if the name is taken."""
+    """Add an app's own dialect, which is searched for before all others. Raises UsageError if the name is taken."""
     if dialect.name in names():
         raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
     _added[dialect.name] = _loaded[dialect.name] = dialect
@@ -200,7 +200,7 @@ def using(*given: GivenDialect) -> Generator[None]:
 
 @contextmanager
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
-    """Make more dialects known inside the block, before those of outer blocks or, if `last`, after them."""
+    """Make more dialects known inside the block: searched for before those of outer blocks, or after them if `last`."""
     outer = _own.get()
     if outer is None or not own.given:
         token = _own.set(own if own.given else outer)
@@ -225,7 +225,7 @@ _ON_FIRST_USE = {
     "learn": "promptools.learning",
     "read_table": "promptools.dialects.table_file",
 }
-"""By name, the module that defines what an app may need for a dialect of its own."""
+"""The module of each name that an app may need to write its own dialect."""
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,8 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
    comes. `Head.begins` then says whether the match may be a call: yes, no, or `NEED_MORE`.
 2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether this
-   is a call. It leaves parts that tile the text it took: calls, malformed calls, markup, or plain text if it was no
-   call.
+   is a call. The candidate leaves parts that tile the text that it took: calls, malformed calls and markup, or plain
+   text if there was no call.
 
 A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
 Harmony has only channels, Muse also has heads inside its messages. A dialect also declares the markers that its family
@@ -65,7 +65,7 @@ class Head(NamedTuple):
     pattern: str
     body_starts: str = "{["
     gate: str = ""
-    """A cheap pattern that must match where the head begins; empty: the first two characters of a literal."""
+    """A cheap pattern that must match where the head begins. If empty, the first two characters of a literal must."""
     begins: HeadPredicate | None = None
     fenced: bool = False
     """A code fence before the head is its marker, and is passed to the candidate as the head."""
@@ -85,13 +85,13 @@ class Head(NamedTuple):
     unindented: bool = False
     """Once text came, the line head counts only without an indent: indented text is code."""
     fence_labels: tuple[str | None, ...] = ()
-    """The labels of the code fences in which the head counts; None stands for outside of any fence; empty: anywhere."""
+    """The labels of the code fences in which the head counts; None means outside of fences; if empty, anywhere."""
     tier: Tier | None = None
-    """The head's tier if not the dialect's, as for text that is left when a server strips special tokens."""
+    """The head's tier, if it is not the dialect's: what is left of stripped special tokens is weaker evidence."""
     on_request: bool = False
     """The head has no marker of its own: it is searched for only if the request asked for this dialect."""
     sure_pattern: str = ""
-    """The pattern of a head that is so specific that a call has begun even if the text ends right after it."""
+    """The pattern of a head so specific that a call has certainly begun, even if the text ends right after the head."""
 
 
 class MessageFormat(NamedTuple):
@@ -105,7 +105,7 @@ class MessageFormat(NamedTuple):
     make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
     """Makes a message splitter; the second argument says whether the text begins inside a header."""
     takes_text: Callable[[str, ParseOptions], bool] | None = None
-    """Whether the body of a call of the tool with this name is free text, which is not streamed as JSON."""
+    """Returns whether the body of a call of the named tool is free text, which cannot be streamed as JSON."""
     read_body: BodyReader | None = None
     """Reads the bodies of calls that are not JSON; None if all bodies are JSON."""
 
@@ -137,7 +137,7 @@ class BodyReader(Protocol):
 
 
 class HeaderPredicate(Protocol):
-    """Decides whether a header begins at `text[at]`. `first`: no text comes before; `final`: no more will come."""
+    """Decides whether a header begins at `text[at]`. `first`: no text precedes it; `final`: no more text will come."""
 
     def __call__(self, text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
         """Return whether a header begins at `text[at]`; `NEED_MORE` if only more text can tell."""
@@ -196,13 +196,13 @@ class Dialect(Protocol):
     def answer_tags(self) -> Mapping[str, str]:
         """The closing tag for each opening tag of an answer; empty if there is none.
 
-        An opening tag counts where no text came since a tag or a call, a closing tag after its opening tag.
+        An opening tag counts if no text came since the last tag or call. A closing tag counts after its opening tag.
         """
         ...
 
     @property
     def result_openers(self) -> tuple[str, ...]:
-        """How a tool's result, or its turn, begins. Next to a call, it is made up, and so is everything after it."""
+        """How a tool's result, or the turn with it, begins. After a call, this and all that follows is made up."""
         ...
 
     @property
@@ -231,7 +231,10 @@ class Dialect(Protocol):
         ...
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`, to be fed from the first character of the body on."""
+        """Return a candidate for the text after `head`, to be fed from the first character of the body on.
+
+        `definite`: a call that the candidate reads is a call whatever text follows it.
+        """
         ...
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -256,7 +259,7 @@ class Dialect(Protocol):
 
 
 class MarkerDeclarations(TypedDict, total=False):
-    """The keyword arguments that declare the markers of a dialect apart from its calls."""
+    """The keyword arguments that declare a dialect's other markers, which are not part of calls."""
 
     reasoning_tags: Mapping[str, str]
     answer_tags: Mapping[str, str]
@@ -277,7 +280,7 @@ class Textual:
     name: str
     models: str = ""
     typed: bool = True
-    """Whether the text of an argument shows if it is a number or a string; if False, only the schema does."""
+    """Whether the text of an argument shows its type, such as number or string; if False, only the schema does."""
     tier: Tier = "A"
     heads: tuple[Head, ...] = ()
     channels: MessageFormat | None = None

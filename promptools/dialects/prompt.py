@@ -125,7 +125,7 @@ class _Signature:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Schema:
-    """Follow `$ref` inside `root`; return the schema itself if it leads to no object, and {} for `true`."""
+    """Return the schema with each `$ref` inside `root` followed until one leads to no object; {} for `true`."""
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MAX_REFERENCES):
         reference = node.get("$ref")
@@ -278,7 +278,7 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call, and whether it has a placeholder; without `enums`, enums of strings get one, too."""
+    """Return an example call, and whether it has a placeholder. Without `enums`, string enums get placeholders too."""
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
     return Call("", tool.name, arguments, dump(arguments)), is_placed
@@ -316,7 +316,7 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument that is a placeholder of the examples, such as `<city>` for `city`; empty without any."""
+    """Return an argument that is a placeholder of the examples, such as `<city>` for `city`; empty if none is."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 
@@ -371,8 +371,8 @@ Give an optional parameter only if the user mentions it. {when}""",
 )
 """The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
 
-The sentence on what needs no tool is a separate paragraph: at the end of another, a model of 1.5B overlooked it in
-eight of fourteen requests. An example of an answer would not do instead: models give the example as their own answer.
+The sentence on what needs no tool is a separate paragraph: at the end of another paragraph, a 1.5B model overlooked it
+in eight of fourteen requests. An example of an answer cannot replace the sentence: models copy it as their own answer.
 """
 
 

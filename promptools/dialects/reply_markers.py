@@ -4,8 +4,9 @@ They are recognized in every reply, whatever the dialect of its calls: a server 
 models mix them. `reply_markers` returns them.
 
 Two forms of `Dialect.reasoning_tags` are more than literals. If an opener is a prefix of another, as Gemma 4's
-`<|channel>` is of `<|channel>thought`, the rest was lost: the opener counts only if no text precedes it. An opener and
-a closer that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix, but the same suffix in both tags.
+`<|channel>` is of `<|channel>thought`, the rest of the longer opener may have been lost: the short opener counts only
+if no text precedes it. An opener and a closer that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix,
+but it must be the same in both tags.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ TURN_TOKENS: Final = (
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of the right one.
 
-Only tags that most families have in their training data are listed, not all that any dialect declares. The JSON may
-quote a closing tag, and would end there.
+Only tags that most families have in their training data are listed, not all that any dialect declares: JSON that quotes
+a closing tag of this list ends at the quote.
 """
 
 
@@ -94,21 +95,21 @@ class ReplyMarkers:
         tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
         own = chain.from_iterable(dialect.reasoning_tags.values() for dialect in dialects)
         self.template_closers = tuple(dict.fromkeys(("</think>", *(tag for tag in own if not tag.endswith(_HOLE)))))
-        """What may close reasoning that a template opened. Tags that prompts teach do not: a thought may hold them."""
+        """The tags that may close reasoning opened by a template. Tags taught by prompts do not: it may quote them."""
         self.suffixed_tags = {
             opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
             for opener in [*tags]
             if opener.endswith(_HOLE)
         }
-        """By what precedes the suffix in an opening tag of reasoning, what precedes it in the closing tag."""
+        """For each opening tag of reasoning with a suffix, the closing tag; both only up to the suffix."""
         self.unlabelled_openers = {
             opener: tags.pop(opener)
             for opener in [*tags]
             if any(other.startswith(opener) for other in tags if other != opener)
         }
-        """The closers of those openers that are the beginning of others."""
+        """The closing tag for each opening tag of reasoning that is a prefix of another opening tag."""
         self.reasoning_tags = tags
-        """The closing tag for each opening tag of reasoning that is whole and has no suffix."""
+        """The closing tag for each other opening tag of reasoning."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
         """The closing tag for each opening tag of an answer; empty if there is none."""
         self.result_openers = tuple(
@@ -124,7 +125,7 @@ class ReplyMarkers:
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """The closing tags of results that are readable tags: after a call they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
-        """Tokens that a program or a name follows; such a token is alone only if no text follows it."""
+        """Tokens that a program or a name follows: such a token counts as a lone token only if no text follows it."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
         self.lone_closers = tuple(
             dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())

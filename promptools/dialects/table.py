@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128
-"""The most characters of a marker: a longer text never has to be held back."""
+"""The maximum length of a marker, so that no longer text has to be held back."""
 SUFFIX: Final = "{suffix}>"
 """The end of a tag of reasoning that may have any suffix."""
 
@@ -322,7 +322,7 @@ def _python_problem(values: Mapping[str, Any]) -> str:
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong if white space around a value would be read as part of it; empty if nothing is."""
+    """Return what is wrong if white space around a value would be read as part of it; empty if nothing is wrong."""
     trim, around = values.get("trim"), {*_space_around_value(values["parameter"])}
     allowed = {"": ({""}, {"\n"}), "line": ({""}, {"\n"}, {"", "\n"}), "verbatim": ({""},)}
     if trim == "strip" or around in allowed[trim or ""]:
@@ -331,7 +331,7 @@ def _tags_problem(values: Mapping[str, Any]) -> str:
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong if tags have a suffix but no wrapper, which alone shows the suffix; else empty."""
+    """Return what is wrong if tags have a suffix but no wrapper, whose tag would show the suffix; else empty."""
     return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
 
 

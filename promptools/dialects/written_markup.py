@@ -39,7 +39,7 @@ _TOOL_TAG = lazy_pattern(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
 """What may follow the name in an opening tag: the end of the tag, or white space before attributes."""
 _RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
-"""The beginning of a line of a result that only its words, or a code fence, distinguish from the content."""
+"""The beginning of a line of a result, if only words or a code fence distinguish the line from the content."""
 
 
 class WrittenMarkup(NamedTuple):

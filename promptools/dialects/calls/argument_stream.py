@@ -48,7 +48,7 @@ MIN_STREAMED = 32
 MAX_DEPTH = 64
 """The deepest nesting that is streamed."""
 MAX_TOKEN = 400
-"""The most characters of a key or a number."""
+"""The maximum length of a key or a number."""
 
 _SPACE = lazy_pattern(r"[ \t\r\n]+")
 _KEY = lazy_pattern(r'"([^"\\\x00-\x1f]*)"[ \t\r\n]*:')
@@ -270,7 +270,10 @@ class ArgumentStream:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Return whether a held value that ends here passes its check; True if none does. Then it is held no longer."""
+        """Return whether a held value that ends here passes its check; True if none ends here.
+
+        A value that ends here is held no longer.
+        """
         if self._held is None or self._held[0] != len(self._frames):
             return True
         _, start, node = self._held

@@ -77,7 +77,7 @@ TYPE_NAMES: Final = {
 
 
 class CallBuilder:
-    """What is known about a call so far."""
+    """Collects the name, the arguments and the fixes of one call, and makes the call of them."""
 
     def __init__(self, options: ParseOptions) -> None:
         self.options = options
@@ -102,10 +102,10 @@ class CallBuilder:
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
-        """Return whether a call at the end of the text, after a whole argument, lacks nothing but its closing tag.
+        """Return whether the call is complete but for its closing tag, at the end of the text after a whole argument.
 
-        It does if the finish reason says that the reply is complete, or if there is no finish reason and the call has
-        all parameters that the tool declares.
+        The call is complete if the finish reason says that the reply is. Without a finish reason, it is complete if it
+        has all parameters that the tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS

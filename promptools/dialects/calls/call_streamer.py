@@ -68,7 +68,7 @@ class CallStreamer:
         return parts
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Return the call with `arguments_json` beginning with what was sent; malformed if that is impossible.
+        """Return the call, its `arguments_json` beginning with what was sent; a malformed call if that is impossible.
 
         A call that was repaired keeps the sent prefix as the model wrote it.
         """
@@ -169,7 +169,7 @@ class MemberStreamer(CallStreamer):
         self._trim: Trim = trim
         self._has_members = False
         self._key: str | None = None
-        """The parameter that is open, or the last one, to which text may still be added."""
+        """The parameter that was begun last, to whose value text may still be added."""
         self._is_text = False
         """Whether the value of the open parameter is sent while it arrives."""
         self._at_start = False

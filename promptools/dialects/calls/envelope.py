@@ -91,7 +91,7 @@ MAX_WRAPPERS = 16
 """How many levels of wrappers are unwrapped at most: only an attack has more."""
 
 MAX_HALF_DOUBLED = 16
-"""The most elements of a list that begin with two braces and end with one: each is read to the end of the list."""
+"""How many elements of a list may begin with two braces and end with one: each is read to the end of the list."""
 MAX_LIST_OFFSETS = 4
 """How many offsets are tried for a wrapper's list: the wrapper's key may also occur in a string before the list."""
 
@@ -119,12 +119,15 @@ class JsonNode(NamedTuple):
     """The value as strict JSON, if it was repaired while it was read; then `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
-        """Return the value as strict JSON, as the model wrote it or repaired; None if there is no such text."""
+        """Return the value as strict JSON, as the model wrote it or repaired; None if neither text is known."""
         return self.source[self.start : self.end] if self.exact else self.repaired
 
 
 class UnresolvedCall(NamedTuple):
-    """A call as a JSON object spells it, not judged yet. `node`: the object; `arguments`: None if it has no key."""
+    """A call as a JSON object spells it, not yet judged.
+
+    `node` is the object. `arguments` is the value under a key for arguments; None if the object has no such key.
+    """
 
     node: JsonNode
     name: str | None
@@ -301,7 +304,7 @@ def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
-    """Return the key of the arguments; of several, the most reliable key; None if there is no such key."""
+    """Return the key of the arguments, the most reliable of several; None if the object has no key for arguments."""
     if not _ARGUMENTS.isdisjoint(keys):
         for key in ARGUMENT_KEYS:
             if key in keys:
@@ -310,7 +313,7 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read an object without a key for the name: its only key is the tool's name, or it is the arguments."""
+    """Read an object without a key for the name: its only key may be the tool's name, or all of it is the arguments."""
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys
@@ -329,7 +332,7 @@ def _holds_json(value: object) -> bool:
 
 
 def guess_name(raw: str, limit: int = 2000) -> str | None:
-    """Return the tool's name in the first `limit` characters of an unreadable envelope; None if there is no name."""
+    """Return the tool's name in the first `limit` characters of an unreadable envelope; None if none is found."""
     head = raw[:limit]
     match = next(filter(None, (pattern.search(head) for pattern in _name_patterns())), None)
     return match[3] if match else None

@@ -88,7 +88,7 @@ class JsonBody:
 
     @property
     def raw(self) -> str:
-        """The value's text so far. It joins the pieces, so use it only when the value is complete."""
+        """The value's text so far. Reading this joins the pieces, so read it only when the value is complete."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
@@ -102,7 +102,7 @@ class JsonBody:
         stopped: bool = False,
         name: str | None = None,
     ) -> list[Part]:
-        """Read the value as calls with `read_calls`, without parsing it again if `feed` did."""
+        """Read the value as calls with `read_calls`; a value that `feed` has parsed is not parsed again."""
         return read_calls(
             self.raw, options, evidence, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
         )
@@ -146,7 +146,7 @@ def read_calls(
     except Unreadable as error:
         return [unreadable_part(raw, options, evidence, error.kind, error.reason, name or _guess_by_key(raw, keys))]
     if fixes and any(call.fixes for call in raw_calls):
-        fixes = ()  # each element of a list was read by itself and has fixes of its own
+        fixes = ()  # each element of a list was read by itself and has its own fixes
     if closed and not _may_supply_closers(raw_calls, closed, stopped):
         return [unreadable_part(raw, options, evidence, "truncated", "the text ended inside its arguments", name)]
     parts = _split_parts(raw[: node.end - node.start], node.start, raw_calls, fixes, options, evidence)
@@ -300,7 +300,7 @@ class ParsedArguments(NamedTuple):
 def read_arguments(
     name: str, text: str, options: ParseOptions, evidence: Evidence, *, ended: bool, content_follows: bool = False
 ) -> ParsedArguments:
-    """Read the arguments of a call of `name`. O(n).
+    """Read the arguments of a call of the tool `name`. O(n).
 
     `ended`: the model finished the arguments, so missing closing brackets may be added; otherwise the arguments count
     as cut off. `content_follows`: content may follow the arguments in the same text.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from promptools.types import RestoreArguments, Strictness
 
 COMPLETE_FINISH_REASONS = frozenset(("stop", "tool_calls"))
-"""Finish reasons of a complete reply. With any other finish reason, or without one, it may have been cut off."""
+"""Finish reasons of a complete reply. With any other finish reason, or without one, a reply may have been cut off."""
 
 
 class ParseOptions(NamedTuple):
@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
 
     `wrapped`: inside an unmistakable wrapper. `expected`: in the dialect that the request asked for. `sentinel`: after
     a marker that prose cannot contain, so that even a call of a tool that is not offered is meant. `wrapper_first`: in
-    a wrapper with no text before it. `at_start`: no text and no call comes before, and no code fence is open.
+    a wrapper with no text before it. `at_start`: no text and no call precedes it, and no code fence is open.
     """
 
     dialect: str

@@ -64,7 +64,7 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the node that contains just the arguments, or None, and the arguments; add the fixes to `fixes`."""
+    """Return the node that contains just the arguments (else None), and the arguments. Add the fixes to `fixes`."""
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
@@ -148,7 +148,7 @@ def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], 
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the node, if its value is an object, and the arguments as an object. Raises `InvalidArguments`."""
+    """Return the node, or None if its value is not an object; and the arguments. Raises `InvalidArguments`."""
     arguments = _to_object(node.value, fixes, tool)
     return (node if arguments is node.value else None), arguments
 
@@ -247,7 +247,7 @@ def _type_name(value: object) -> str:
 
 
 MAX_NAME_LENGTH = 256
-"""The most characters of a name, including what models put around it."""
+"""The maximum length of a name, including what models put around it."""
 NOT_IN_NAMES = frozenset("{}\n")
 """Characters that no tool name has."""
 PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
@@ -310,7 +310,10 @@ def validate_call(
     options: ParseOptions,
     evidence: Evidence,
 ) -> Call | Malformed:
-    """Check `arguments` against the schema; `node`: the value that they were read from, unless it contains more."""
+    """Check `arguments` against the schema; return the call, or a malformed call if they do not fit.
+
+    `node`: the value that the arguments were read from; None if that value contains more than the arguments.
+    """
     assert options.tools is not None
     if options.restore is not None:
         arguments, undone = options.restore(arguments)
@@ -348,7 +351,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Return a call if the offered tools are unknown. It needs a plausible name, and arguments under a key."""
+    """Resolve a call if the offered tools are unknown: the call needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
