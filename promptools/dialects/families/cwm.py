@@ -47,13 +47,13 @@ _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=
 
 
 def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether arguments or the closing tag follow the name."""
+    """Return whether arguments or the closing tag follow the name."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else True
 
 
 def _tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the tag names an offered tool."""
+    """Return whether the tag names an offered tool."""
     name = _NAMED.match(text, start, end)
     if name is not None and end < len(text):
         return may_be_tool(name[1], options)
@@ -110,7 +110,7 @@ class CommandReader(CandidateBase):
         self._line: list[str] = []
         """The pieces of the last line."""
         self._quoted = 0
-        """How many calls that the text quotes are open."""
+        """The number of quoted calls that are open in the text."""
         self._quotes = False
         """Whether the text quotes calls."""
 
@@ -126,7 +126,7 @@ class CommandReader(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         if self._line and self._add_line("".join(self._line)):
             return
         text = "".join(self._lines)

@@ -41,7 +41,7 @@ _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", 
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:
-    """Return markers in every spelling; the trained ones come first."""
+    """Return markers in every spelling; the spelling that the models are trained on comes first."""
     return tuple(
         dict.fromkeys(mark.replace("｜", bar).replace("▁", space) for bar, space in _SPELLINGS for mark in marks)
     )
@@ -95,7 +95,7 @@ UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
 def _named(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the name after `function`, with the markers between them stripped, is that of an offered tool."""
+    """Return whether `function` is followed by an offered tool's name; the markers between them were stripped."""
     del fresh
     if options.tools is None:
         return False

@@ -1,4 +1,4 @@
-"""DSML: a declared dialect with its own head, since models lose, double or write in ASCII the bars of its tags."""
+"""DSML: a declared dialect with its own head, since models lose the bars of its tags, double them, or use ASCII."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ _INTERPRETER = lazy_pattern(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}
 _CALL = lazy_pattern(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL_ALIAS = "all"
 MAX_HELD = 4096
-"""The most characters held back after a line `all`: the header of a call would show that the line is a header."""
+"""How many characters are held back from a line `all` on: a call's header among them shows that the line is one too."""
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the line is the name of an offered tool, followed by a bracket."""
+    """Return whether the line is the name of an offered tool, followed by a bracket."""
     del fresh
     name = text[start:end].lstrip(">").partition("\n")[0].strip()
     if options.tools is None or end < len(text):
@@ -52,7 +52,7 @@ def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the line names an offered interpreter, and code follows it."""
+    """Return whether the line names an offered interpreter, and code follows it."""
     del fresh
     header = _INTERPRETER.fullmatch(text, start, end)
     if header is None:
@@ -63,12 +63,12 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call begins without its first tokens; False if the tools are unknown, since any word may be a name."""
+    """Return whether a call begins without its first tokens; False if the tools are unknown: any word may be a name."""
     return options.tools is not None and _call_begins(text, start, end, fresh=fresh, options=options)
 
 
 def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether this is a complete header of content for the user, and not a line of a program."""
+    """Return whether this is a complete header of content for the user, and not a line of a program."""
     del options
     if text[start] in ">a" and not fresh:
         return False
@@ -78,7 +78,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Whether this is a complete header of v2 for the user, without its first tokens."""
+    """Return whether this is a complete header of v2 for the user, without its first tokens."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
@@ -87,7 +87,7 @@ def _stripped_user_header_begins(
 def _first_line_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Whether the first line of the reply may be a header for the user without its marker."""
+    """Return whether the first line of the reply may be a header for the user without its marker."""
     if options.tools is None or options.strictness == "strict" or options.expect == "functionary":
         return False
     return _user_header_begins(text, start, end, fresh=fresh, options=options)
@@ -197,7 +197,7 @@ def functionary() -> DeclaredDialect:
 
 
 class UserHeaderCandidate(CandidateBase):
-    """Reads the header of content for the user as markup. It is decided at once."""
+    """Reads the header of content for the user as markup. The candidate decides at once."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read the header."""
@@ -237,7 +237,7 @@ class HeldHeaderCandidate(CandidateBase):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         del finish_reason
         self._decide("text")
 

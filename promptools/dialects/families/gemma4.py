@@ -38,7 +38,7 @@ _LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), bracket
 
 
 def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a line begins with what remains of a call when the tokens are stripped."""
+    """Return whether a line begins with what remains of a call when the tokens are stripped."""
     del fresh
     if options.tools is None:
         return False
@@ -52,7 +52,7 @@ def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the tag consists of fragments of the special tokens, and names an offered tool."""
+    """Return whether the tag consists of fragments of the special tokens, and names an offered tool."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):

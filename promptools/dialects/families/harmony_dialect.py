@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from promptools.harmony.renderer import Message
     from promptools.schema import Tools
 
-# every reply is searched for Harmony, so what only Harmony replies need is imported with the first of them
+# every reply is searched for Harmony, so what only Harmony replies need is imported with the first such reply
 
 
 class HarmonyDialect(Textual):

@@ -28,7 +28,7 @@ _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 def read_free_text(
     name: str, tool: Tool, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
-    """Read the body of a call of a tool that takes free text; without `ended`, the body was cut off."""
+    """Read the body of a call of a tool that takes free text; `ended` is False if the body was cut off."""
     assert tool.free_text is not None
     assert options.tools is not None
     if not ended:

@@ -109,7 +109,7 @@ class UnaddressedJson:
         yield words._replace(raw=bare)
 
     def _names_no_tool(self, text: str) -> bool:
-        """Whether a text is an object that does not itself name a tool, so that it is not a whole call."""
+        """Return whether a text is an object that does not itself name a tool, so that it is not a whole call."""
         _, _, end = read_members(text)
         if end != len(text):
             return False
@@ -121,7 +121,7 @@ class UnaddressedJson:
 
 
 def _is_commentary(opened: MessageStart) -> bool:
-    """Whether a message is for the user but is not an answer."""
+    """Return whether a message is for the user but is not an answer."""
     return opened.kind == "words" and not (opened.final or opened.ambiguous)
 
 

@@ -69,7 +69,7 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a printed call begins: parsing must be lenient, and a tool that is named must be offered."""
+    """Return whether a printed call begins: parsing must be lenient, and a tool that is named must be offered."""
     del fresh
     if options.strictness != "lenient":
         return False

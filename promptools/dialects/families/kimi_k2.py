@@ -62,7 +62,7 @@ UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",)
 
 
 def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the name before a number is the name of an offered tool."""
+    """Return whether the name before a number is the name of an offered tool."""
     del fresh
     if options.tools is None:
         return False
@@ -159,7 +159,7 @@ class KimiK2(Textual):
 
 
 def _name_in(head: str) -> tuple[str, list[Fix]]:
-    """Return the name in the header, which is empty if the header is only a number, and the fixes."""
+    """Return the name in the header, and the fixes. The name is empty if the header is only a number."""
     header = _OPENERS.sub("", head).partition("<")[0].partition("`")[0].strip()
     form = _FORM.fullmatch(header)
     missing = [mark for mark in (CALL, ARGUMENT) if mark not in head]

@@ -37,7 +37,7 @@ TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
 END_CALL, END_ARGUMENT, END_JSON = (f"{CLOSE}{word}{SEP}" for word in ("call", "argument", "json"))
 
 _MAX_ATTRIBUTES = 4000
-"""The most characters of a tag's attributes: a key may be a long text, but the cost of an unfinished tag is limited."""
+"""The maximum length of a tag's attributes: a key may be a long text, but the cost of an unfinished tag is limited."""
 _ATTRIBUTES = rf"\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
 _TAG: Final = lazy_pattern(
     rf"{re.escape(OPEN)}(?:(?P<wrap>tools)|(?P<call>call)(?P<named>{_ATTRIBUTES})|(?P<param>argument)(?P<keyed>{_ATTRIBUTES})"
@@ -123,7 +123,7 @@ _BEGINNING = lazy_pattern(
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call begins here, perhaps after the opening tag of its block.
+    """Return whether a call begins here, perhaps after the opening tag of its block.
 
     The tag of the call must have a `tool` attribute, and another tag or a JSON object must follow.
     """

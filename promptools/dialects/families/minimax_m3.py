@@ -42,7 +42,7 @@ _NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 
 
 def tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the opening tag of a block or of a call follows the marker."""
+    """Return whether the opening tag of a block or of a call follows the marker."""
     del fresh, options
     token = MarkedTagTokenizer().next(text[start:end], 0, final=False)
     if token is None:
@@ -115,7 +115,7 @@ def _inside(value: Any) -> str:
 
 
 def _reads_back(text: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether elements are read back as these arguments without the help of a schema."""
+    """Return whether elements are read back as these arguments without the help of a schema."""
     if not all(map(_NAME.match, arguments)):
         return False
     buffer = TokenBuffer(MarkedTagTokenizer(), text)

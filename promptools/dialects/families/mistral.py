@@ -72,7 +72,7 @@ _PYTHON = CallLayout(closers=(CLOSER, "[/TOOL_CALL]"), one_per_line=True)
 
 
 def _residue_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
+    """Return whether a line begins with an offered tool's name, an id of nine characters, and a bracket."""
     del fresh
     word = text[start:end]
     if options.tools is None:
@@ -85,7 +85,7 @@ def _residue_begins(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a line begins with an offered tool's name, the marker, and arguments."""
+    """Return whether a line begins with an offered tool's name, the marker, and arguments."""
     del fresh
     if options.tools is None:
         return False
@@ -98,7 +98,7 @@ def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, options:
 
 
 def _may_be_offered(word: str, tools: Tools) -> bool:
-    """Whether `word` is, or may grow into, the name of an offered tool."""
+    """Return whether `word` is, or may grow into, the name of an offered tool."""
     return any(name.startswith(word) for name in tools.all_names) or tools.find(word) is not None
 
 
@@ -171,7 +171,7 @@ def mistral() -> DeclaredDialect:
 class MistralCandidate(JsonBlockReader):
     """Reads the arguments of a call, which may be in a JSON string.
 
-    Without arguments at the end of the text, the name alone is a call if such a tool is offered.
+    If the text ends before any arguments, the name alone is a call, but only if a tool of this name is offered.
     """
 
     _string: list[str] | None = None
@@ -198,7 +198,7 @@ class MistralCandidate(JsonBlockReader):
         return end if self._decided else super().feed(piece, end)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         tools, name = self._options.tools, self._name or ""
         if self._string and not self._body.has_text:
             self._lookahead = "".join(self._string)

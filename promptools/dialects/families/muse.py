@@ -55,7 +55,7 @@ HEADER = RareLiteralMarker(
 
 
 def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
-    """Whether a header of Muse begins at `text[at]`; a header of Harmony, with a channel, does not count."""
+    """Return whether a header of Muse begins at `text[at]`; a header of Harmony, with a channel, does not count."""
     del options, first
     window = text[at : at + _MAX_HEADER]
     if _TO_SELF_OR_USER.match(window) or _TO_TOOL.match(window):
@@ -141,7 +141,7 @@ def _next_token(text: str, at: int, *, open_message: bool) -> int:
 
 
 def _may_continue(tail: str) -> bool:
-    """Whether the end of a text may be the beginning of a token or a header."""
+    """Return whether the end of a text may be the beginning of a token or a header."""
     return (
         any(token.startswith(tail) for token in ("<|eom|>", "<|eot|>", _START))
         or _PARTIAL_HEADER.match(tail) is not None

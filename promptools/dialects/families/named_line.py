@@ -7,7 +7,7 @@
     tool_name: get_weather
     arguments: {"city": "Oslo"}
 
-Small models write this under any prompt, and servers leave this of other formats when they strip the tokens. The
+Small models write this under any prompt, and this is what remains of other formats when servers strip their tokens. The
 name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may follow.
 """
 
@@ -53,13 +53,13 @@ _ARGUMENTS = lazy_pattern(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 
 
 def _offered(text: str, start: int, options: ParseOptions) -> bool:
-    """Whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
+    """Return whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
     match = _NAMED.match(text, start)
     return match is not None and is_offered_name(match[1], options.tools)
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return NEED_MORE if only more text can tell; False if the offered tools are unknown."""
+    """Return `NEED_MORE`, since only more text can tell; but False if the offered tools are unknown."""
     return NEED_MORE if options.tools is not None else False
 
 
@@ -71,14 +71,14 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call without arguments begins: prose mentions functions in this form, so no text may come before it."""
+    """Return whether a call without arguments begins: no text may precede it, since prose has this form too."""
     if text[end - 1] != ")":
         return _undecided(options)
     return fresh and _offered(text, start, options)
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call begins in a code fence for programs, which must be the whole reply."""
+    """Return whether a call begins in a code fence for programs, which must be the whole reply."""
     return fresh and _begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -167,7 +167,7 @@ class NamedObjectCandidate(CandidateBase):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._decide(finish_reason=finish_reason, close=True)
 
     def _decide(self, *, finish_reason: str | None, close: bool) -> None:

@@ -68,7 +68,7 @@ _INLINE = CallLayout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
-    """Whether the action is an offered tool: `None`, `Finish` and the like are not."""
+    """Return whether the action is an offered tool: `None`, `Finish` and the like are not."""
     match = _NAMED.match(text, start, end)
     if match is None:
         return False
@@ -78,24 +78,24 @@ def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
 
 
 def _is_action(text: str, start: int, options: ParseOptions) -> bool:
-    """Whether the label alone is enough evidence: labels other than `Action` are also headings in manuals."""
+    """Return whether the label alone is enough evidence: labels other than `Action` are also headings in manuals."""
     return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the tool is offered and the input is an object."""
+    """Return whether the tool is offered and the input is an object."""
     del fresh
     return NEED_MORE if end == len(text) else text[end] == "{" and _is_offered(text, start, end, options)
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether an object follows the label: it must itself name the tool."""
+    """Return whether an object follows the label: it must itself name the tool."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 
 
 def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the input is plain text for an offered tool; for other tools, plain text is not enough evidence."""
+    """Return whether the input is plain text for an offered tool; plain text for another tool is not enough evidence."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -104,7 +104,7 @@ def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a call of an offered tool follows the label."""
+    """Return whether a call of an offered tool follows the label."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -113,13 +113,13 @@ def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _answer_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the label of a final answer is complete, with no text before it."""
+    """Return whether the label of a final answer is complete, with no text before it."""
     del start, options
     return NEED_MORE if end == len(text) else fresh
 
 
 def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether an offered tool and an opening bracket follow the label on its line."""
+    """Return whether an offered tool and an opening bracket follow the label on its line."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -128,7 +128,7 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 class _WithoutInputCandidate(CandidateBase):
-    """Reads labels at the end of the text that have no input."""
+    """Reads labels without an input, at the end of the text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -141,7 +141,7 @@ class _WithoutInputCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         labels = "".join(self._pieces)
         named = _NAMED.match(labels)
         inner = LabelledCandidate(labels, named[1] if named else "", *self._context, definite=self.definite)

@@ -49,7 +49,7 @@ _SAFE = lazy_pattern(rf"{_WORD}\Z")
 
 
 def element_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the tag at `text[start]` is named after an offered tool."""
+    """Return whether the tag at `text[start]` is named after an offered tool."""
     del fresh
     tag = _NAME.match(text, start + 1)
     if options.tools is None or (tag is None and start + 1 < len(text)):
@@ -65,7 +65,7 @@ def element_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _bare_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
+    """Return whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
     del fresh
     tool = _NAME.match(text, start)
     if options.tools is None or tool is None:

@@ -28,14 +28,14 @@ OPENER, CLOSER = "<toolbridge_calls>", "</toolbridge_calls>"
 _NEXT: Final = lazy_pattern(rf"\s{{0,256}}+(?:(?P<closer>{CLOSER})|(?P<tag>{ELEMENT}))")
 _CUT: Final = frozenset(CLOSER[:size] for size in range(1, len(CLOSER)))
 MAX_SPACE = 256
-"""The most characters of white space between elements."""
+"""The maximum number of characters of white space between elements."""
 STEP_SIZE = 2048
 """How many characters are read in one step."""
 _NO_CLOSER = Fix("closer", f"no {CLOSER!r}")
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Whether the tag of an offered tool follows the wrapper's opening tag."""
+    """Return whether the tag of an offered tool follows the wrapper's opening tag."""
     tag = text.find("<", start + len(OPENER))
     if tag < 0 or tag >= end:
         return NEED_MORE if end == len(text) else False
@@ -64,7 +64,7 @@ class ToolbridgeCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the text."""
+        """Decide what the text is, now that it has ended."""
         self._advance("", final=True, reason=finish_reason)
 
     def _element(self, tag: str) -> ElementReader:

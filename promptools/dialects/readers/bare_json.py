@@ -77,11 +77,11 @@ LIST_HEAD: Final = Head(("[",), _LIST, body_starts="", gate=_LIST, begins=_objec
 EMPTY_LIST_HEAD: Final = Head(
     ("[",), sequence(r"\[", r"\s{0,64}", r"\]"), body_starts="", gate=r"\[", begins=_empty_list_begins
 )
-"""The head of an empty list, with which a model says that it makes no call."""
+"""The head of an empty list, which some models write to say that they make no call."""
 
 
 def bare_json_heads(shape: str) -> tuple[Head, ...]:
-    """Return the heads of JSON without markers, in the order that a family which writes this shape needs."""
+    """Return the heads of JSON without markers, in the order needed by a family that writes this shape."""
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
@@ -94,7 +94,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 
 
 class JsonCandidate(CandidateBase):
-    """One JSON value that may be calls, and surplus closing brackets after it.
+    """Reads one JSON value that may be one or more calls, and surplus closing brackets after the value.
 
     The candidate decides at the first character after these brackets.
     """
@@ -200,7 +200,7 @@ class EncodedReplyReader(CandidateBase):
             self._pieces.append(piece[start : end + 1])
             self._decide()
             return end + 1
-        self._escaped = end < len(piece)  # short of a quote, the match stops only at a backslash at the end
+        self._escaped = end < len(piece)  # without a closing quote, the match stops only at a backslash at the end
         self._pieces.append(piece[start:])
         return None
 

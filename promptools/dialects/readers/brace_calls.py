@@ -53,7 +53,7 @@ class BraceCallReader(PythonCallReader):
 
 
 def brace_value(value: Any, quote: str, null: str = "null") -> str:
-    """Return a value in the format; a string that contains the delimiter of strings is written as JSON."""
+    """Return a value as text in this format; a string that contains `quote` is written as a JSON string."""
     if value is None:
         return null
     if isinstance(value, str):

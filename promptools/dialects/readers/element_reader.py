@@ -91,7 +91,7 @@ class ElementReader(SingleCallReader):
         self._has_text = False
         """Whether text has come since the last tag that counted."""
         self._beginning: str | None = "" if self._is_ambiguous else None
-        """The beginning of the content, as long as it is not certain that arguments begin there; then None."""
+        """The beginning of the content, while it is uncertain whether arguments begin there; otherwise None."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read more text; see `Candidate`."""
@@ -265,7 +265,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _add_yaml(self, lines: dict[str, Any]) -> None:
-        """Add the values of lines of YAML; the schema gives strings their types."""
+        """Add the values of lines of YAML; a value that was read as text gets its type from the schema."""
         evidence = self._call.evidence
         self._call.evidence = (
             evidence._replace(dialect=YAML_DIALECT) if evidence.dialect == XML_DIALECT and lines else evidence
@@ -340,7 +340,7 @@ class ElementReader(SingleCallReader):
     def _ends_with_call(self, closer: int) -> bool | NeedMore:
         """Return whether the call ends at the tool's closing tag at index `closer`, after the value's closing tag.
 
-        If prose follows, that may still be part of the value, so the end is only kept as `_possible_end`.
+        If prose follows, both closing tags may still be part of the value, so the end is only kept as `_possible_end`.
         """
         following = self._buffer.after(closer)
         if following is NEED_MORE:

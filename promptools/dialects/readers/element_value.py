@@ -24,7 +24,7 @@ from promptools.types import Fix, Tool
 
 
 _LONGEST = 400
-"""The most characters that a tag may have, including its attributes."""
+"""The maximum length of a tag, including its attributes."""
 _UNFINISHED_TAG = lazy_pattern(r"<[\s/]{0,4}(?:[\w.:-]{1,80}(?:\s[^<>]{0,300})?)?/?\Z")
 ATTRIBUTE: Final = lazy_pattern(r"""\s([\w.:-]{1,80})\s{0,4}=\s{0,4}(?:"([^"\n]*)"|'([^'\n]*)')""")
 
@@ -110,7 +110,7 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _remove_lone_mark(element: Element, mark: str) -> None:
-    """Remove the mark at the end of an element without its closer: it is what is left of the closer."""
+    """Remove the mark at the end of an element that lacks its closer: the mark is what is left of the closer."""
     if mark != "<" and element.text[-1:] == [mark]:
         element.text.pop()
 

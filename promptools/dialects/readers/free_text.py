@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 NO_INPUT = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))
-"""What models write for no input."""
+"""What models write as the input of a tool that needs none."""
 
 _LABEL = lazy_pattern(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
@@ -220,7 +220,7 @@ def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str,
 
 
 def main_parameter(tool: Tool) -> str | None:
-    """Return the parameter that plain text is for: the only one, else the first required one, if there is any."""
+    """Return the parameter that takes plain text: the only parameter, else the first required one; None without any."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:
         return None
@@ -247,7 +247,7 @@ _LONGEST = len("<|eom_id|>")
 
 
 def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str] | None:
-    """Return the tool that takes code, and its parameter; without a `name`, a dangerous tool is never returned."""
+    """Return the offered interpreter and its parameter for code, or None. Without a `name`, skip dangerous tools."""
     for candidate in INTERPRETER_NAMES if name is None else (name,):
         tool = tools.get(candidate) if tools is not None and candidate in INTERPRETER_NAMES else None
         if tool is not None and (name is not None or not tool.dangerous):

@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset in a seeming string of a closing token that the next block follows; -1 if there is none."""
+    """Return the offset of a closing token that another block follows, inside what seems to be a string; else -1."""
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
@@ -144,7 +144,7 @@ _NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0
 _WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
 _NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
-"""The most pieces of a bare value that may still be a number. Each chunk of text and each comma adds a piece."""
+"""How many pieces a bare value may have and still be a number. Each chunk of text and each comma adds a piece."""
 _INSIDE = {quote: lazy_pattern(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _AFTER_MEMBER = lazy_pattern(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
@@ -154,7 +154,7 @@ _EVENT = lazy_pattern(r"[,{}\[\]<]")
 
 
 def _end_of_key(text: str, at: int, key: str) -> int | None:
-    """Return the index just past a key and its colon, or past the part that has arrived; None if there is no key."""
+    """Return the index just past a key and its colon, or past the part that has arrived; None if `key` is not there."""
     if not text.startswith(key, at):
         return None
     space = _SPACE.match(text, at + len(key))
@@ -229,8 +229,8 @@ class GemmaObject:
     def end_string(self) -> str | None:
         """Close the open string and the brackets around it before the closing token.
 
-        Return the text from that token on, or None if no string is open or its end is uncertain. The brackets may be at
-        the end of the string.
+        Return the text from that token on, or None if no string is open or its end is uncertain. The brackets are added
+        if they are missing; they may also be in the text already, at the end of the string.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)

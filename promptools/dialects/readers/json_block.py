@@ -263,7 +263,7 @@ class JsonBlockReader(CandidateBase):
         return stop
 
     def _in_bracket(self, piece: str, at: int) -> int:
-        """Consume the opening bracket of a list. Objects in it are read one by one; any other list, as a whole."""
+        """Consume the opening bracket of a list. Objects in a list are read one by one; any other list, as a whole."""
         match = _SPACE.match(piece, at if self._list_opener else at + 1)
         assert match is not None
         end = match.end()
@@ -592,7 +592,7 @@ class JsonBlockReader(CandidateBase):
     def _may_lack_body(self, finish_reason: str | None) -> bool:
         """Return whether a name at the end of the text may be a call without arguments.
 
-        If the tools are known, the name must be that of a tool: any other may have been cut off.
+        If the tools are known, the name must be that of a tool: any other name may have been cut off.
         """
         tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
@@ -664,7 +664,7 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Turn everything into text; the last `-keep` characters will be read again.
+        """Turn everything into text, except for the last `-keep` characters, which will be read again.
 
         Parts that are final stay, and a call whose name has been emitted becomes malformed.
         """

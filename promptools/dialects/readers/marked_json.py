@@ -151,7 +151,7 @@ class MarkedJson(DeclaredDialect):
 
 
 def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
-    """Return what may close a block that ends in `closer`; `closing` are the ends of the dialect's other blocks."""
+    """Return what may close a block that ends in `closer`; `closing` are the closers of all blocks of the dialect."""
     right = (*filter(None, [closer]), *also)
     return Closers(
         right=right,
@@ -393,7 +393,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder's text, which ends at the bracket with which the following text may begin."""
+    """Return the pattern of a placeholder's text, which ends at a bracket if the text after it begins with one."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 

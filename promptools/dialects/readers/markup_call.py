@@ -18,7 +18,7 @@ from promptools.types import Call, Fix, Malformed
 
 
 STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
-"""The type of a value by DeepSeek's attribute `string`, which says whether the value is a string."""
+"""The type of an argument for each value of DeepSeek's attribute `string`, which says whether it is a string."""
 _CDATA = lazy_pattern(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = lazy_pattern(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
@@ -42,7 +42,7 @@ class MarkupGrammar(NamedTuple):
     namespaced: bool = False
     """Names may have any namespace before them."""
     json_closer: str = ""
-    """The closing tag of a call's arguments, if these are a JSON object in tags of its own."""
+    """The closing tag of a call's arguments, if these are a JSON object between separate tags."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
     """Other tags that the family writes around calls."""
     unclosed_value: Literal["closer", "marker"] = "closer"
@@ -102,7 +102,7 @@ class MarkupCall(CallBuilder):
         return self.arguments
 
     def split_key(self, text: str) -> tuple[str, str]:
-        """Split a key from the value that directly follows it where the tag lost its bracket: `path/etc/hosts`."""
+        """Split `path/etc/hosts`, left by a tag that lost its bracket, into the key and the value directly after it."""
         tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):
@@ -148,7 +148,7 @@ class MarkupCall(CallBuilder):
 
 
 def strip_matching_newlines(text: str) -> str:
-    """Strip one line break from each side of a value that is on lines of its own."""
+    """Strip one line break from each side of a value that is on separate lines."""
     for opening in ("\n", "\r\n"):
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(opening)
@@ -195,7 +195,7 @@ class OpenValue:
         self._streamer = streamer
         self._type_name = type_name
         self._may_be_quoted = may_be_quoted
-        """Whether this may merely quote a call: it has no wrapper, and its position does not imply a call."""
+        """Whether the text may merely quote a call: there is no wrapper, and the position does not imply a call."""
         self._pieces: list[str] = []
         self._open_calls = 0
         """The number of calls that are open inside the value."""
@@ -213,12 +213,12 @@ class OpenValue:
         self._rejected_to = 0
         """The index up to which closing tags are known to be part of the value."""
         self._searched_pieces = 0
-        """How many pieces were searched for damaged tags when the value ended; it may be reopened and end again."""
+        """How many pieces had been searched for damaged tags when the value ended; a value may be reopened."""
         self._not_searched = ""
         """The end of the searched pieces, in which a damaged tag may have begun."""
         self._holds_cdata = False
         self.end = 0
-        """The index of the tag at which the value ended, if text after its call may still be part of it; else 0."""
+        """The index of the tag at which the value ended, if text after the call may still be part of it; else 0."""
 
     def feed(self, token: Tag | str, buffer: TokenBuffer, finish_reason: str | None) -> ValueEnd | NeedMore | None:
         """Read the current token; return where the value ended, or None if it continues."""
@@ -257,7 +257,7 @@ class OpenValue:
     def _confirms_call(self, tag: Tag) -> bool:
         """Return whether a tag shows that a call began at the opening tag before it.
 
-        The call's closing tag, a parameter or an element with a name does.
+        It does if it is the call's closing tag, opens a parameter, or is an element that gives a name.
         """
         if tag.kind == "call":
             return tag.close
@@ -335,9 +335,9 @@ class OpenValue:
         return following.close or not self._opens_missing_param(following)
 
     def _may_follow(self, closer: Tag, following: Tag | str | None, *, length: bool) -> bool:
-        """Return whether a value may end at or before `closer` if `following` comes next; None: the text ends.
+        """Return whether a value may end at or before `closer` if `following` comes next.
 
-        `length`: the text was cut off.
+        `following` is None if the text ends. `length`: the text was cut off.
         """
         own = self._closes_value(closer)
         certain = not (self._contains_call or (self._may_be_quoted and self.unmatched_closer))

@@ -196,7 +196,7 @@ class MarkupReader(TagReader):
         self._emits_calls = self._may_stream = definite and evidence.implies_call
         """Whether a call may be emitted once the next one begins (`_emits_calls`), or as it comes (`_may_stream`)."""
         self._drops_line_break = False
-        """Whether to drop a line break at the beginning of the value: it stands for the missing bracket of a tag."""
+        """Whether to drop a line break at the beginning of the value: it replaced the missing bracket of the tag."""
         self._cut_tag = ""
         """The unfinished tag in which the text ended; empty if there is none."""
         self._skip_reason = ""
@@ -599,7 +599,7 @@ class MarkupReader(TagReader):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _skipping(self, token: Tag | str) -> None:
-        """Skip a token of what is not a call, up to a closing tag, or up to the end of the thought around it."""
+        """Skip a token of text that is not a call, up to a closing tag or the end of the thought around the text."""
         if isinstance(token, str):
             return
         if self._ends_talk(token):
@@ -707,7 +707,7 @@ class MarkupReader(TagReader):
 
     @property
     def _may_be_quoted(self) -> bool:
-        """Whether this may merely quote a call: it has no wrapper, and its position does not imply a call."""
+        """Whether the text may merely quote a call: there is no wrapper, and the position does not imply a call."""
         return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:
@@ -732,8 +732,8 @@ class MarkupReader(TagReader):
     def _give_up(self, why: str, token: Tag | str | None) -> None:
         """End the block at something that is not a call.
 
-        Where a call is intended, it is skipped and reported as a malformed call. Elsewhere the calls before it are
-        kept; if there are none, the block becomes text.
+        Where a call is intended, the text is skipped and reported as a malformed call. Elsewhere, the calls before it
+        are kept; if there are none, the block becomes text.
         """
         named = self._call is not None and self._call.tool is not None
         if self._evidence.sentinel or self._has_emitted or (self._evidence.expected and named):

@@ -4,7 +4,7 @@ r"""The kind `key_value`: a call is its name, then keys and values, each between
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
 
 The templates are what the family writes; the tags, the heads and the markers that may occur alone follow from them. The
-white space around `{arguments}` separates arguments, and is left out if there are none.
+white space around `{arguments}` separates arguments, and is left out of a call without arguments.
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ class PairDialect(DeclaredDialect):
         return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
 
     def _render_arguments(self, arguments: dict[str, Any]) -> list[str] | None:
-        """Return the arguments in the format; None if one of them would not be read back."""
+        """Return the arguments in the format; None if one of them would not be read back unchanged."""
         pairs = [self._render_argument(key, value) for key, value in arguments.items()]
         return None if None in pairs else [pair for pair in pairs if pair is not None]
 
     def _render_argument(self, key: str, value: Any) -> str | None:
-        """Return one argument in the format; None if it would not be read back."""
+        """Return one argument in the format; None if it would not be read back unchanged."""
         text = value_text(value)
         if not PLAIN_NAME.match(key) or self._tags.pattern.search(text):
             return None
@@ -169,7 +169,7 @@ class PairDialect(DeclaredDialect):
         return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt; a copy of a generic one is not a call, since it has no name."""
+        """Write the example calls of a prompt. A copy of the generic example is not a call, since it names no tool."""
         if calls[0] is not GENERIC_CALL:
             return self.render_calls(calls)
         values = {"key": "parameter", "type": "string", "value": "its value"}
@@ -202,8 +202,8 @@ class PairDialect(DeclaredDialect):
     def _stripped_heads(self) -> Iterator[Head]:
         """Yield the heads of a call without its opening tag: a whole key, or the call's closing tag, follows the name.
 
-        With the closing tag it is a call only if nothing but calls follows, because prose may begin with a name and
-        mention the tag.
+        If the closing tag follows the name, the text is a call only if nothing but calls follows it, because prose may
+        begin with a name and mention the tag.
         """
         tags = self._tags
         key = (tags.key.opener, tags.key_pattern, tags.key_end)

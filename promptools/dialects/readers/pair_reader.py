@@ -454,9 +454,9 @@ class PairReader(SingleCallReader):
         return False
 
     def _on_call_opener(self) -> bool | NeedMore:
-        """Handle a call's opening tag inside the value; return whether the value ended before.
+        """Handle a call's opening tag inside the value; return whether the value has ended before this tag.
 
-        It did if the current call was closed before. Otherwise the new call is part of the value, and is counted.
+        It has if a closing tag has ended the current call. Otherwise the new call is part of the value, and is counted.
         """
         begins = self._begins_call_after()
         if not begins:

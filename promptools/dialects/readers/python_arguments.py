@@ -51,7 +51,7 @@ def may_continue_line(text: str, at: int) -> bool:
 
 
 def name_pattern(first: str, rest: str, most: int) -> str:
-    """Return the pattern of a name, which may contain escapes: one `first`, then up to `most` of `rest`."""
+    """Return the pattern of a name, which may contain escapes: one match of `first`, then up to `most` of `rest`."""
     more = f"{rest}{{0,{most}}}+"
     return rf"{first}{more}(?:{ESCAPE_PATTERN}{rest}{{0,32}}+){_MAX_ESCAPES}"
 
@@ -702,7 +702,7 @@ class PythonArguments:
             outer.value = f"[{inner}]"
 
     def _json_key(self, frame: _PythonBracket) -> str:
-        """Return the key of a dictionary as JSON: a string, or a number converted to one."""
+        """Return the key of a dictionary as JSON: a string, or a number converted to a string."""
         named = frame.string_pieces is not None
         key = frame.take_value()
         if named:

@@ -90,7 +90,7 @@ class PythonCall:
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Return what has become certain of the call since the last time. `last`: the call has ended."""
+        """Return what has become certain of the call since this was last asked. `last`: the call has ended."""
         arguments = self._arguments
         text = ", ".join(arguments.members[self._streamed_count :])
         if self._streamer is None or arguments.positional or not text:

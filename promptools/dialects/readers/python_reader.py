@@ -522,7 +522,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """Search for a quote after a doubtful end of a string: the string may end there too, so reject the call."""
+        """Search for a quote after a doubtful end of a string: the string may end at that quote, so reject the call."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -534,7 +534,7 @@ class PythonCallReader(CandidateBase):
     def _is_unreadable(self, broken: bool) -> bool:
         """Return whether a value in a call of an offered tool cannot be read.
 
-        A function's signature has names as well, but no values after them.
+        A function's signature does not count: it has names as well, but no values after them.
         """
         call = self._call
         return call is not None and call.tool is not None and (broken or call.expects_value)

@@ -170,7 +170,7 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list up to its closing bracket. If all strings in it are calls, they are accepted; else it is text."""
+    """Reads a list up to its closing bracket. If all strings in it are calls, they count; else the list is text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
@@ -243,7 +243,7 @@ class QuotedReplyReader(_QuotedReader):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the reply: the closing quote shows that it is complete."""
+        """Decide at the end of the reply: the closing quote shows that the reply is complete."""
         del finish_reason
         raw = "".join(self._pieces)
         bare = raw.rstrip(SPACE)

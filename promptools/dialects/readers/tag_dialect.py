@@ -156,7 +156,7 @@ def read_templates(
 
 
 def word_of(opener: str) -> str:
-    """Return the name of an opening tag; empty for a token without one."""
+    """Return the name of an opening tag; empty for a token without a name."""
     match = _OPENING_WORD.fullmatch(opener)
     return match["word"] if match is not None else ""
 
@@ -415,7 +415,7 @@ def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
 
 
 def _names(templates: FormatTemplates) -> TagNames:
-    """Return the names of the tags: `SHARED_NAMES` if these include all of the format's names, else only its own."""
+    """Return `SHARED_NAMES` if these include all names of the format's tags; else only the format's own names."""
     call, param, around, wrappers, odd_wrappers, prefixes = templates
     openers = [around.opener, *wrappers, *odd_wrappers] if around is not None else []
     shared = (

@@ -48,7 +48,7 @@ class TagHeads:
         return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
 
     def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a wrapper that other formats have too opens a block of this format, as the next tag shows."""
+        """Return whether a wrapper opens a block of this format. Other formats have it too, so the next tag decides."""
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
@@ -72,7 +72,7 @@ class TagHeads:
         return tag.kind == "element" and known
 
     def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether tokens that another format has too precede a call as this family writes it."""
+        """Return whether the tokens, which another format has too, precede a call as this family writes it."""
         del fresh
         first = self._read(text, start, end, options, count=6)
         if not first.tags:

@@ -19,12 +19,12 @@ from promptools.patterns import lazy_pattern
 #
 # Most families write `function` or `invoke` around `parameter`, and models mix them: `<function=f>`, `<function
 # name="f">`, `<invoke name='f'>`, `<｜DSML｜invoke name="f">`, `<parameter name=k>`, `<parameter=k` and `</parameter`
-# without their bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has
-# `TagNames` of its own, in as many spellings, and no other tag means anything in it.
+# without their bracket, `</ parameter >`. So all of these share `SHARED_NAMES`. A format with other names has its own
+# `TagNames`, which are read in as many spellings; no other tag has a meaning there.
 
 
 TAG_LIMIT = 1600
-"""The most characters that a tag may have, including its attributes."""
+"""The maximum length of a tag, including its attributes."""
 CLOSER_AND_TAG_LIMIT = 512
 """An upper bound for the characters of a parameter's closing tag and a damaged tag after it."""
 
@@ -140,7 +140,7 @@ class TagNames:
     closer_start: str = "</"
     """The text by which the beginning of an unfinished closing tag is recognized."""
     tag_limit: int = TAG_LIMIT
-    """The most characters that a tag may have."""
+    """The maximum length of a tag."""
     tokens: Mapping[str, tuple[TagKind, bool]] = field(default_factory=dict[str, tuple[TagKind, bool]])
     """The tokens without a name, each with its kind and whether it is a closing tag."""
     words: tuple[str, ...] = field(init=False)
@@ -329,7 +329,7 @@ class PatternTokenizer:
     make_tag: Callable[[re.Match[str]], Tag]
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Return the token at `at`: a tag, or the text up to the next one; None if more text is needed."""
+        """Return the token at `at`: a tag, or the text up to the next tag; None if more text is needed."""
         match = self.pattern.search(text, at, at + _WINDOW)
         if match is not None:
             return self.make_tag(match) if match.start() == at else text[at : match.start()]
@@ -366,7 +366,7 @@ class TagTokenizer:
         self._in_cdata = False
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Return the token at `at`: a tag, or the text up to the next one; None if more text is needed."""
+        """Return the token at `at`: a tag, or the text up to the next tag; None if more text is needed."""
         if self._in_cdata:
             return self._cdata_content(text, at, final=final)
         if self.splits_cdata and text.startswith(_OPENING[: len(text) - at], at):
@@ -439,7 +439,7 @@ def raw_text(token: Tag | str) -> str:
 
 
 class TokenBuffer:
-    """The tokens of a text, the index of the current one, and the text that is not tokenized yet."""
+    """The tokens of a text, the index of the current token, and the text that is not tokenized yet."""
 
     def __init__(self, tokenizer: Tokenizer, text: str = "", blank: Callable[[str], bool] = is_blank) -> None:
         self.tokens: list[Tag | str] = []

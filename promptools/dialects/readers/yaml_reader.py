@@ -39,7 +39,7 @@ MAX_DEPTH = 8
 
 
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines that map the parameters `keys` to values; None if they do not. Scalars stay strings. O(n)."""
+    """Read lines that map the parameters `keys` to values; None for any other text. Scalars stay strings. O(n)."""
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]
     if not filled or " ".join(line.strip() for line in filled) in NULLS:
