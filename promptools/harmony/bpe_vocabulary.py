@@ -70,7 +70,7 @@ def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | N
     """Find the file, and point openai-harmony to it: set a variable in `environ`, which must be the process's own.
 
     A program calls this once when it starts, so that `load_encode` works anywhere. Returns the path of the file; None
-    if there is no file.
+    if the file was not found.
     """
     file = find_file(environ, home)
     if file is not None:
@@ -140,7 +140,7 @@ def load_decode(file: Path) -> Decode:
 
 @cache
 def _token_bytes(file: Path) -> dict[int, bytes]:
-    """Return the bytes by id. A line of the file has base64 and a rank; the ranks are the ids, from 0 without a gap."""
+    """Return the bytes of each token id. A line of the file has base64 and a rank: the id, from 0 without a gap."""
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -42,7 +42,7 @@ ReasoningPolicy: TypeAlias = Literal["last-final", "first-final", "turn", "keep"
 
 
 def is_reasoning(message: Message) -> bool:
-    """Whether a message is reasoning."""
+    """Return whether a message is reasoning."""
     return message.role == "assistant" and message.channel == "analysis" and not message.recipient
 
 
@@ -193,7 +193,7 @@ def answer_formats(response_format: Mapping[str, Any] | None) -> tuple[AnswerFor
 
 
 def _is_in_system(space: Namespace, options: Options) -> bool:
-    """Whether the system message declares a namespace."""
+    """Return whether the system message declares a namespace."""
     return options.tools_in == "system" or (options.tools_in == "auto" and space.name in options.trained)
 
 
@@ -246,7 +246,7 @@ class _MessageConverter:
     instructions: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     names_by_id: dict[str, str] = field(default_factory=dict[str, str])
-    """Names of the called tools by the ids of calls in all messages; calls already read take precedence over others."""
+    """The called tool's name for each call id in all messages; of calls with one id, the last call converted counts."""
     open_calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last_tool: str = ""
     written_calls: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])

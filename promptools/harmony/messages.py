@@ -50,7 +50,7 @@ _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
 def has_routing(raw: str) -> bool:
-    """Whether a header names a channel or a recipient, not only a role."""
+    """Return whether a header names a channel or a recipient, not only a role."""
     return "to=" in raw or any(channel in raw for channel in CHANNELS)
 
 
@@ -76,12 +76,12 @@ def header_end(raw: str) -> int | None:
 
 
 def may_continue(rest: str) -> bool:
-    """Whether `rest`, which may be empty, is a prefix of some part of a header."""
+    """Return whether `rest`, which may be empty, is a prefix of some part of a header."""
     return any(part.startswith(rest) for part in (*HEADER_WORDS, "to= "))
 
 
 def may_be_header(raw: str) -> bool:
-    """Whether all of `raw` may be the beginning of a header that continues after it."""
+    """Return whether all of `raw` may be the beginning of a header that continues after it."""
     return len(raw) <= MAX_HEADER and header_end(raw) == len(raw)
 
 
@@ -100,10 +100,10 @@ def opening_bracket(raw: str, start: int) -> int:
 
 
 def words_start(header: str, known: IsTool | None) -> int:
-    """Return the offset at which words follow the known parts of a header without a recipient; else its length.
+    """Return where other words follow the known parts of a header without a recipient; else the header's length.
 
-    gpt-oss leaves `<|message|>` out: `<|channel|>final Here is the JSON: {"city": "Oslo"}`. A tool's name is a known
-    part too, unless it is among more other words, which mention it.
+    gpt-oss leaves `<|message|>` out: `<|channel|>final Here is the JSON: {"city": "Oslo"}`. A tool's name counts as a
+    known part too, unless more of the words are not tools' names: then they only mention the tool.
     """
     parts = HEADER_PARTS.match(header)
     end = parts.end() if parts is not None else 0
@@ -178,7 +178,7 @@ def parse_header(
 
 
 def is_spaced(pieces: Sequence[Piece]) -> bool:
-    """Whether a space follows each token of a header except the last, as LLM-jp's tokenizer decodes tokens."""
+    """Return whether a space follows each token of a header except the last, as LLM-jp's tokenizer decodes tokens."""
     spaced = False
     for piece, after in pairwise(pieces):
         if isinstance(piece, HarmonyToken):
@@ -447,7 +447,7 @@ _ENDS = lazy_pattern(r"<\|(?:end|return|call)\|>")
 
 
 def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | NeedMore:
-    """Whether a header begins with the token at `text[at]`.
+    """Return whether a header begins with the token at `text[at]`.
 
     `first`: no text precedes it; `final`: no more text will come.
     """

@@ -139,7 +139,7 @@ class MessageMachine:
     def feed_content(self, text: str) -> bool:
         """Feed text without control tokens, but only if it can only be content; return whether it was fed.
 
-        Most text is of this kind, and fed in this way it costs little. The text then is one `ContentChunk`.
+        Most text is of this kind, and is cheap to feed in this way. The caller emits the text as one `ContentChunk`.
         """
         if self._state != "content" or self._tail or self._is_spaced or not text:
             return False
@@ -481,11 +481,11 @@ class MessageMachine:
             yield from self._end_content(by, raw)
 
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Emit a header that names neither channel nor recipient; after a `long` one, another header may follow."""
+        """Emit a header that names neither channel nor recipient; after a `long` header, another may follow."""
         self._repairs = []
         if "<|start|>" in header[:end]:
             yield Aside("token", header[:end])
-        elif self._role and not long and header.startswith(_CHANNEL):  # at the start of a completion it is no mention
+        elif self._role and not long and header.startswith(_CHANNEL):  # at the start of a completion, not a mention
             end = len(_CHANNEL)
             yield Aside("token", _CHANNEL)
         else:

@@ -59,7 +59,7 @@ def count_tokens(
     response_format: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> tuple[Part, ...]:
-    """Return the number of tokens of each message of a request, and last of the beginning of the reply. O(n).
+    """Return the number of tokens of each message of a request; the last number is for the reply's beginning. O(n).
 
     The numbers are exact with `encode`. Without it they are estimates: for prose, code and JSON 1.0 to 1.3 times the
     exact number. Raises the same errors as `render_text`.

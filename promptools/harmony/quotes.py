@@ -216,12 +216,12 @@ class QuoteDoubt:
         return False
 
     def _is_of_call(self) -> bool:
-        """Whether the header so far belongs to a call or to a result; texts about calls show such headers."""
+        """Return whether the header so far belongs to a call or to a result; texts about calls show such headers."""
         header = parse_header(self._header, "assistant", self._known)
         return header.is_call or header.role == "tool"
 
     def close(self) -> bool:
-        """Whether the marks were closed at the very end of the text."""
+        """Return whether the marks were closed at the very end of the text."""
         settled = self._marks.read("", following=" ", waiting=self._waiting) if self._turn == "none" else None
         return settled is not None and settled.is_content
 
@@ -312,12 +312,12 @@ class StringDoubt:
         return len(piece)
 
     def close(self) -> bool:
-        """Whether the text ended right after the string."""
+        """Return whether the text ended right after the string."""
         return self._closed and self._end is not None
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Whether the items, which begin with the end of a call, are only whole messages. O(n).
+    """Return whether the items, which begin with the end of a call, are only whole messages. O(n).
 
     The arguments of each call among them must be strict JSON.
     """
@@ -346,7 +346,7 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
 
 
 MAX_ENDS = 8
-"""How many tokens in broken arguments, the last ones, are tried as the end of the arguments.
+"""How many of the last tokens in broken arguments are tried as the end of the arguments.
 
 Each trial reads all the text after the token.
 """
@@ -365,7 +365,7 @@ class Doubt(Protocol):
         ...
 
     def close(self) -> bool:
-        """Whether the quotes were closed at the end of the text."""
+        """Return whether the quotes were closed at the end of the text."""
         ...
 
 
@@ -406,7 +406,7 @@ class HeldQuote:
 
 
 def may_end_content(token: HarmonyToken) -> bool:
-    """Whether a token in the content of a message may end the content."""
+    """Return whether a token in the content of a message may end the content."""
     return token.name not in {"message", "constrain"}
 
 
@@ -448,7 +448,7 @@ class QuotedTokens:
         self._recent = recent if "`" in recent else ""
 
     def is_content(self, token: str) -> bool:
-        """Whether a token that follows is content, since it is in code or in a block quote.
+        """Return whether a token that follows is content, since it is in code or in a block quote.
 
         A token that ends the whole reply is never content.
         """

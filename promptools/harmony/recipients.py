@@ -19,7 +19,7 @@ from promptools.patterns import lazy_pattern
 FUNCTIONS = "functions"
 """The namespace of tools whose names have no namespace."""
 INVALID_NAME = "__invalid_tool__"
-"""Replaces a name in the history of which nothing is left without control tokens; vLLM writes the same."""
+"""Replaces a name in the history that contains only control tokens; vLLM writes the same."""
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
 """Words that mean something else in a header, so that no namespace has them as its name."""

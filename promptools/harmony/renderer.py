@@ -63,7 +63,7 @@ class DeveloperContent:
 
     instructions: str = ""
     functions: tuple[FunctionDeclaration, ...] | None = None
-    """The functions; None: there is no section for functions; empty: the section is empty."""
+    """The functions. If None, there is no section for functions; if empty, the section is empty."""
     formats: tuple[AnswerFormat, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     """Tools other than functions, in separate namespaces."""
@@ -177,19 +177,19 @@ def _author(message: Message) -> str:
 
 
 def is_header_field(text: str) -> bool:
-    """Whether a text may be a field of a header."""
+    """Return whether a text may be a field of a header."""
     return _WORD.fullmatch(text) is not None
 
 
 def _header_field(text: str, what: str) -> str:
-    """Return a field of a header. Raises UsageError for text that would end it, since headers are not escaped."""
+    """Return a field of a header. Raises UsageError for text that would end the field: headers are not escaped."""
     if text and not is_header_field(text):
         raise UsageError(f"The {what} {text!r} cannot be in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
 
 
 def content_text(message: Message, *, functions: bool = False) -> str:
-    """Return a message's content as text; with `functions`, a system message names the channel for their calls."""
+    """Return a message's content as text. With `functions`, a system message names the channel for their calls."""
     match message.content:
         case SystemContent() as content:
             return _system(content, functions=functions)
@@ -275,7 +275,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def count_messages(text: str, count_tokens: TokenCounter) -> tuple[Part, ...]:
-    """Count the tokens of each message of a rendered prompt, and last of the beginning of the reply.
+    """Count the tokens of each message of a rendered prompt; the last part is the beginning of the reply.
 
     The sum of these is the number of tokens of the prompt.
     """

@@ -83,7 +83,7 @@ STRIPPED_HEADER = RareLiteralMarker(
 
 
 def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | NeedMore:
-    """Whether a header without tokens begins at `text[at]`.
+    """Return whether a header without tokens begins at `text[at]`.
 
     `first`: no text precedes the header. A header like `assistantfinal` counts only if the content of a message follows
     directly, since it may also be a word in a sentence about Harmony.

@@ -138,7 +138,7 @@ class HarmonyTokenizer:
         self._held = ""
 
     def is_plain(self, text: str) -> bool:
-        """Whether `feed` would return the text as a single piece."""
+        """Return whether `feed` would return the text as a single piece."""
         return not self._held and "<" not in text
 
     def feed(self, text: str) -> Iterator[Piece]:

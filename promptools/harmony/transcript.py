@@ -168,8 +168,9 @@ def parse_trace(chunks: Iterable[str]) -> list[dict[str, Any]]:
     """Parse a transcript strictly; return a dict for each message. Raises `MissingSentinel` and `BadHeader`.
 
     The dict of a call has the keys `role, channel, to, constraint, args`; the dict of a result has `role` ("tool"),
-    `name, channel, content`; any other has `role, channel, content`. Empty fields are left out. Arguments and results
-    that are JSON are decoded. Line ends inside a control token are ignored, so the transcript may be split anywhere.
+    `name, channel, content`; the dict of any other message has `role, channel, content`. Empty fields are left out.
+    Arguments and results that are JSON are decoded. Line ends inside a control token are ignored, so the transcript may
+    be split anywhere.
     """
     parser = StreamParser(strict=True, broken=True)
     for chunk in chunks:
