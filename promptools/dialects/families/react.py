@@ -95,7 +95,7 @@ def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the input is plain text for an offered tool; plain text for another tool is not enough evidence."""
+    """Return whether the input is plain text for an offered tool; for any other tool, that is not enough evidence."""
     del fresh
     if end == len(text):
         return NEED_MORE
