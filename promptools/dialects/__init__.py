@@ -142,7 +142,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(name: str) -> Dialect:
-    """Return a built-in dialect, as its table declares it or its module makes it."""
+    """Return a built-in dialect, made from its table or by its module."""
     module, _, factory = BUILT_IN[name].partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
@@ -152,7 +152,7 @@ def _load_built_in(name: str) -> Dialect:
 
 
 def _tables() -> Any:
-    """Return the module that reads tables. It is imported by name, since its readers import this package."""
+    """Return the module that reads tables. It is imported by name, since the module's readers import this package."""
     return import_module(f"{__name__}.table")
 
 
@@ -189,10 +189,11 @@ def unregister(name: str) -> None:
 
 @contextmanager
 def using(*given: GivenDialect) -> Generator[None]:
-    """Make more dialects known inside the block: paths of tables, tables that were read, or dialects.
+    """Make more dialects known inside the block.
 
-    These dialects are searched for before all others, and replace those of an outer block with the same names. Threads
-    and processes that are started inside the block do not know them. Raises UsageError as `load` does.
+    Each is given as the path of its table, as a table that was read, or as the dialect itself. These dialects are
+    searched for before all others, and replace those of an outer block with the same names. Threads and processes that
+    are started inside the block do not know them. Raises UsageError as `load` does.
     """
     with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):
         yield
@@ -200,7 +201,10 @@ def using(*given: GivenDialect) -> Generator[None]:
 
 @contextmanager
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
-    """Make more dialects known inside the block: searched for before those of outer blocks, or after them if `last`."""
+    """Make more dialects known inside the block.
+
+    They are searched for before the dialects of outer blocks or, if `last`, after them.
+    """
     outer = _own.get()
     if outer is None or not own.given:
         token = _own.set(own if own.given else outer)

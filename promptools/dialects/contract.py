@@ -65,7 +65,10 @@ class Head(NamedTuple):
     pattern: str
     body_starts: str = "{["
     gate: str = ""
-    """A cheap pattern that must match where the head begins. If empty, the first two characters of a literal must."""
+    """A cheap pattern that must match where the head begins.
+
+    If it is empty, the text must begin with the first two characters of a literal.
+    """
     begins: HeadPredicate | None = None
     fenced: bool = False
     """A code fence before the head is its marker, and is passed to the candidate as the head."""
@@ -83,11 +86,14 @@ class Head(NamedTuple):
     first_words: tuple[str, ...] = ()
     """What a line head may begin with, besides its literals and the names of offered tools in any namespace."""
     unindented: bool = False
-    """Once text came, the line head counts only without an indent: indented text is code."""
+    """After other text, the line head counts only without an indent: indented text is code."""
     fence_labels: tuple[str | None, ...] = ()
-    """The labels of the code fences in which the head counts; None means outside of fences; if empty, anywhere."""
+    """The labels of the code fences in which the head counts. None among them means outside of fences.
+
+    If there are no labels, the head counts anywhere.
+    """
     tier: Tier | None = None
-    """The head's tier, if it is not the dialect's: what is left of stripped special tokens is weaker evidence."""
+    """The head's tier, if it differs from the dialect's: the remains of stripped special tokens are weaker evidence."""
     on_request: bool = False
     """The head has no marker of its own: it is searched for only if the request asked for this dialect."""
     sure_pattern: str = ""
@@ -194,7 +200,7 @@ class Dialect(Protocol):
 
     @property
     def answer_tags(self) -> Mapping[str, str]:
-        """The closing tag for each opening tag of an answer; empty if there is none.
+        """The closing tag for each opening tag of an answer; an empty text if the format has no closing tag.
 
         An opening tag counts if no text came since the last tag or call. A closing tag counts after its opening tag.
         """
@@ -202,7 +208,7 @@ class Dialect(Protocol):
 
     @property
     def result_openers(self) -> tuple[str, ...]:
-        """How a tool's result, or the turn with it, begins. After a call, this and all that follows is made up."""
+        """How a tool's result, or its turn, begins. A result after a call is made up, and so is all text after it."""
         ...
 
     @property
@@ -222,7 +228,7 @@ class Dialect(Protocol):
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of heads that a program or a name follows; without a call, they are part of the text."""
+        """Tokens of heads, followed by a program or a name; if there is no call, the tokens are part of the text."""
         ...
 
     @property
@@ -233,7 +239,7 @@ class Dialect(Protocol):
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate for the text after `head`, to be fed from the first character of the body on.
 
-        `definite`: a call that the candidate reads is a call whatever text follows it.
+        `definite`: what the candidate reads as a call stays a call, whatever text follows.
         """
         ...
 

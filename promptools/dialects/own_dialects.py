@@ -1,7 +1,7 @@
 """An app's own dialects, known to one client, proxy or command: their tables, and the dialects made from these.
 
-A table is kept as text, so that it can be sent to the processes that read replies for others: the workers of a batch,
-and the actors and tasks of a Ray cluster.
+A table is kept as text, so that it can be sent to other processes that parse replies: the workers of a batch, and the
+actors and tasks of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OwnDialects:
 
     def __init__(self, given: tuple[DialectTable | Dialect, ...]) -> None:
         self.given = given
-        """What the dialects were made of; it can be pickled if all are tables."""
+        """The tables and dialects that the set was made from; they can be pickled if all are tables."""
         self.number = next(_numbers)
         """A number that no other set has, for use as a cache key."""
         self.by_name: Mapping[str, Dialect] = _index(given)

@@ -125,7 +125,10 @@ class _Signature:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Schema:
-    """Return the schema with each `$ref` inside `root` followed until one leads to no object; {} for `true`."""
+    """Return the schema with its chain of `$ref` resolved in `root`, up to a reference that leads to no object.
+
+    Returns {} for a schema that is not an object, such as `true`.
+    """
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MAX_REFERENCES):
         reference = node.get("$ref")
@@ -316,7 +319,7 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument that is a placeholder of the examples, such as `<city>` for `city`; empty if none is."""
+    """Return an argument that is a placeholder of the examples, such as `<city>` for `city`; else an empty text."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 

@@ -95,7 +95,10 @@ class ReplyMarkers:
         tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
         own = chain.from_iterable(dialect.reasoning_tags.values() for dialect in dialects)
         self.template_closers = tuple(dict.fromkeys(("</think>", *(tag for tag in own if not tag.endswith(_HOLE)))))
-        """The tags that may close reasoning opened by a template. Tags taught by prompts do not: it may quote them."""
+        """The tags that may close reasoning opened by a template.
+
+        Tags that models learn from prompts are not among them, since reasoning may contain these as text.
+        """
         self.suffixed_tags = {
             opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
             for opener in [*tags]
@@ -121,7 +124,7 @@ class ReplyMarkers:
         """Tokens that end a turn. At the end of a reply and next to a call they are not text."""
         turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
         self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
-        """How the model's turn begins, and other tokens of prompts: not text next to a call or a turn's end."""
+        """Beginnings of the model's turn, and other tokens of prompts. Next to a call or a turn's end, none is text."""
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """The closing tags of results that are readable tags: after a call they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
@@ -194,7 +197,7 @@ class ReplyMarkers:
         return re.compile(rf"\s*+(?:(?:{'|'.join(map(re.escape, self.end_tokens))})\s*+)++\Z")
 
     def end_of_turn(self, text: str) -> int:
-        """Return the offset of the end-of-turn tokens at the end of a text; without any, the length of the text."""
+        """Return the offset of the end-of-turn tokens at the end of a text; if there are none, the text's length."""
         begin = max(0, len(text) - MAX_END)
         match = self._ends.search(text, begin)
         return match.start() if match is not None else len(text)

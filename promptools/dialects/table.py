@@ -1,4 +1,4 @@
-"""Read a dialect from a TOML table: a format of calls without code, in the package or an app's own.
+"""Read a dialect from a TOML table, which declares a format of calls without code: the package's own, or an app's.
 
     kind = "json"                           # or "named", "tags", "key_value", "python", "braces"
     name = "acme"
@@ -521,7 +521,7 @@ PACKAGE: Final = Path(__file__).parent
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family in the package; `make`: the family's own class, derived from the kind's.
+    """Read the table of a family in the package; `make`: the family's own class, derived from the kind's class.
 
     The table is not checked, since checking all tables would delay the first reply; the tests check them.
     """

@@ -158,7 +158,7 @@ def python_calls(calls: Sequence[Call], *, json_values: bool = False) -> Iterato
 
 
 def python_literal(value: Any) -> str:
-    """Return a JSON value as a Python literal, strings in double quotes."""
+    """Return a JSON value as a Python literal, with strings in double quotes."""
     if value is True or value is False or value is None:
         return str(value)
     if is_object(value):

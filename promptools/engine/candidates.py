@@ -391,7 +391,7 @@ def _is_named(state: ParserState, candidate: OpenCandidate) -> bool:
 
 
 def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list[Part]) -> bool:
-    """Return whether a seeming bare call is inside a larger structure or a program."""
+    """Return whether what seems to be a bare call is inside a larger structure or a program."""
     before = state.out.last_text(NEAR_CONTEXT)
     if before.rstrip().endswith(('":', "':", "=", "(")):
         return True

@@ -412,7 +412,7 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
 
 
 def _is_mentioned(state: ParserState, group: str) -> bool:
-    """Return whether a header, or a truncated call at the end of the text, is only mentioned, by the text before it.
+    """Return whether the text before a header, or before a truncated call at the end of the text, only mentions it.
 
     Any other candidate is judged when it is opened.
     """

@@ -200,7 +200,7 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
 
 
 def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
-    """Return where the zone's closer ends, if it begins in the overlap or in `text[at:]`; -1 if there is none.
+    """Return where the zone's closer ends, if it begins in `closer_overlap` or in `text[at:]`; -1 if there is none.
 
     A zone that the template opened may be closed by any closer, which then becomes the zone's closer. `size`: the
     maximum length of a closer.

@@ -51,7 +51,7 @@ MOST_LETTERS: Final = 3
 MAX_HELD_NAME: Final = 128
 """How many characters of an unfinished name are held back at most."""
 WORTH_A_PATTERN: Final = 4096
-"""How many lines are looked up in vain before a pattern is compiled: the lookups have then cost as much as that."""
+"""How many lines are looked up in vain before a pattern is compiled: by then they have cost as much as compiling."""
 _INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
@@ -70,7 +70,7 @@ class FirstWordPatterns(NamedTuple):
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
     fixed_characters: str | None
-    """The first characters of these words, for a character class; None if they are not known."""
+    """The first characters of the `fixed` words, for a character class; None if they are not known."""
     names: bool
     """A tool's name may be a first word."""
     tags: bool
@@ -341,7 +341,7 @@ class ScanPlan:
         self.line_heads = LineHeads(self.heads)
         active = [dialect for dialect in chosen if dialect.tier in tiers or dialect.name == expected]
         self.closers = tuple(dict.fromkeys(closer for dialect in active for closer in dialect.closers))
-        """Closing markers that may stand next to a call without their openers."""
+        """Closing markers that may occur next to a call without their openers."""
         sentinels = tuple(dict.fromkeys(token for dialect in active for token in _sentinels(dialect)))
         self._lone_closers = (*self.closers, *self.markers.result_closers)
         self.literal_scanner = MarkerScanner([*_literal_markers(self.markers, self._lone_closers, sentinels), _CONTROL])
@@ -449,7 +449,7 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Separate markers that begin with a letter; they are searched for together, since a gate would stop too often."""
+    """Separate the markers that begin with a letter: in the scanner's gate, letters would stop the search too often."""
     signs: list[Marker] = []
     words: list[Marker] = []
     for marker in markers:

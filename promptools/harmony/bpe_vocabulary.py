@@ -97,8 +97,8 @@ def load_encode() -> Encode:
     """Return a function from text to token ids; control tokens in the text are treated as ordinary text.
 
     openai-harmony looks for the file in the folder that `TIKTOKEN_ENCODINGS_BASE` names (see `configure_library`). If
-    the variable is not set, openai-harmony downloads the file. Takes about a second the first time, and no time after
-    that. Raises UsageError if openai-harmony is not installed or cannot load the vocabulary.
+    the variable is not set, openai-harmony downloads the file. The first call takes about a second, later calls take no
+    time. Raises UsageError if openai-harmony is not installed or cannot load the vocabulary.
     """
     encoding = load_encoding()
 
@@ -132,8 +132,8 @@ def load_encoding() -> Any:
 def load_decode(file: Path) -> Decode:
     """Return a function from an ordinary token to its bytes; for control tokens see `TOKEN_IDS`.
 
-    The bytes are read from the file, without openai-harmony. Takes about 0.2 seconds the first time, and no time after
-    that. Raises UsageError if the file cannot be read or is not the vocabulary.
+    The bytes are read from the file, without openai-harmony. The first call takes about 0.2 seconds, later calls take
+    no time. Raises UsageError if the file cannot be read or is not the vocabulary.
     """
     return _token_bytes(file).__getitem__
 

@@ -163,11 +163,11 @@ class Marks:
 
 
 class QuoteDoubt:
-    """The doubt about a token inside open marks: it is content if all marks of a kind close before the paragraph ends.
+    """The doubt about a token inside open marks: it is content if all marks of one kind close in the same paragraph.
 
     Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, and a mark in the answer would close it. So the
     token ends the content if the next message begins right after the token. If the next message is a call, the token
-    ends the content only if nothing follows the call, or another message.
+    ends the content only if nothing, or another message, follows the call.
     """
 
     def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:
@@ -430,7 +430,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """Characters of which any ends the code or line in which a token was shown; empty outside of such code."""
+        """The characters, any of which ends the code or line in which a token was shown; empty outside of such code."""
 
     def feed(self, text: str) -> None:
         """Feed content of the message."""

@@ -31,7 +31,8 @@ class ParsedMessage:
     ended: str
     """What ended the message: the name of a token, or one of these.
 
-    `start`, `channel`: the next message began. `cut`, `header`: the text ended inside the content, inside the header.
+    `start`, `channel`: the next message began. `cut`: the text ended inside the content. `header`: the text ended
+    inside the header.
     """
     span: Span
     """The span of the message in the text, including the header."""
@@ -232,9 +233,9 @@ class Examination(NamedTuple):
 def examine(text: str, *, known: IsTool | None = None) -> Examination:
     """Examine how far the text of a reply follows the format. O(n).
 
-    The text must be as the model wrote it, with control tokens, and begins inside the header of its first message. The
-    last message may lack the token that ends it, which servers omit. `known` returns whether a recipient is an offered
-    tool.
+    The text must be as the model wrote it, with control tokens, and must begin inside the header of its first message.
+    The last message may lack the token that ends it, which servers omit. `known` returns whether a recipient is an
+    offered tool.
     """
     parser = StreamParser("assistant", known=known)
     items = [*parser.feed(text), *parser.close()]

@@ -240,7 +240,7 @@ class ArgumentStream:
         return None
 
     def _after(self, text: str, at: int) -> int | None:
-        """Read what follows a value: only that shows that the value is complete."""
+        """Read what follows a value, which alone shows that the value is complete."""
         frame = self._frames[-1]
         if text[at] not in {",", frame.closer} or not self._passes_check():
             self._stop()

@@ -26,7 +26,7 @@ from promptools.types import Call, Fix, Malformed, Tool
 ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
 _NO_JSON_NUMBER = lazy_pattern(r"\+|-?0\d")
-"""A number as JSON does not write it, such as `007` or `+49`: where a string is allowed, it is taken for a code."""
+"""A number as JSON does not write it, such as `007` or `+49`: where a string is allowed, it is read as a string."""
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
@@ -73,11 +73,11 @@ TYPE_NAMES: Final = {
     **{name: name for name in ("string", "integer", "number", "boolean", "object", "array", "null")},
     "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
 }  # fmt: skip
-"""The JSON type for each name that models give it."""
+"""The JSON type for each type name that models write."""
 
 
 class CallBuilder:
-    """Collects the name, the arguments and the fixes of one call, and makes the call of them."""
+    """Collects the name, the arguments and the fixes of one call, and builds the call from them."""
 
     def __init__(self, options: ParseOptions) -> None:
         self.options = options
@@ -93,7 +93,7 @@ class CallBuilder:
 
     @property
     def tool_name(self) -> str:
-        """The name of the offered tool, or the name as written if there is none."""
+        """The name of the offered tool, or the name as written if no such tool is offered."""
         return self.tool.name if self.tool is not None else self.name
 
     def declares(self, key: str) -> bool:
@@ -102,10 +102,10 @@ class CallBuilder:
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
-        """Return whether the call is complete but for its closing tag, at the end of the text after a whole argument.
+        """Return whether a call that ends with the text, after a whole argument, lacks only its closing tag.
 
-        The call is complete if the finish reason says that the reply is. Without a finish reason, it is complete if it
-        has all parameters that the tool declares.
+        It does if the finish reason says that the reply is complete. Without a finish reason, it does if the call has
+        all parameters that the tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS
@@ -117,7 +117,7 @@ class CallBuilder:
         return key not in self.arguments and self.declares(key)
 
     def record_fix(self, fix: Fix) -> None:
-        """Record a fix of the markup, unless it is recorded already or there are `MAX_FIXES`."""
+        """Record a fix of the markup, unless it was recorded before or `MAX_FIXES` are recorded."""
         if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
             self.fixes.append(fix)
 
@@ -139,7 +139,7 @@ class CallBuilder:
         self.arguments[key] = value
 
     def resolve_in(self, evidence: Evidence) -> Call | Malformed:
-        """Return the call, or a malformed call. Raises `NotACall` if it is not a call."""
+        """Return the call, or a malformed call. Raises `NotACall` if what was collected is not a call."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
         return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)

@@ -14,7 +14,7 @@ COMPLETE_FINISH_REASONS = frozenset(("stop", "tool_calls"))
 
 
 class ParseOptions(NamedTuple):
-    """The options for parsing a reply, the same for all of it."""
+    """The options for parsing a reply; they are the same for the whole reply."""
 
     tools: Tools | None
     strictness: Strictness
@@ -37,7 +37,7 @@ class ParseOptions(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Where a candidate was found, as evidence for its being a call.
+    """Where a candidate was found, which is evidence of whether it is a call.
 
     `wrapped`: inside an unmistakable wrapper. `expected`: in the dialect that the request asked for. `sentinel`: after
     a marker that prose cannot contain, so that even a call of a tool that is not offered is meant. `wrapper_first`: in

@@ -64,7 +64,10 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the node that contains just the arguments (else None), and the arguments. Add the fixes to `fixes`."""
+    """Return the arguments, and add the fixes to `fixes`.
+
+    The first result is the node that contains just the arguments; None if no node does.
+    """
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
     flat = {key: value for key, value in unresolved.siblings.items() if key in keys or key not in METADATA_KEYS}
@@ -148,7 +151,10 @@ def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], 
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the node, or None if its value is not an object; and the arguments. Raises `InvalidArguments`."""
+    """Return the arguments as an object. Raises `InvalidArguments` if that is impossible.
+
+    The first result is the node; None if its value had to be converted to an object.
+    """
     arguments = _to_object(node.value, fixes, tool)
     return (node if arguments is node.value else None), arguments
 
@@ -298,7 +304,7 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 
 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
-    """Return whether an envelope without an object of arguments may as well be data: a contract has `inputs` too."""
+    """Return whether an envelope whose arguments are not an object may be data, which has keys such as `inputs` too."""
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
 

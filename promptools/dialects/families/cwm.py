@@ -190,7 +190,7 @@ class CommandReader(CandidateBase):
         return call.resolve_in(self._evidence)
 
     def _parameter(self, command: str) -> str | None:
-        """Return the parameter that the text belongs to; None if it is broken JSON, or several are possible."""
+        """Return the parameter that takes the text; None if the text is broken JSON, or if the parameter is unclear."""
         call = self._call
         if call.tool is None:
             return COMMAND

@@ -36,7 +36,10 @@ _INTERPRETER = lazy_pattern(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}
 _CALL = lazy_pattern(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL_ALIAS = "all"
 MAX_HELD = 4096
-"""How many characters are held back from a line `all` on: a call's header among them shows that the line is one too."""
+"""How many characters are held back after a first line `all`.
+
+If they contain the header of a call, the line is a header too; otherwise it is content.
+"""
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
 
@@ -207,7 +210,7 @@ class UserHeaderCandidate(CandidateBase):
         return header.end()
 
     def close(self, finish_reason: str | None) -> None:
-        """Do nothing, since the header is already decided."""
+        """Do nothing, since the candidate has already decided."""
         del finish_reason
 
 

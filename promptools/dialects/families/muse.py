@@ -51,7 +51,7 @@ HEADER = RareLiteralMarker(
     prefixes=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
     first_characters=frozenset("t"),
 )
-"""What may be a header without its first tokens, which a server has put into the prompt."""
+"""Text that may be a header without its first tokens, since a server has put these into the prompt."""
 
 
 def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:

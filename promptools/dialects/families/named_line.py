@@ -59,7 +59,7 @@ def _offered(text: str, start: int, options: ParseOptions) -> bool:
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return `NEED_MORE`, since only more text can tell; but False if the offered tools are unknown."""
+    """Return `NEED_MORE`; but if the offered tools are unknown, return False, since no name counts then."""
     return NEED_MORE if options.tools is not None else False
 
 

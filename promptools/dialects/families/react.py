@@ -54,7 +54,7 @@ _FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
 _PAIR = sequence(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
 _CLOSERS = Closers(right=("```",), wrong=(), openers=(), required=False, next_call_markers=("\nAction:",))
 _BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), required=False)
-"""The closers of an object that names its tool, with the stop strings of smolagents' ToolCallingAgent."""
+"""The closers of an object that names its tool, including the stop strings of smolagents' ToolCallingAgent."""
 _NAMED = lazy_pattern(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
@@ -89,7 +89,7 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether an object follows the label: it must itself name the tool."""
+    """Return whether an object follows the label; the object must then name the tool."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 

@@ -123,7 +123,7 @@ class ToolbridgeCandidate(CandidateBase):
         return False
 
     def _end(self, rest: str, fix: Fix | None) -> None:
-        """Decide the candidate; `rest` is the text after it."""
+        """Make the candidate's parts; `rest` is the text after the candidate."""
         self.unread = rest
         if not (self._finished_parts or self._emitted):
             self.parts = [Part("text", self.head)]

@@ -156,7 +156,7 @@ class JsonCandidate(CandidateBase):
             self.tries.append(TriedStrategy("json", "text", str(no), len(raw)))
 
     def _undecodable_part(self, raw: str, why: str) -> Part:
-        """Return the value as text or, if its name was already streamed, as a malformed call."""
+        """Return the value as text or, if the call's name was already streamed, as a malformed call."""
         if self._streamer is not None and self._streamer.started:
             return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._evidence.dialect, None))
         return Part("text", raw)
@@ -177,7 +177,7 @@ _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 
 class EncodedReplyReader(CandidateBase):
-    """Reads a whole reply that is a JSON string, from its opening quote to its closing one."""
+    """Reads a whole reply that is a JSON string, from the opening to the closing quote."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)

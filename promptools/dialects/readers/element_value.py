@@ -61,7 +61,7 @@ ITEM = "item"
 MAX_ELEMENT_DEPTH = 64
 """Deepest nesting of elements in the tree."""
 MAX_UNMARKED_DEPTH = 8
-"""Deepest nesting of elements without marks, whose content is searched again at each level."""
+"""Deepest nesting of elements whose tags lack the format's mark; their content is searched again at each level."""
 _OPENING_TAG = lazy_pattern(r"\s*<([A-Za-z_][\w.-]{0,63})>")
 
 
@@ -162,7 +162,10 @@ def _read_value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
 
 
 def read_unmarked(text: str, depth: int = 0) -> Element | None:
-    """Read elements without marks, each up to the next closing tag of its name. None if the text is not elements."""
+    """Read elements whose tags lack the format's mark, each up to the next closing tag of the same name.
+
+    Return None if the text is anything but elements.
+    """
     root = Element("")
     at = 0
     while (match := _OPENING_TAG.match(text, at)) is not None:
@@ -205,7 +208,7 @@ def item_types(tool: Tool | None, key: str) -> frozenset[str]:
 
 
 def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema if it has the keyword `keyword`, else its first variant that does, or else the schema."""
+    """Return the schema if it has the keyword; else its first variant that has the keyword, or else the schema."""
     node = resolve_reference(schema, root)
     if keyword in node:
         return node
@@ -265,7 +268,7 @@ class ElementArguments:
             self._call.put(key, *element_value(self._call.options, self._tool, key, text))
 
     def end_list(self) -> None:
-        """Add the list whose items came last, if there is one, as an argument."""
+        """Add the list that is being collected, if there is one, as an argument."""
         items, self._items = self._items, []
         options, key = self._call.options, self._list_key
         if len(items) > 1:

@@ -220,7 +220,7 @@ def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str,
 
 
 def main_parameter(tool: Tool) -> str | None:
-    """Return the parameter that takes plain text: the only parameter, else the first required one; None without any."""
+    """Return the parameter that takes plain text: the only parameter, or the first required parameter; else None."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:
         return None

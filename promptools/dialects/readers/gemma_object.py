@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset of a closing token that another block follows, inside what seems to be a string; else -1."""
+    """Search what seems to be a string for a closing token before another block; return the token's offset, or -1."""
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
@@ -433,7 +433,7 @@ class GemmaObject:
         return self._end_quoted(body, quote)
 
     def _ends_at_token(self, text: str, quote_at: int, final: bool) -> bool | NeedMore:
-        """Return whether a string ends with the delimiter that the quote at `quote_at` is in the middle of."""
+        """Return whether the quote at `quote_at` is the middle of a delimiter that ends the string."""
         if len(text) - quote_at < len(_TOKEN_END) and not final:
             return NEED_MORE
         return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)
@@ -500,7 +500,7 @@ class GemmaObject:
         return match[1] is None or not root or match[1] in self._declared
 
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether a key of several words comes next: a declared one, or any key after a non-string value."""
+        """Return whether a key of several words comes next: a declared key, or any key after a non-string value."""
         # Gemma 4 writes keys with spaces (ollama#18390).
         few = len(self._pieces) <= _MOST_PIECES
         any_key = _WORDS_KEY.match(text, at) if few and _NO_STRING.fullmatch("".join(self._pieces)) else None

@@ -53,7 +53,7 @@ from promptools.types import Fix, MalformedReason
 
 
 MAX_OPENERS: Final = 8
-"""How many openers are tried: the last ones of the text. Each attempt is O(n) in characters."""
+"""How many of the last openers in the text are tried. Each attempt is O(n) in characters."""
 
 _NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
@@ -499,7 +499,7 @@ class JsonBlockReader(CandidateBase):
         return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
 
     def _next_body(self, name_match: re.Match[str] | None = None) -> None:
-        """Start another body in the same block. `name_match`: the name of its tool, if that precedes the body."""
+        """Start another body in the same block. `name_match`: the tool's name, if a name precedes the body."""
         self._record_surplus()
         if self._name_emitted:
             self._final_count = len(self._finished_parts)
@@ -691,7 +691,7 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _text_or_malformed(self, raw: str, why: str) -> list[Part]:
-        """Return the block as text, or as a malformed call if its name has been emitted."""
+        """Return the block as text, or as a malformed call if the call's name has been emitted."""
         if self._name_emitted:
             return [*self._head_parts(), self._malformed_part(raw[len(self.head) :], "invalid_json", why)]
         return [Part("text", raw)]

@@ -83,7 +83,7 @@ class BlockParts:
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
         """Resolve the calls before index `end`; return parts that tile the tokens that were not emitted.
 
-        Return no parts if none of the segments is a call, unless a call `has_emitted` before.
+        Return no parts if none of the segments is a call, unless a call was emitted before (`has_emitted`).
         """
         evidence = self._evidence._replace(wrapper_first=False)
         settled = [self._resolve_segment(segment, evidence) for segment in self.segments]

@@ -365,7 +365,7 @@ class PairReader(SingleCallReader):
         return None
 
     def _add_pair(self, key: str, equals: str, value: str) -> bool:
-        """Add an argument whose key and value are in one tag; return whether they are.
+        """Add an argument if its key and value are in one tag; return whether it was added.
 
         GLM 5.3 Flash writes `<arg_key>k=v</arg_value>`.
         """
@@ -454,9 +454,9 @@ class PairReader(SingleCallReader):
         return False
 
     def _on_call_opener(self) -> bool | NeedMore:
-        """Handle a call's opening tag inside the value; return whether the value has ended before this tag.
+        """Handle a call's opening tag inside the value; return whether the value had ended before this tag.
 
-        It has if a closing tag has ended the current call. Otherwise the new call is part of the value, and is counted.
+        It had if the current call was closed before. Otherwise the new call is part of the value, and is counted.
         """
         begins = self._begins_call_after()
         if not begins:

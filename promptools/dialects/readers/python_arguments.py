@@ -45,7 +45,7 @@ _MAX_ESCAPES = "{0,16}+"
 def may_continue_line(text: str, at: int) -> bool:
     """Return whether `text[at:]` is `CONTINUED_LINE` cut short by the end of the text.
 
-    O(1), because this is asked before each part of a call.
+    O(1), because this is called before each part of a call.
     """
     return len(text) - at <= 2 and text[at:] in ("\\", "\\\r")
 
@@ -129,8 +129,8 @@ class LiteralToken(NamedTuple):
 class StringOverrun(Exception):
     """Raised if a string without its closing quote runs into the next call.
 
-    `overrun`: how many characters of the string come after the bracket that closes the broken call. -1 if the string
-    would end inside a call that begins in it.
+    `overrun`: how many characters of the string come after the bracket that closes the broken call; -1 if the string
+    would end inside a call that begins in the string.
     """
 
     def __init__(self, overrun: int) -> None:
@@ -411,7 +411,7 @@ class _PythonBracket:
     key: str | None = None
     """The key whose value comes next; `**` before a dictionary whose members are merged."""
     value: str | None = None
-    """The value since the last comma, as JSON; None if there is none, or if it is a string."""
+    """The value since the last comma, as JSON; None if there is none yet, or if the value is a string."""
     string_pieces: list[str] | None = None
     """The pieces of the value since the last comma, if it is a string."""
     commas: int = 0
@@ -451,7 +451,7 @@ class PythonArguments:
         self._stack = [_PythonBracket("call")]
         self._uncertain_quote = ""
         self._key_sign = ""
-        """The sign after the last key."""
+        """The sign after the last key: `=` or `:`."""
         self._last: LiteralToken | None = None
         self.fix_log = FixLog()
         self.members: list[str] = []

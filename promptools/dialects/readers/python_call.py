@@ -21,7 +21,7 @@ from promptools.types import Call, Fix, Malformed
 
 
 class PythonCall:
-    """A call whose name and opening bracket were read.
+    """A call whose name and opening bracket have been read.
 
     `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects.
     """
@@ -111,7 +111,7 @@ class PythonCall:
         return self._arguments.end_string() if isinstance(self._arguments, GemmaObject) else None
 
     def resolve(self, *more: Fix) -> Call | Malformed:
-        """Resolve the call, and add the fixes `more` to it. Raises `NotACall` if it is not a call."""
+        """Resolve the call, and add the fixes `more` to it. Raises `NotACall` if it turns out not to be a call."""
         arguments = self._arguments
         text, given = self._as_object()
         value = json.loads(text)

@@ -139,7 +139,7 @@ class PythonCallReader(CandidateBase):
         self._unreadable = ""
         """Why a call of an offered tool cannot be read; reported with the text that the call becomes."""
         self.lacks_value = False
-        """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as calls."""
+        """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as a call."""
         self._skipped: int = 0
         """How many characters at the end of the pending text were skipped after a call that cannot be read."""
         self._has_emitted = False
@@ -422,7 +422,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_closer(self, text: str, at: int, final: bool) -> int:
-        """Consume a repetition of the calls that ends in another closer; without one, finish."""
+        """Consume a repetition of the calls that ends in another closer; if there is none, finish."""
         bare = SPACE.match(text, at)
         assert bare is not None
         # LFM2 repeats its calls before a second end token; vLLM 0.32's parser drops the repetition too.

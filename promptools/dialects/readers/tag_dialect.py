@@ -300,7 +300,7 @@ class TagDialect(DeclaredDialect):
         return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
 
     def _complete(self, given: Mapping[str, str]) -> Instructions:
-        """Return the table's instructions, completed with those of the kind."""
+        """Return the table's instructions, completed with the kind's default texts."""
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES

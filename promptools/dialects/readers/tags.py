@@ -26,7 +26,7 @@ from promptools.patterns import lazy_pattern
 TAG_LIMIT = 1600
 """The maximum length of a tag, including its attributes."""
 CLOSER_AND_TAG_LIMIT = 512
-"""An upper bound for the characters of a parameter's closing tag and a damaged tag after it."""
+"""The maximum length of a parameter's closing tag together with a damaged tag after it."""
 
 TagKind = Literal[
     "wrap", "call", "param", "key", "type", "value", "element", "cdata", "separator", "reasoning", "noise", "end", "cut"

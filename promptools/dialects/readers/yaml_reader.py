@@ -186,7 +186,7 @@ def _type_by_look(value: Any) -> Any:
 
 
 YAML_ALIAS: Final = "yaml"
-"""The beginning of the alias of a head of YAML; the opening tag follows it."""
+"""The beginning of the alias of a YAML head; in the alias, the opening tag follows."""
 _NAME = r"[\"']?[^\W\d][\w.:/-]{0,127}+[\"']?"
 _FIRST_NAME = lazy_pattern(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
 _ITEM = lazy_pattern(r"^- ", re.MULTILINE)
