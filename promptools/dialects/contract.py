@@ -90,12 +90,12 @@ class Head(NamedTuple):
     fence_labels: tuple[str | None, ...] = ()
     """The labels of the code fences in which the head counts. None among them means outside of fences.
 
-    If there are no labels, the head counts anywhere.
+    If the tuple is empty, the head counts anywhere.
     """
     tier: Tier | None = None
     """The head's tier, if it differs from the dialect's: the remains of stripped special tokens are weaker evidence."""
     on_request: bool = False
-    """The head has no marker of its own: it is searched for only if the request asked for this dialect."""
+    """The head has no distinct marker: it is searched for only if the request asked for this dialect."""
     sure_pattern: str = ""
     """The pattern of a head so specific that a call has certainly begun, even if the text ends right after the head."""
 
@@ -228,7 +228,7 @@ class Dialect(Protocol):
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of heads, followed by a program or a name; if there is no call, the tokens are part of the text."""
+        """Tokens of heads, followed by a program or a name. If these make no call, the tokens are part of the text."""
         ...
 
     @property

@@ -76,7 +76,7 @@ a closing tag of this list ends at the quote.
 """
 
 
-# All of these markers, with the markers of the dialects.
+# The markers above, combined with the markers of the dialects.
 
 
 TAG_SUFFIX: Final = r"[\w-]{1,32}"

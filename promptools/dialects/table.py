@@ -209,7 +209,7 @@ def text_table(*keys: str) -> TableKey:
 
 # The kinds of dialects that a table may declare: the constructor of each, and its keys.
 #
-# `kind = "json"` means no more than that the table's values are checked and passed to `MarkedJson`.
+# `kind = "json"` only means that the table's values are checked and passed to `MarkedJson`.
 
 
 def _no_problem(_values: Mapping[str, Any]) -> str:

@@ -67,8 +67,8 @@ MAX_RESYNC_WORK = 8
 """How many times the text after the first unclosed candidate may be parsed again.
 
 A candidate that is open at the end of the text may give back a rest that it read but did not take. The rest is parsed
-again, and may contain another unclosed candidate with a rest of its own. All rests together may be this many times as
-long as the first. Any further rest becomes text, even if it contains a call.
+again, and may contain another unclosed candidate, which leaves another rest. All rests together may be this many times
+as long as the first. Any further rest becomes text, even if it contains a call.
 
 A candidate proves to be unclosed only at the end of the text. So without a limit, a text with many such candidates
 would take quadratic time. The limit counts characters rather than candidates because each rest is shorter than the one

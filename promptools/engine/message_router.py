@@ -128,7 +128,7 @@ class MessageRouter:
             case MessageEnd():
                 self._end_message(segment, finish_reason)
             case Outside(_, raw, fixes) if self._open_message is not None and self._open_message.kind == "call":
-                # a second <|message|> before the arguments: emitted with them, as the header is
+                # a second <|message|> before the arguments is emitted with them, like the header
                 self._open_message = self._open_message._replace(
                     raw=self._open_message.raw + raw, fixes=(*self._open_message.fixes, *fixes)
                 )

@@ -252,7 +252,7 @@ def _prepare_tools(tools: Tools | list[ToolLike] | None) -> Tools | None:
     return _tools_class().prepare(tools)
 
 
-@cache  # even a repeated import costs as much as a dozen steps
+@cache  # a repeated import would cost as much as a dozen steps of the parser
 def _tools_class() -> type[Tools]:
     from promptools.schema.tools import Tools
 

@@ -264,7 +264,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
     state.reasoning.verdicts = alone.verdicts
     if not alone.has_calls or alone.has_text or alone.has_malformed:
         return False
-    # Kimi K2 Thinking, hosted by others, makes its call in the thought and says no more (qwen-code).
+    # On third-party servers, Kimi K2 Thinking makes its call in the thought and writes nothing more (qwen-code).
     return state.options.rescue is True or alone.dialects <= state.plan.markers.rescuing_dialects
 
 

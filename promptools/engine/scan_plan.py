@@ -40,7 +40,7 @@ from promptools.schema.spelling import NAMESPACES
 
 # The first words of lines that may begin a call: the names of the offered tools, and words that are the same for all.
 #
-# Lists of tools come and go, and compiling a pattern takes longer than reading some hundred replies. So the patterns
+# Lists of tools come and go, and compiling a pattern takes longer than reading a few hundred replies. So the patterns
 # are made once for a set of dialects: they find the first letters of any word, and whether a tool's name begins with
 # these letters is looked up. Only after very many lookups for the same tools is a pattern of their names compiled. It
 # finds the same lines faster.

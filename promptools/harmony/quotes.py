@@ -251,7 +251,7 @@ class OpenValue:
 
     def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:
         """Return the doubt about a token after the arguments so far; None if their JSON is not open."""
-        del tail, token  # neither opens or closes a bracket or a string
+        del tail, token  # neither of them opens or closes a bracket or a string
         text, self.unread = "".join(self.unread), []
         if not self._begun:
             text = text.lstrip()

@@ -63,7 +63,7 @@ class DeveloperContent:
 
     instructions: str = ""
     functions: tuple[FunctionDeclaration, ...] | None = None
-    """The functions. If None, there is no section for functions; if empty, the section is empty."""
+    """The functions. If None, the section for functions is left out; if empty, the section is empty."""
     formats: tuple[AnswerFormat, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     """Tools other than functions, in separate namespaces."""

@@ -217,7 +217,7 @@ def list_nodes(node: JsonNode, anchors: frozenset[str]) -> Iterator[tuple[JsonNo
         if source[element.end : stop].strip():
             if not doubled:
                 raise NotACall("an element of the list is followed by something else")
-            half_doubled += 1  # one brace closes two, so counting braces goes too far
+            half_doubled += 1  # one brace closes two here, so counting braces went too far
             stop = element.end
         yield element, fixes
         at = stop

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # The arguments of a call whose tool is known.
 #
-# They are looked for under their key, then next to the name, then as JSON in a string, then in a call inside the call.
+# The arguments are looked for under their key, next to the name, as JSON in a string, and in a call inside the call.
 # Each step after the first adds a `Fix`.
 
 

@@ -49,7 +49,7 @@ class HarmonyDialect(Textual):
         from promptools.harmony.conversation import convert
         from promptools.harmony.renderer import content_text
 
-        functions = [replace(tool, free_text=None) for tool in tools]  # without a prompt of its own, JSON is safer
+        functions = [replace(tool, free_text=None) for tool in tools]  # unexplained, free text is less safe than JSON
         message = convert([], functions).messages[-1]
         how_many = "" if parallel else " Call one tool at a time."
         when = " You must call a tool in this turn." if required else ""
@@ -107,7 +107,7 @@ def _header_begins(text: str, at: int, options: ParseOptions, *, first: bool, fi
 def _make_splitter(options: ParseOptions, inside: bool) -> MessageSplitter:
     from promptools.dialects.families.harmony_messages import HarmonySplitter
 
-    del inside  # the parser is lenient, so this makes no difference to it
+    del inside  # the lenient parser finds out whether the text begins inside a header
     return HarmonySplitter(offered_recipients(options), options)
 
 

@@ -170,7 +170,7 @@ def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_req
     `beside_bare`: the dialect also reads JSON without markers, and its own tier is that of such JSON.
     """
     again = optional_steps(any_literal_text(marks), SPACE)
-    alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end, a marker that is a word is just a word
+    alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end of the text, a marker that is a word shows no call
     opened = any_literal_text(marks)
     if wrapper:
         opened = sequence(optional_steps(literal_text(wrapper), _GAP), opened)

@@ -195,7 +195,7 @@ class OpenValue:
         self._streamer = streamer
         self._type_name = type_name
         self._may_be_quoted = may_be_quoted
-        """Whether the text may merely quote a call: there is no wrapper, and the position does not imply a call."""
+        """Whether the text may merely quote a call: it has no wrapper, and its position does not imply a call."""
         self._pieces: list[str] = []
         self._open_calls = 0
         """The number of calls that are open inside the value."""
@@ -343,7 +343,7 @@ class OpenValue:
         certain = not (self._contains_call or (self._may_be_quoted and self.unmatched_closer))
         if following is None:
             return own or (certain and not length)
-        if isinstance(following, str):  # no value ends in a closing tag and a broken tag by chance
+        if isinstance(following, str):  # a closing tag and then a broken tag are no coincidence
             return own and self._grammar.names.begins_broken_tag(following)
         if own and following.kind == "element":
             # Anthropic's form of 2023 closes `<parameters>` here.

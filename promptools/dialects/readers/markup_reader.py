@@ -707,7 +707,7 @@ class MarkupReader(TagReader):
 
     @property
     def _may_be_quoted(self) -> bool:
-        """Whether the text may merely quote a call: there is no wrapper, and the position does not imply a call."""
+        """Whether the text may merely quote a call: it has no wrapper, and its position does not imply a call."""
         return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:

@@ -399,7 +399,7 @@ class PairReader(SingleCallReader):
             self._call.error = "there is text between a key and its value"
         between = between.lstrip().removeprefix(_cut(self._tags.value.opener))
         self._text_pieces, self._text_size = [between], len(between)
-        # GLM 4.5 and 4.6 on vLLM under load.
+        # GLM 4.5 and 4.6 leave this tag out, on vLLM under load.
         self._record_fix(f"the value of {self._key!r} had no opener")
         self._tag_state = self._in_value
         return self._in_value(tag)

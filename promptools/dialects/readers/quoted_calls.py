@@ -185,7 +185,7 @@ class QuotedCallsReader(_QuotedReader):
             elements = self._list(raw)
             if elements:
                 self._take(raw, elements)
-            else:  # even with calls in them, whole strings may be what was asked for
+            else:  # a list of strings may be the answer, even with calls in them
                 self._reject(raw, taken=len(raw), shows=self._find_fault(raw))
         return end
 
