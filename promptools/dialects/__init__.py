@@ -233,7 +233,7 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name that only few apps need, on its first use."""
+    """Import, on first use, a name that only few apps need."""
     if name in _ON_FIRST_USE:
         return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

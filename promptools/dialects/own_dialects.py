@@ -51,7 +51,7 @@ def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Return the dialects of both sets; of two with the same name, only the dialect in `own`."""
+    """Return the dialects of both sets; if two have the same name, only the dialect from `own`."""
     others = zip(outer.given, outer.by_name, strict=True)
     return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 

@@ -2,7 +2,7 @@
 
 Rendering a conversation as text needs none of this. Text to ids needs the file and the extra
 `promptools-compat[harmony]`; ids to bytes needs only the file. This module never downloads the file. openai-harmony
-does, unless the environment variable that it reads names a folder.
+downloads the file, unless an environment variable (`FOLDER_VARIABLE`) names the folder that contains it.
 """
 
 from __future__ import annotations

@@ -246,7 +246,10 @@ class _MessageConverter:
     instructions: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     names_by_id: dict[str, str] = field(default_factory=dict[str, str])
-    """The called tool's name for each call id in all messages; of calls with the same id, the last one read counts."""
+    """The name of the called tool by the id of the call, for the calls in all messages.
+
+    If several calls have one id, the last call that was already read takes precedence.
+    """
     open_calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last_tool: str = ""
     written_calls: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])

@@ -86,7 +86,7 @@ def may_be_header(raw: str) -> bool:
 
 
 def addressed_header_end(raw: str) -> int | None:
-    """Return the end of a header with a recipient but no `<|message|>`; None if `raw` does not begin with one."""
+    """Return the end of a header with a recipient but no `<|message|>`; None if `raw` begins with no such header."""
     end = header_end(raw)
     return end if end is not None and end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else None
 

@@ -272,7 +272,7 @@ class StringDoubt:
         self._end = re.compile(rf"\\(?:.|\Z)|{re.escape(quote)}", re.DOTALL) if quote else None
         self._escaped = False
         self._closed = False
-        """Whether the quote was read; what follows it shows whether it is the end of the string."""
+        """Whether the quote was read; what follows the quote shows whether the string ends there."""
 
     @property
     def may_go_on(self) -> bool:
@@ -356,7 +356,7 @@ class Doubt(Protocol):
     """Follows the text after a token in quotes until it is clear whether the token is content."""
 
     def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; return the decision, or None while it is not clear."""
+        """Read a piece; return the decision, or None as long as the decision is open."""
         ...
 
     @property

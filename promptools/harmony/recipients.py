@@ -65,7 +65,7 @@ class RecipientNames:
             self._addresses.setdefault(name, self._addresses[tidied])
 
     def _address(self, name: str) -> ToolAddress:
-        """Return the address that a tool gets unless another tool has it."""
+        """Return the address that a tool gets unless another tool has the same address."""
         space = _identifier(name) if name in self._free_text and "." not in name else ""
         return ToolAddress(space, "") if space and space not in _NO_NAMESPACES else _valid_address(name)
 

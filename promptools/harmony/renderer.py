@@ -83,7 +83,7 @@ class Message:
     header: str = field(default="", repr=False, compare=False)
     """The header of an assistant's message as the model wrote it, from the role to before `<|message|>`.
 
-    If it is given, it is rendered instead of a header made of the fields.
+    If given, this header is rendered instead of a header made from the fields.
     """
 
 
@@ -269,7 +269,7 @@ def estimate_tokens(text: str) -> int:
     """Estimate the number of tokens without the vocabulary. O(n), a second for a million characters.
 
     The estimate is 1.0 to 1.3 times the real number for prose, code and JSON, and up to 1.4 times for other languages.
-    For text that is not language it is too low: half the real number for base64.
+    For text that is not language, the estimate is too low: half the real number for base64.
     """
     return len(_WORDS.findall(text))
 

@@ -116,7 +116,7 @@ class ArgumentStream:
         self._read: list[str] = []
         """What has been read but not released."""
         self._held: tuple[int, int, Any] | None = None
-        """The held value: how many frames are around it, where it starts in `_read`, and its schema."""
+        """The held value: the number of frames around the value, its start in `_read`, and its schema."""
         self._ready: list[str] = []
         """What may be sent."""
         self._sent: list[str] = []
@@ -351,7 +351,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether the schema asks only for a scalar type that `value` has, so no check can change or reject it."""
+    """Return whether a schema asks only for a scalar type that `value` has; then no check can change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None

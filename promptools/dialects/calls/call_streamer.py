@@ -95,7 +95,7 @@ _OPENING = (
 """Everything up to the arguments: perhaps an id or index of the call, then the name."""
 _BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
 _BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
-"""All up to the arguments, and their first key. A key of a schema would show a tool's definition, not a call."""
+"""Everything up to the arguments, and their first key. A key of a schema shows a tool's definition, not a call."""
 _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 """Everything up to the arguments, if the tool's name is the key of the arguments."""
 

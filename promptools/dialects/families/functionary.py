@@ -215,7 +215,7 @@ class UserHeaderCandidate(CandidateBase):
 
 
 class HeldHeaderCandidate(CandidateBase):
-    """Reads a line `all`: it is a header if the header of a call follows, and otherwise content."""
+    """Reads a line `all`: the line is a header if the header of a call follows, and otherwise content."""
 
     def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)

@@ -167,7 +167,10 @@ class LabelledCandidate(CandidateBase):
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
 
     def _unbracket(self, text: str) -> str:
-        """Return the content of the brackets after the name; if there are none, `text` itself. Raises `NotACall`."""
+        """Return the content of the brackets after the name; if there are none, `text` itself.
+
+        Raises `NotACall` if a bracket is not closed on its line.
+        """
         if "\n" in self.head:
             return text
         if not text.endswith("]"):

@@ -499,7 +499,7 @@ class JsonBlockReader(CandidateBase):
         return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
 
     def _next_body(self, name_match: re.Match[str] | None = None) -> None:
-        """Start another body in the same block. `name_match`: the tool's name, if a name precedes the body."""
+        """Start another body in the same block. `name_match`: the match of the tool's name before the body."""
         self._record_surplus()
         if self._name_emitted:
             self._final_count = len(self._finished_parts)

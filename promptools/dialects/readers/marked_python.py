@@ -102,10 +102,11 @@ def label_head(label: str) -> Head:
 def marker_head(
     *openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None, fence_label: str = ""
 ) -> Head:
-    """Return the head of calls after one of these markers; `json`: objects may follow them too.
+    """Return the head of calls after one of these markers; `json`: JSON objects may follow the markers too.
 
-    After special tokens (`tier` "S") a bracket is enough, so that a reply that breaks off there is not text. If the
-    calls may be inside a code fence with the label `fence_label`, the head includes the first line of the fence.
+    After special tokens (`tier` "S"), a bracket is enough to begin calls, so that a reply that breaks off there is not
+    taken for text. If the calls may be inside a code fence with the label `fence_label`, the head includes the first
+    line of the fence.
     """
     name = SPACED_CALLEE if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"

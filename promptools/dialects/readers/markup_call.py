@@ -102,7 +102,7 @@ class MarkupCall(CallBuilder):
         return self.arguments
 
     def split_key(self, text: str) -> tuple[str, str]:
-        """Split `path/etc/hosts`, left by a tag that lost its bracket, into the key and the value directly after it."""
+        """Split text such as `path/etc/hosts`, where a tag lost its bracket, into the key and the value after it."""
         tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):

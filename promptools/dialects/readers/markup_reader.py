@@ -231,7 +231,10 @@ class MarkupReader(TagReader):
         return decided
 
     def _start_json(self, name: str | None) -> None:
-        """Leave the following text to a reader of JSON: the arguments of `name` or, if that is None, whole calls."""
+        """Leave the following text to a reader of JSON.
+
+        The text is the arguments of the tool `name` or, if `name` is None, whole calls.
+        """
         wrappers = (self._grammar.wrapper, *self._grammar.other_wrappers)
         ends_call = tuple(filter(None, (self._grammar.closers[0], self._grammar.json_closer)))
         right = ends_call if name is not None else tuple(closer for _, closer in wrappers)

@@ -139,7 +139,7 @@ class PythonCallReader(CandidateBase):
         self._unreadable = ""
         """Why a call of an offered tool cannot be read; reported with the text that the call becomes."""
         self.lacks_value = False
-        """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as a call."""
+        """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as calls."""
         self._skipped: int = 0
         """How many characters at the end of the pending text were skipped after a call that cannot be read."""
         self._has_emitted = False

@@ -167,7 +167,7 @@ def spelled(text: str, prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def opener_pattern(tag: TagTemplate, prefixes: Sequence[str]) -> str:
-    """Return the pattern of the opening tag in a template as the family writes it."""
+    """Return the pattern of a template's opening tag, as the family writes the tag."""
     pieces = _PLACEHOLDER.split(tag.opener)
     keys = _PLACEHOLDER.findall(tag.opener)
     held = r"[^\"<>]+" if tag.attribute else r"[^\s<>\"'=]+"

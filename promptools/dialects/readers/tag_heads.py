@@ -12,7 +12,7 @@ from promptools.dialects.readers.tags import SHARED_NAMES, Tag, TagNames, TagTok
 from promptools.parsing.parts import NEED_MORE, NeedMore
 
 LOOKAHEAD = 400
-"""How many characters at the beginning of a block must show what it is."""
+"""How many characters at the beginning of a block must be enough to show what the block is."""
 LOOKAHEAD_PATTERN = rf"[\s\S]{{0,{LOOKAHEAD}}}"
 """The end of a head's pattern, which makes the scanner wait for `LOOKAHEAD` characters."""
 _MAY_BE_NAME = re.compile(r"[\w.:/-]{0,128}\Z")

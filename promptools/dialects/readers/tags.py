@@ -509,7 +509,7 @@ class TokenBuffer:
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def read(self) -> bool:
-        """Read one more token; return whether there was a complete one."""
+        """Read one more token; return whether a complete token was there."""
         if self._at >= len(self._text):
             return False
         token = self._tokenizer.next(self._text, self._at, final=self.final)
