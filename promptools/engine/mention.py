@@ -140,8 +140,8 @@ def in_line(before: str) -> bool:
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
     """Return whether a call that begins with a tool's name follows a line of code, so that both are one program.
 
-    `since`: how many characters before the call the last text that began with a tool's name ended; None if there is
-    no such text.
+    `since`: the number of characters between the call and the end of the last text before it that began with a tool's
+    name; None if there is no such text.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]

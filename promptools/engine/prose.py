@@ -539,7 +539,7 @@ def first_word(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """At the start of the reply, look for a header whose control tokens were stripped."""
+    """Look at the start of the reply for a header whose control tokens were stripped."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare

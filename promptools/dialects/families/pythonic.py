@@ -76,7 +76,7 @@ The functions are:
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the calls after `head`, as a list, without its brackets, or in quotes."""
+        """Return a candidate for the calls after `head`: a list, a list without its brackets, or calls in quotes."""
         if head == quoted_calls.LIST_ALIAS:
             return quoted_calls.QuotedCallsReader(options, evidence, definite=definite)
         if head == quoted_calls.STRING_ALIAS:

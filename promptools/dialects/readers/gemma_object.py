@@ -2,8 +2,8 @@
 
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
-Servers strip the special tokens, so a bare value, one without quotes, may be a string too. A bare value ends before a
-comma that a key follows, or at the bracket that closes its object; the schema gives its type.
+A bare value is one without quotes. Servers strip the special tokens, so it may be a string too; the schema gives the
+value's type. A bare value ends before a comma that a key follows, or at the bracket that closes its object.
 
 The reader has a stack with a `_GemmaBracket` for each open bracket. At any time it is in a string (`_delimiter` closes
 it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether more text is needed,

@@ -185,7 +185,7 @@ def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_req
 
 
 def _stripped_head(label: str) -> Head:
-    """Return the head of JSON after a label that begins a line, which is what remains of an opening marker."""
+    """Return the head of JSON after a label that begins a line; the label is what remains of an opening marker."""
     return Head(
         (label,),
         sequence(literal_text(label), r"\s{0,16}"),

@@ -168,7 +168,7 @@ class TagHeads:
 
 
 def may_be_tool(name: str | None, options: ParseOptions) -> bool:
-    """Return whether a name is an offered tool's, or a plausible one if the tools are unknown."""
+    """Return whether a name is an offered tool's, or a plausible name if the tools are unknown."""
     if not name:
         return False
     if options.tools is None:
