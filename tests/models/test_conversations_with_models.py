@@ -16,7 +16,7 @@ pytestmark = pytest.mark.models
 
 BY_NAME = {each.name: each for each in conversations()}
 ASKED = ("one_weather", "one_stock")
-"""One call and an answer. The 0.5B makes the call; with the words of November 2026 it goes on making it."""
+"""One call and an answer. The 0.5B makes the call twice; then its profile (`on_repeat`) has it answer."""
 UNASKED = ("restraint_capital", "restraint_drizzle", "restraint_meeting")
 """Questions that need no tool, which the 0.5B answers."""
 HANDFUL = (*ASKED, *UNASKED)
@@ -65,6 +65,13 @@ def test_the_due_call_is_made_at_once(transcripts):
         (verdict,) = judge(BY_NAME[name], [held])
         assert verdict.calls - verdict.needless == 1, name
         assert held.replies[0].calls, name
+
+
+def test_the_turn_ends_with_words(transcripts):
+    for name in ASKED:
+        (held,) = transcripts[name].turns
+        assert held.final is not None, name
+        assert held.final.content.strip(), name
 
 
 def test_questions_that_need_no_tool_are_answered_without_one(transcripts):

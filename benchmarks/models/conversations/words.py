@@ -48,6 +48,7 @@ _AGAIN = [
     _MENDING[-1],
     {**_FAILED[-1], "tool_call_id": "call00003"},
 ]
+_REPEATED = [*_SAMPLE, *_SAMPLE[1:]]
 _BAD = '```json\n[{"tool": "get_weather", "arguments": {"city": Oslo", "x"]}\n```'
 """A call that is malformed in every dialect."""
 
@@ -63,7 +64,7 @@ def _digest(options: str, served: str) -> str:
     sent: list[Any] = []
     tools = [{"type": "function", "function": tool} for tool in world("city").tools.values()]
     with client_of(way, httpx2.MockTransport(lambda request: _answer(request, sent))) as client:
-        for messages in (_SAMPLE, _SAMPLE[:1], _FAILED, _MENDING, _AGAIN):
+        for messages in (_SAMPLE, _SAMPLE[:1], _FAILED, _MENDING, _AGAIN, _REPEATED):
             try:
                 client.chat.completions.create(
                     model=served,
