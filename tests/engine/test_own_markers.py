@@ -12,6 +12,7 @@ from casebook import bare, cuts, feed, tiled
 from promptools import dialects, parse
 from promptools.dialects import Closers, Head, JsonBlockReader, Textual
 from promptools.dialects.contract import NAME_GATE
+from promptools.dialects.table import make_dialect
 
 OPENER, CLOSER = "<|acme_call|>", "<|/acme_call|>"
 TOOL: dict[str, Any] = {
@@ -225,3 +226,12 @@ def test_a_line_may_begin_with_a_word_before_the_name() -> None:
         assert called("I will look it up.\nrun:time or run:get_weather, whichever is best.").calls == ()
     finally:
         dialects.unregister("run")
+
+
+def test_a_marker_of_letters_hides_no_other():
+    """Muse Glimmer's headers have `to=` as well: a text without it is searched for all other markers of letters."""
+    relay = make_dialect({"name": "relay", "kind": "named", "call": "to={name}<|with|>{arguments}<|sent|>"}, "a.toml")
+    text = 'Action: ```json\n[{"tool_name": "get_weather", "parameters": {"city": "Oslo"}}]\n```'
+    with dialects.using(relay):
+        reply = parse(text, [TOOL])
+    assert ([call.arguments for call in reply.calls], reply.content) == ([{"city": "Oslo"}], "")
