@@ -100,11 +100,16 @@ def _is_openers(value: Any) -> bool:
     return all(is_marker(opener) and (closer == "" or is_marker(closer)) for opener, closer in value.items())
 
 
-def _is_json_openers(value: Any) -> bool:
+def _is_bare_openers(value: Any) -> bool:
+    """Return whether a value is a table of openers that may have the entry `"" = ""`: calls without markers."""
     if not is_object(value) or not value:
         return False
     marked = {opener: closer for opener, closer in value.items() if opener or closer}
-    return not marked or (_is_openers(marked) and are_json_closers(list(marked.values())))
+    return not marked or _is_openers(marked)
+
+
+def _is_json_openers(value: Any) -> bool:
+    return _is_bare_openers(value) and are_json_closers(list(value.values()))
 
 
 def are_json_closers(value: Any) -> bool:
@@ -167,6 +172,7 @@ JSON_OPENERS: Final = TableKey(
 )
 JSON_CLOSERS: Final = TableKey(f"a list of texts {NO_BRACKET}", are_json_closers)
 OPENERS: Final = TableKey(f"a table of openers and their closers, each {SIZES}", _is_openers)
+BARE_OPENERS: Final = TableKey(f"{OPENERS.expected}; an opener and its closer may both be empty", _is_bare_openers)
 
 
 def one_of(*words: str) -> TableKey:
@@ -316,9 +322,15 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong if the openers must be labels and are not; empty if nothing is wrong."""
+    """Return what is wrong with openers that must be labels, or with a list without markers; empty if nothing is."""
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
-    return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not" if unfit else ""
+    if unfit:
+        return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not"
+    if next(iter(values["openers"])):
+        return ""
+    if values.get("separator", "").strip() != ",":
+        return "'openers' without markers are for a list of calls, so a comma is in the 'separator'"
+    return "'openers' without markers are for a list in brackets: 'spaces' are left out" if "spaces" in values else ""
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
@@ -336,6 +348,7 @@ def _key_value_problem(values: Mapping[str, Any]) -> str:
 
 
 _OPENERS_MEANING: Final = "opening markers and their closing markers, which may be empty; the first are written"
+_WRITTEN_VALUES: Final = "as JSON; as JSON, but `True`, `False` and `None`; as Python prints them"
 
 KINDS: Final[dict[str, Kind]] = {
     "json": Kind(
@@ -434,8 +447,7 @@ KINDS: Final[dict[str, Kind]] = {
             "json_calls": FLAG.means("the wrapper may hold calls as JSON"),
             "namespaced": FLAG.means("the names of tools may have a namespace before them"),
             "values": one_of("json", "constants", "python").means(
-                "how values other than texts are written: as JSON; as JSON, but `True`, `False` and `None`; as Python"
-                " prints them"
+                f"how values other than texts are written: {_WRITTEN_VALUES}"
             ),
         },
         ("call", "parameter"),
@@ -477,7 +489,10 @@ KINDS: Final[dict[str, Kind]] = {
     "python": Kind(
         MarkedPythonCalls,
         {
-            "openers": OPENERS.means(f"{_OPENERS_MEANING}; ```` ```label ```` begins a code fence"),
+            "openers": BARE_OPENERS.means(
+                f'{_OPENERS_MEANING}; ```` ```label ```` begins a code fence; `"" = ""` is a list of calls, in'
+                " brackets, without markers, read only if the request asked for it"
+            ),
             "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
             "spaces": texts(2).means("the text after the opening and before the closing marker"),
             "separator": TEXT.means("the text between two calls"),
@@ -490,7 +505,10 @@ KINDS: Final[dict[str, Kind]] = {
             "repeats": FLAG.means("the calls may be repeated after their closing marker, with another one"),
             "closer_is_final": FLAG.means("the closing marker cannot be prose: anything may follow it"),
             "fence_label": LABEL.means("the label of the code fence that may be around the calls, between the markers"),
-            "json_values": FLAG.means("values are written as JSON: `true`, not `True`"),
+            "values": one_of("literals", "json", "python").means(
+                "how values are written: as literals, texts in double quotes; as JSON; as Python prints them, most"
+                " texts in single quotes"
+            ),
         },
         ("openers",),
         _python_problem,
@@ -502,6 +520,9 @@ KINDS: Final[dict[str, Kind]] = {
             "quote": one_of(*STRING_DELIMITERS).means("the token around each text"),
             "sorted_keys": FLAG.means("keys are written in the order of the alphabet"),
             "null": one_of("null", "None").means("how null is written"),
+            "values": one_of("json", "constants", "python").means(
+                f"the token is around arguments of other types, too, and how these are written: {_WRITTEN_VALUES}"
+            ),
         },
         ("openers",),
     ),

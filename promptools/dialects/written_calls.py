@@ -66,7 +66,7 @@ def bare_text(
     """
     if _MARKUP_KEY.match(key) is None:
         return None
-    text = value if isinstance(value, str) else _printed(value, values)
+    text = bare_value(value, values)
     if ("\r" in text or may_hold_tag(text)) and not may_hold_tags:
         return None
     if text != text.strip() and not keeps_space:
@@ -77,7 +77,10 @@ def bare_text(
     return text if not fixes and _same_json(parsed, value) else None
 
 
-def _printed(value: Any, values: WrittenValues) -> str:
+def bare_value(value: Any, values: WrittenValues) -> str:
+    """Return a string unchanged, and any other value as `values` says."""
+    if isinstance(value, str):
+        return value
     is_constant = value is None or isinstance(value, bool)
     return str(value) if values == "python" or (values == "constants" and is_constant) else dump(value)
 
@@ -143,12 +146,14 @@ _PYTHON_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 _CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null"))
 
 
-def python_calls(calls: Sequence[Call], *, json_values: bool = False) -> Iterator[str]:
-    """Yield each call as `name(key=value)`, or as `name(**{...})` if an argument's name is not valid in Python.
+PythonValues: TypeAlias = Literal["literals", "json", "python"]
+"""How values are written in Python's syntax: as literals, strings in double quotes; as JSON; as Python prints them."""
+_WRITERS: dict[PythonValues, Callable[[Any], str]] = {"json": dump, "python": repr}
 
-    `json_values`: the values are written as JSON.
-    """
-    literal = dump if json_values else python_literal
+
+def python_calls(calls: Sequence[Call], values: PythonValues = "literals") -> Iterator[str]:
+    """Yield each call as `name(key=value)`, or as `name(**{...})` if an argument's name is not valid in Python."""
+    literal = _WRITERS.get(values, python_literal)
     for call in calls:
         keys = [key for key in call.arguments if not _PYTHON_KEY.fullmatch(key) or key in _CONSTANTS]
         if keys:

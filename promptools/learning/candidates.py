@@ -290,14 +290,19 @@ def _pair_wrapped(
     if samples.two is not None and second >= 0:
         end = len(samples.one) - len(tail)
         around = _split(renderings, before, tail, samples.two[end:second])
-    values: Table = {}
-    if "True" in samples.values:
-        values["values"] = "python" if "['zq item']" in samples.values else "constants"
+    values = _written_values(samples)
     if "<![CDATA[" in samples.markup:
         values["cdata"] = True
     for table in _tags_table(around, lead, argument, gap):
         yield {**_with_prefix(table), **values}
     yield from _key_value_table(around, lead, argument)
+
+
+def _written_values(samples: Samples) -> Table:
+    """Return the key for values other than texts; empty if they are JSON."""
+    if "True" not in samples.values:
+        return {}
+    return {"values": "python" if "['zq item']" in samples.values else "constants"}
 
 
 def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterator[Table]:
@@ -365,16 +370,21 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
         return
     before, bracket, _, end_bracket, after = match.groups()
     opener, closer = before.strip(), after.strip()
+    is_bare = not opener and not closer and bracket == "["
     table: Table = {"kind": "python", "openers": {opener: closer}}
     if "true" in samples.values:
-        table["json_values"] = True
+        table["values"] = "json"
+    elif f"'{_VALUE}'" in samples.one:
+        table["values"] = "python"
     spaces = [_space(before) + bracket, end_bracket + after[: len(after) - len(after.lstrip())]]
-    if any(spaces):
+    if any(spaces) and not is_bare:
         table["spaces"] = spaces
     second = None if samples.two is None else samples.two.find(f"{OTHER.name}(")
     if samples.two is not None and second is not None and second > 0:
         first_end = match.end(3) + 1
         table["separator"] = samples.two[first_end:second]
+    elif is_bare:
+        table["separator"] = ", "
     yield table
 
 
@@ -391,4 +401,7 @@ def _brace_tables(samples: Samples) -> Iterator[Table]:
         in_order = rest.find("zq_count") < rest.find("zq_key")
         if in_order:
             table["sorted_keys"] = True
+        if f"zq_count:{quote}7{quote}" in rest:
+            yield {**table, "values": "json", **_written_values(samples)}
+            return
         yield {**table, "null": "None"} if "None" in samples.nothing else table

@@ -52,9 +52,7 @@ def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterat
         yield table
 
 
-_UNSAID: Final = frozenset(
-    ("space", "spaces", "separator", "id_key", "values", "cdata", "sorted_keys", "null", "json_values")
-)
+_UNSAID: Final = frozenset(("space", "spaces", "separator", "id_key", "values", "cdata", "sorted_keys", "null"))
 """Table keys about white space, separators, ids and the spelling of values, which a declaration need not express."""
 
 
@@ -96,8 +94,9 @@ def _tables(form: _Form) -> Iterator[Table]:
     """Yield the tables that are equivalent to a form."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
-        for values in ({}, {"json_values": True}):
-            yield {"kind": "python", "openers": {before: after}, **values, "spaces": ["[", "]"], "separator": ", "}
+        brackets = {"spaces": ["[", "]"]} if before or after else {}  # a list without markers has its own
+        for values in ({}, {"values": "json"}):
+            yield {"kind": "python", "openers": {before: after}, **values, **brackets, "separator": ", "}
     elif form.content == "braces":
         marker, found, rest = before.partition("call:{name}")
         if not found or rest or not form.quote:

@@ -187,9 +187,9 @@ class _Attempt:
         `coerce` is always allowed, `json` if the format mixes JSON and Python, and `unwrap` if arguments are JSON in a
         string.
         """
-        as_python = self.table.get("values") == "python" or "json_values" in self.table
+        mixed = self.table.get("values") == ("json" if self.table["kind"] == "python" else "python")
         as_text = "{text}" in self.table.get("call", "")
-        return frozenset(("coerce", *(["json"] if as_python else []), *(["unwrap"] if as_text else [])))
+        return frozenset(("coerce", *(["json"] if mixed else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
         """Add the keys for what is around calls, unless some calls are then misread.
@@ -236,6 +236,8 @@ class _Attempt:
 def _markers(table: Table) -> list[str]:
     """Return the markers of a table, for trials whose texts contain a marker."""
     texts = [*table.get("openers", {}), *table.get("openers", {}).values()]
+    if table["kind"] == "python" and "" in table["openers"]:
+        texts.append(")]")
     for key in ("call", "parameter", "argument", "wrapper"):
         for piece in _PLACEHOLDERS.split(table.get(key, "")):
             texts += _BETWEEN_TOKENS.split(piece.strip())

@@ -109,6 +109,24 @@ def test_labels_begin_with_a_letter() -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({}, "'openers' without markers are for a list of calls, so a comma is in the 'separator'"),
+        ({"separator": "\n"}, "'openers' without markers are for a list of calls, so a comma is in the 'separator'"),
+        (
+            {"separator": ", ", "spaces": ["[", "]"]},
+            "'openers' without markers are for a list in brackets: 'spaces' are left out",
+        ),
+    ],
+)
+def test_a_list_without_markers_has_brackets_and_commas(keys: dict[str, Any], problem: str) -> None:
+    table = {"name": "acme", "kind": "python", "openers": {"": ""}}
+    written({**table, "separator": ","})
+    with pytest.raises(UsageError, match=re.escape(f"'acme.toml': {problem}.")):
+        make_dialect({**table, **keys}, "acme.toml")
+
+
+@pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
         ("json", "openers", {"{{x": "}}"}),

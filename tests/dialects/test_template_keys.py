@@ -83,8 +83,23 @@ TABLES: list[tuple[dict[str, Any], str]] = [
         "<do=book><arg=now>True</arg><arg=seats>['a', 'b']</arg></do>\n<do=book><arg=for>me</arg></do>",
     ),
     (
-        {"kind": "python", "openers": {"<|py|>": "<|/py|>"}, "json_values": True, "separator": ", "},
+        {"kind": "python", "openers": {"<|py|>": "<|/py|>"}, "values": "json", "separator": ", "},
         '<|py|>book(now=true, seats=["a", "b"]), book(for="me")<|/py|>',
+    ),
+    (
+        {"kind": "python", "openers": {"<|py|>": "<|/py|>"}, "values": "python", "separator": ", "},
+        "<|py|>book(now=True, seats=['a', 'b']), book(for='me')<|/py|>",
+    ),
+    (
+        {"kind": "python", "openers": {"": ""}, "separator": ", "},
+        '[book(now=True, seats=["a", "b"]), book(for="me")]',
+    ),
+    (
+        {"kind": "braces", "openers": {"<|go|>": "<|gone|>"}, "quote": "<escape>", "values": "python"},
+        (
+            "<|go|>call:book{now:<escape>True<escape>,seats:<escape>['a', 'b']<escape>}<|gone|>"
+            "<|go|>call:book{for:<escape>me<escape>}<|gone|>"
+        ),
     ),
 ]
 

@@ -13,7 +13,7 @@ from invented_templates import CALLS, invented_template
 
 from promptools import UsageError, dialects, parse
 from promptools.dialects.table import parse_table
-from promptools.learning import Learned, learn
+from promptools.learning import Learned, Renderer, learn
 from promptools.modes.jinja_template import jinja_renderer
 from promptools.types import Call
 
@@ -29,6 +29,29 @@ TOOL = {
     },
 }
 ARGUMENTS = {"what": "a table\nfor two", "seats": ["window", "door"], "now": True}
+
+
+BARE = (("<|py|>[", "["), ("]<|/py|>", "]"))
+"""What makes the form `python` a list without markers."""
+IN_TOKENS = (
+    (
+        "call.name + put(call.arguments) + '<|said|>' }}",
+        (
+            "call.name + '{' }}{%- for key, value in call.arguments.items() %}"
+            "{{- key + ':<escape>' + VALUE + '<escape>' }}{{- ',' if not loop.last }}{%- endfor %}{{- '}<|said|>' }}"
+        ),
+    ),
+)
+"""What makes the form `braces` one with tokens around all values."""
+
+
+def changed(form: str, *changes: tuple[str, str]) -> Renderer:
+    """Return what renders the template of a form with other texts in it."""
+    template = invented_template(form)
+    for old, new in changes:
+        assert template.count(old) == 1
+        template = template.replace(old, new)
+    return jinja_renderer(template, special_tokens=TOKENS)
 
 
 @cache
@@ -154,10 +177,51 @@ def test_what_was_verified_is_told():
     assert int(written.split()[0]) >= 30
 
 
-def test_values_that_cannot_be_recovered_are_refused():
-    unquoted = invented_template("python").replace("value | tojson", "'%s' | format(value)")
+def test_a_list_without_markers_is_read_only_if_it_is_asked_for():
+    outcome = learn(changed("python", *BARE), name="acme")
+    assert (outcome.table["openers"], outcome.table["tier"]) == ({"": ""}, "B")
+    assert any("it is read only if it is requested" in note for note in outcome.notes)
+    text = '[book(what="a table", now=true)]'
+    with dialects.using(outcome.given):
+        replies = parse(text, [TOOL], expect="acme"), parse(text, [TOOL])
+    assert [call.dialect for reply in replies for call in reply.calls] == ["acme", "pythonic"]
+
+
+def test_values_as_python_prints_them():
+    outcome = learn(changed("python", ("value | tojson", "'%r' | format(value)")), name="acme")
+    assert outcome.table["values"] == "python"
+    written = outcome.dialect().render_calls([Call("1", "book", ARGUMENTS, json.dumps(ARGUMENTS))])
+    assert written == r"<|py|>[book(what='a table\nfor two', seats=['window', 'door'], now=True)]<|/py|>"
+
+
+@pytest.mark.parametrize(("value", "values"), [("value | string", "python"), ("(value | tojson)", "json")])
+def test_tokens_around_values_of_all_types(value, values):
+    if values == "json":
+        value = f"(value if value is string else {value})"
+    outcome = learn(changed("braces", *IN_TOKENS, ("VALUE", value)), name="acme")
+    assert outcome.table["values"] == values
+    with dialects.using(outcome.given):
+        reply = parse(outcome.dialect().render_calls([Call("1", "book", ARGUMENTS, "")]), [TOOL], expect="acme")
+    assert [call.arguments for call in reply.calls] == [ARGUMENTS]
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [
+        ("python", [("value | tojson", "'%s' | format(value)")]),
+        # Llama 3.2 and ToolACE
+        ("python", [*BARE, ("value | tojson", "'%s' | format(value)")]),
+        # Llama 4: with quotes around all values, and none escaped
+        ("python", [*BARE, ("value | tojson", "'\"%s\"' | format(value)")]),
+        # LFM2.5: a text may hold the quote around it, or what looks like an escape
+        ("python", [("value | tojson", '("\'" + value + "\'" if value is string else value | string)')]),
+        ("python", [("<|py|>[", ""), ("]<|/py|>", "")]),
+        ("braces", [*IN_TOKENS, ("VALUE", "(value | string | replace(\"'\", ''))")]),
+    ],
+)
+def test_what_cannot_be_recovered_is_refused(form, changes):
     with pytest.raises(UsageError, match="No table of 'acme' could be learned"):
-        learn(jinja_renderer(unquoted, special_tokens=TOKENS), name="acme")
+        learn(changed(form, *changes), name="acme")
 
 
 def test_a_template_without_calls_is_refused():

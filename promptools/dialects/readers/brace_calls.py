@@ -18,6 +18,7 @@ from promptools.dialects.prompt import GENERIC_CALL
 from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
 from promptools.dialects.readers.marked_python import begins_with_marker
 from promptools.dialects.readers.python_reader import CallLayout, PythonCallReader
+from promptools.dialects.written_calls import WrittenValues, bare_value
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import Candidate
@@ -86,7 +87,7 @@ class BraceCalls(DeclaredDialect):
     """`call:NAME{...}` between markers.
 
     `quote`: the token before and after strings. `sorted_keys`: keys are written in alphabetical order. `null`: how null
-    is written.
+    is written. `values`: the token is before and after arguments of other types, too, which are written so.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class BraceCalls(DeclaredDialect):
         quote: str = STRING_DELIMITERS[0],
         sorted_keys: bool = False,
         null: str = "null",
+        values: WrittenValues | None = None,
         **common: Unpack[CommonKeys],
     ) -> None:
         closing = tuple(dict.fromkeys(filter(None, openers.values())))
@@ -104,7 +106,8 @@ class BraceCalls(DeclaredDialect):
         super().__init__(name, **common)
         self._opener, self._closer = next(iter(openers.items()))
         self._quote, self._sorted_keys, self._null = quote, sorted_keys, null
-        self._layout = CallLayout(closers=closing, brackets=False)
+        self._values, self.typed = values, values is None
+        self._layout = CallLayout(closers=closing, brackets=False, all_quoted=values is not None)
         pattern = any_literal_text(openers)
         self.heads = (
             Head(
@@ -126,4 +129,7 @@ class BraceCalls(DeclaredDialect):
     def _arguments(self, call: Call) -> str:
         if call is GENERIC_CALL:  # its value has no known type
             return "{parameter:its value}"
-        return brace_value(_sorted(call.arguments) if self._sorted_keys else call.arguments, self._quote, self._null)
+        arguments = _sorted(call.arguments) if self._sorted_keys else call.arguments
+        if self._values is not None:
+            arguments = {key: bare_value(value, self._values) for key, value in arguments.items()}
+        return brace_value(arguments, self._quote, self._null)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, NamedTuple
 
-from promptools.dialects.calls.bare_values import read_typed
+from promptools.dialects.calls.bare_values import STRING_ONLY, read_typed
 from promptools.dialects.prefix_patterns import any_literal_text
 from promptools.dialects.readers.python_arguments import MAX_BRACKET_DEPTH, LiteralError
 from promptools.jsontext.text import FixLog, decode_string, dump
@@ -181,10 +181,20 @@ class GemmaObject:
     """Reads an object, from after its first brace up to its last brace. O(n). Same interface as `PythonArguments`."""
 
     def __init__(
-        self, keys: frozenset[str], types: Callable[[str], frozenset[str]], *, token_closes: bool = False
+        self,
+        keys: frozenset[str],
+        types: Callable[[str], frozenset[str]],
+        *,
+        token_closes: bool = False,
+        all_quoted: bool = False,
     ) -> None:
-        """Start after the first brace; `token_closes`: a closing token ends the block that contains the call."""
+        """Start after the first brace.
+
+        `token_closes`: a closing token ends the block that contains the call. `all_quoted`: an argument between tokens
+        may be of any type, which the schema gives.
+        """
         self._declared = keys
+        self._all_quoted = all_quoted
         self._token_closes = token_closes
         self._spaced = sorted((key for key in keys if len(key.split()) > 1), key=len, reverse=True)
         self._types = types
@@ -389,6 +399,7 @@ class GemmaObject:
         self.at = end + len(self._delimiter)
         self._delimiter = ""
         self._set_string(body)
+        self._set_type(body)
         return False
 
     def _more_quoted(self, text: str, final: bool) -> bool:
@@ -462,6 +473,17 @@ class GemmaObject:
         frame = self._stack[-1]
         frame.value, frame.string = dump(text), text
         self._is_complete = True
+
+    def _set_type(self, text: str) -> None:
+        """Give an argument between tokens the type of its schema, if the tokens are around all values."""
+        frame = self._stack[-1]
+        if not self._all_quoted or len(self._stack) > 1 or frame.key is None:
+            return
+        undeclared = STRING_ONLY if self._declared else frozenset[str]()
+        value, fixes = read_typed(text, self._types(frame.key) if frame.key in self._declared else undeclared)
+        for fix in fixes:
+            self.fix_log.add(fix.detail, fix.kind)
+        frame.value = dump(value)
 
     def _more_bare(self, text: str, final: bool) -> bool:
         """Consume more of a value without quotes; return whether more text is needed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Unpack
@@ -18,7 +18,7 @@ from promptools.dialects.readers.block_markers import Closers
 from promptools.dialects.readers.json_block import JsonBlockReader
 from promptools.dialects.readers.python_arguments import name_pattern
 from promptools.dialects.readers.python_reader import FENCE, CallLayout, PythonCallReader
-from promptools.dialects.written_calls import python_calls
+from promptools.dialects.written_calls import PythonValues, python_calls
 from promptools.parsing.parts import NEED_MORE, Candidate, CandidateBase, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import unescape_name
@@ -267,20 +267,23 @@ The functions are:
         repeats: bool = False,
         closer_is_final: bool = False,
         fence_label: str = "",
-        json_values: bool = False,
+        values: PythonValues = "literals",
         **common: Unpack[CommonKeys],
     ) -> None:
-        closing = tuple(dict.fromkeys(filter(None, (*openers.values(), *also))))
+        marked = {opener: closer for opener, closer in openers.items() if opener}
+        closing = tuple(dict.fromkeys(filter(None, (*marked.values(), *also))))
         opener, closer = next(iter(openers.items()))
-        self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
+        before, after = spaces if opener else ("[", "]")
+        self._before, self._after = f"{opener}{before}", f"{after}{closer}"
         self._fenced = opener.startswith(FENCE)
         alone = () if self._fenced else closing  # the end of a fence is also the beginning of one
         keys: CommonKeys = {"closers": alone, **_with_texts(common, separator)}
         super().__init__(name, **keys)
-        self._separator, self._json_values = separator, json_values
+        self._separator, self._values = separator, values
         self._fence_label = fence_label
-        heads = self._make_heads(openers, json=json, at_line_start=at_line_start, statements=statements)
-        self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare_list else []))
+        heads = self._make_heads(marked, json=json, at_line_start=at_line_start, statements=statements)
+        bare = bare_list or "" in openers
+        self.heads = (*heads, *([list_head(tier="B", on_request=True)] if bare else []))
         self._layout = CallLayout(
             closers=closing,
             brackets=False if at_line_start or statements else None,
@@ -291,10 +294,10 @@ The functions are:
             closer_is_final=closer_is_final,
         )
         self._layout_in_fence = replace(self._layout, fenced=True)
-        self._json_closers = Closers(right=closing, wrong=(), openers=tuple(openers)) if json else None
+        self._json_closers = Closers(right=closing, wrong=(), openers=tuple(marked)) if json else None
 
     def _make_heads(
-        self, openers: Iterable[str], *, json: bool, at_line_start: bool, statements: bool
+        self, openers: Mapping[str, str], *, json: bool, at_line_start: bool, statements: bool
     ) -> tuple[Head, ...]:
         if self._fenced:
             return fence_heads(next(iter(openers)).removeprefix(FENCE))
@@ -302,6 +305,8 @@ The functions are:
             return tuple(map(label_head, openers))
         if statements:
             return tuple(program_head(marker, self.name) for marker in openers)
+        if not openers:
+            return ()
         return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
@@ -326,5 +331,5 @@ The functions are:
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format."""
-        written = self._separator.join(python_calls(calls, json_values=self._json_values))
+        written = self._separator.join(python_calls(calls, self._values))
         return f"{self._before}{written}{self._after}" if calls else ""

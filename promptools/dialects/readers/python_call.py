@@ -23,11 +23,19 @@ from promptools.types import Call, Fix, Malformed
 class PythonCall:
     """A call whose name and opening bracket have been read.
 
-    `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects.
+    `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects,
+    in which the tokens of strings are around all values if it is `all_quoted`.
     """
 
     def __init__(
-        self, name: str, options: ParseOptions, evidence: Evidence, *, streams: bool, gemma: bool = False
+        self,
+        name: str,
+        options: ParseOptions,
+        evidence: Evidence,
+        *,
+        streams: bool,
+        gemma: bool = False,
+        all_quoted: bool = False,
     ) -> None:
         self._name_fixes = escape_fixes(name)
         self._written_name = name = unescape_name(name)
@@ -42,7 +50,7 @@ class PythonCall:
         self._arguments: PythonArguments | GemmaObject
         if gemma:
             keys = options.tools.keys(self.tool.name) if options.tools is not None and self.tool else frozenset[str]()
-            self._arguments = GemmaObject(keys, self._types, token_closes=evidence.sentinel)
+            self._arguments = GemmaObject(keys, self._types, token_closes=evidence.sentinel, all_quoted=all_quoted)
         else:
             strings = frozenset(key for key in self._parameters or () if self._types(key) == STRING_ONLY)
             self._arguments = PythonArguments(

@@ -76,6 +76,8 @@ class CallLayout:
     """The same calls may be written again after their closer, followed by another closer."""
     fenced: bool = False
     """The calls are in a code fence, which ends before their closer."""
+    all_quoted: bool = False
+    """In the objects of Gemma, the tokens of strings are around all values."""
 
 
 def _has_guessed_end(part: Part) -> bool:
@@ -263,7 +265,12 @@ class PythonCallReader(CandidateBase):
             return self._reject("no call", at)
         self._add_part("markup")
         self._call = PythonCall(
-            name, self._options, self._evidence, streams=self._streams, gemma=self.opening_bracket == "{"
+            name,
+            self._options,
+            self._evidence,
+            streams=self._streams,
+            gemma=self.opening_bracket == "{",
+            all_quoted=self._layout.all_quoted,
         )
         self._state = self._in_arguments
         return self._consume(text, at, end)
