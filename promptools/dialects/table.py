@@ -29,6 +29,7 @@ from promptools.dialects.readers.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
 from promptools.dialects.readers.tag_dialect import (
     TagDialect,
+    is_header,
     read_call,
     read_parameter_template,
     read_wrapper,
@@ -298,6 +299,10 @@ def _is_tag_parameter(value: Any) -> bool:
     return isinstance(value, str) and read_parameter_template(value) is not None
 
 
+def _is_tag_header(value: Any) -> bool:
+    return isinstance(value, str) and is_header(value) and is_marker(value.partition("{name}")[0].strip())
+
+
 def _is_tag_wrapper(value: Any) -> bool:
     return isinstance(value, str) and read_wrapper(value) is not None
 
@@ -334,7 +339,12 @@ def _python_problem(values: Mapping[str, Any]) -> str:
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong if white space around a value would be read as part of it; empty if nothing is wrong."""
+    """Return what is wrong with a header, or with white space around a value; empty if nothing is wrong.
+
+    White space around a value must not be read as part of it.
+    """
+    if "header" in values and "{calls}" in values.get("wrapper", ""):
+        return "with 'header' the 'wrapper' is around one call: it has {call}"
     trim, around = values.get("trim"), {*_space_around_value(values["parameter"])}
     allowed = {"": ({""}, {"\n"}), "line": ({""}, {"\n"}, {"", "\n"}), "verbatim": ({""},)}
     if trim == "strip" or around in allowed[trim or ""]:
@@ -449,6 +459,12 @@ KINDS: Final[dict[str, Kind]] = {
             "values": one_of("json", "constants", "python").means(
                 f"how values other than texts are written: {_WRITTEN_VALUES}"
             ),
+            "header": TableKey(
+                f"a text with {{name}} after a marker of {SIZES}, and before another text",
+                _is_tag_header,
+                "the text before each call, which names its tool, too: `{name}`",
+            ),
+            "separator": TEXT.means("the text between two calls"),
         },
         ("call", "parameter"),
         _tags_problem,

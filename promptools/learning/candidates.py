@@ -62,6 +62,7 @@ def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
     yield from _python_tables(samples)
     yield from _brace_tables(samples)
     yield from _pair_tables(renderings, samples)
+    yield from _headed_tables(renderings, samples)
 
 
 # JSON that holds a whole call, or only its arguments.
@@ -296,6 +297,30 @@ def _pair_wrapped(
     for table in _tags_table(around, lead, argument, gap):
         yield {**_with_prefix(table), **values}
     yield from _key_value_table(around, lead, argument)
+
+
+def _headed_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
+    """Yield tables of the kind `tags` for calls with a header that names the tool, as the call's own tag does.
+
+    They are those of the calls without their headers.
+    """
+    at = samples.one.find(ONE.name)
+    after = samples.one[at + len(ONE.name) :]
+    token = next((after[:end] for start, end in renderings.tokens_in(after) if start == 0), "")
+    if at <= 0 or not token or ONE.name not in after:
+        return
+    header = f"{samples.one[:at]}{{name}}{token}"
+    one = samples.one.removeprefix(header.replace("{name}", ONE.name))
+    keys: Table = {"header": header.lstrip()}
+    two = None
+    if samples.two is not None and samples.two.startswith(samples.one):
+        other = header.strip().replace("{name}", OTHER.name)
+        separator, _, second = samples.two[len(samples.one) :].partition(other)
+        keys["separator"] = separator
+        two = f"{one}\n{second}"
+    for table in _pair_tables(renderings, samples._replace(one=one, two=two)):
+        if table["kind"] == "tags":
+            yield {**table, **keys}
 
 
 def _written_values(samples: Samples) -> Table:

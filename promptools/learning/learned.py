@@ -238,7 +238,7 @@ def _markers(table: Table) -> list[str]:
     texts = [*table.get("openers", {}), *table.get("openers", {}).values()]
     if table["kind"] == "python" and "" in table["openers"]:
         texts.append(")]")
-    for key in ("call", "parameter", "argument", "wrapper"):
+    for key in ("call", "parameter", "argument", "wrapper", "header"):
         for piece in _PLACEHOLDERS.split(table.get(key, "")):
             texts += _BETWEEN_TOKENS.split(piece.strip())
     return [text for text in texts if text.strip()]

@@ -52,10 +52,12 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
     opener, closer = _token_before(renderings, before), _token_after(renderings, after)
     if not opener or opener in plain:
         return {}
-    keys: Table = {"result_openers": [opener]}
+    begins = opener.partition(ONE.name)[0]  # Muse Glimmer: `<tool_output name="get_weather">`
+    keys: Table = {"result_openers": [begins]}
     if closer and closer not in plain:
         space, end_space = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
-        keys |= {"result": f"{opener}{space}{{content}}{end_space}{closer}", "stop": [opener]}
+        named = opener.replace(ONE.name, "{name}")
+        keys |= {"result": f"{named}{space}{{content}}{end_space}{closer}", "stop": [begins]}
     return keys
 
 

@@ -126,6 +126,13 @@ def test_a_list_without_markers_has_brackets_and_commas(keys: dict[str, Any], pr
         make_dialect({**table, **keys}, "acme.toml")
 
 
+def test_a_header_is_of_each_call() -> None:
+    table = {"name": "acme", "kind": "tags", **TABLES["tags"], "header": "to={name}<|with|>"}
+    written({**table, "wrapper": "<a>{call}</a>"})
+    with pytest.raises(UsageError, match=r"'acme\.toml': with 'header' the 'wrapper' is around one call"):
+        make_dialect({**table, "wrapper": "<a>{calls}</a>"}, "acme.toml")
+
+
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [

@@ -101,6 +101,19 @@ TABLES: list[tuple[dict[str, Any], str]] = [
             "<|go|>call:book{for:<escape>me<escape>}<|gone|>"
         ),
     ),
+    (
+        {
+            "kind": "tags",
+            **PARAMETER,
+            "wrapper": "<all>{call}</all>",
+            "header": "to={name}<|with|>",
+            "separator": "<|eom|>",
+        },
+        (
+            'to=book<|with|><all><do=book><arg=now>true</arg><arg=seats>["a", "b"]</arg></do></all><|eom|>'
+            "to=book<|with|><all><do=book><arg=for>me</arg></do></all>"
+        ),
+    ),
 ]
 
 
@@ -126,3 +139,14 @@ def test_a_wrapper_alone_is_text():
     dialect = make_dialect({"name": "acme", "openers": {"<a>": "</a>"}, "wrapper": "<all>{calls}</all>"}, "acme.toml")
     with dialects.using(dialect):
         assert parse("We take <all> of them.", TOOLS).content == "We take <all> of them."
+
+
+def test_a_header_alone_is_text():
+    dialect = make_dialect({"name": "acme", "kind": "tags", **PARAMETER, "header": "to={name}<|with|>"}, "acme.toml")
+    text = "Send it to=book, or write to=book<|with|> and then what it is."
+    with dialects.using(dialect):
+        stream = StreamParser(TOOLS)
+        for character in text:
+            stream.feed(character)
+        stream.close("stop")
+        assert parse(text, TOOLS).content == stream.reply.content == text

@@ -15,7 +15,7 @@ from promptools import UsageError, dialects, parse
 from promptools.dialects.table import parse_table
 from promptools.learning import Learned, Renderer, learn
 from promptools.modes.jinja_template import jinja_renderer
-from promptools.types import Call
+from promptools.types import Call, Result
 
 TOKENS = {"bos_token": "<s>"}
 TOOL = {
@@ -43,6 +43,8 @@ IN_TOKENS = (
     ),
 )
 """What makes the form `braces` one with tokens around all values."""
+HEADER = ("'<act>\\n<fn='", "'<|to|>' + NAME + '<|with|><act>\\n<fn='")
+"""What gives the calls of a form of tags a header."""
 
 
 def changed(form: str, *changes: tuple[str, str]) -> Renderer:
@@ -205,6 +207,27 @@ def test_tokens_around_values_of_all_types(value, values):
     assert [call.arguments for call in reply.calls] == [ARGUMENTS]
 
 
+def test_a_header_that_names_the_tool_too():
+    """As Muse Glimmer's: each call is a message to its tool."""
+    between = ("'\\n' if not loop.last", "'<%%end%%><%%me%%>' if not loop.last")
+    outcome = learn(changed("tags: an equals sign", HEADER, ("NAME", "call.name"), between), name="acme")
+    assert (outcome.table["header"], outcome.table["separator"]) == ("<|to|>{name}<|with|>", "<%%end%%><%%me%%>")
+    calls = [Call(name, name, {"what": name}, "") for name in ("book", "cook")]
+    text = outcome.dialect().render_calls(calls)
+    assert text.startswith("<|to|>book<|with|><act>\n<fn=book>")
+    with dialects.using(outcome.given):
+        reply = parse(text, expect="acme")
+    assert [(call.name, call.arguments) for call in reply.calls] == [(call.name, call.arguments) for call in calls]
+    assert reply.content == ""
+
+
+def test_a_result_that_names_its_tool():
+    back = ("'<%%back%%>' + message.content", "'<back name=\"' + message.name + '\">' + message.content + '</back>'")
+    outcome = learn(changed("json: a list", back), name="acme")
+    assert outcome.table["result_openers"] == outcome.table["stop"] == ['<back name="']
+    assert outcome.dialect().render_results([Result("1", "book", "done")]) == '<back name="book">done</back>'
+
+
 @pytest.mark.parametrize(
     ("form", "changes"),
     [
@@ -217,6 +240,7 @@ def test_tokens_around_values_of_all_types(value, values):
         ("python", [("value | tojson", '("\'" + value + "\'" if value is string else value | string)')]),
         ("python", [("<|py|>[", ""), ("]<|/py|>", "")]),
         ("braces", [*IN_TOKENS, ("VALUE", "(value | string | replace(\"'\", ''))")]),
+        ("tags: an equals sign", [HEADER, ("NAME", "call.name | upper")]),
     ],
 )
 def test_what_cannot_be_recovered_is_refused(form, changes):

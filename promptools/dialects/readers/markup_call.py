@@ -49,6 +49,8 @@ class MarkupGrammar(NamedTuple):
     """The kind of fix that is recorded for a value without its closing tag."""
     elements: bool = False
     """Each parameter is an element that is named after its key."""
+    has_header: bool = False
+    """A header, which may follow the end of the message before it, comes before each call."""
     names: TagNames = SHARED_NAMES
     """The names of the format's tags."""
 

@@ -295,6 +295,8 @@ class MarkupReader(TagReader):
         match token.kind:
             case "noise":
                 self._outside_text = []
+            case "end" if self._grammar.has_header:  # Muse Glimmer: between two calls, in what begins with a header
+                pass
             case "cut":
                 self._cut_tag = token.raw
             case "wrap" if not token.close and self._in_wrapper and self._has_outside_text():

@@ -18,14 +18,14 @@ from promptools.dialects.calls.call_streamer import Trim
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.prefix_patterns import any_literal_text, literal_text
+from promptools.dialects.prefix_patterns import any_literal_text, literal_text, sequence
 from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, example_calls, fill
 from promptools.dialects.readers.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup_reader import MarkupReader
 from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN, TagHeads
 from promptools.dialects.readers.tags import SHARED_NAMES, TagKind, TagNames
 from promptools.dialects.written_calls import PARAMETER_SLOT, WrittenValues, render_parameters, wrap_cdata
-from promptools.parsing.parts import Candidate
+from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call
 
@@ -124,6 +124,12 @@ def read_wrapper(template: str) -> WrapperTemplate | None:
     return WrapperTemplate(match["opener"], match["closer"])
 
 
+def is_header(template: str) -> bool:
+    """Return whether a text can be the template of a header: the name of the tool between two texts."""
+    before, named, after = template.partition("{name}")
+    return bool(named and before.strip() and after.strip()) and "{" not in before + after and before == before.lstrip()
+
+
 class FormatTemplates(NamedTuple):
     """All templates of a format, as `TagDialect` takes them."""
 
@@ -186,6 +192,7 @@ def closer_pattern(word: str, prefixes: Sequence[str]) -> str:
 # The kind.
 
 
+_HEADER_NAME: Final = r"[\w.:/-]{1,128}"
 Bare: TypeAlias = Literal["never", "anywhere", "line"]
 """Where calls count without their wrapper: nowhere, anywhere, or at the beginning of a line."""
 
@@ -212,7 +219,8 @@ class TagDialect(DeclaredDialect):
     break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: values with markup are in CDATA sections.
     `json_calls`: the wrapper may contain calls as JSON. `namespaced`: any namespace may precede the name of a tool.
     `values`: how values other than texts are written: as JSON, as JSON with Python's constants, or as Python prints
-    them.
+    them. `header`: the template of the text before each call, which names the tool, too. `separator`: the text between
+    two calls.
     """
 
     wording = TAGS_WORDING
@@ -233,6 +241,8 @@ class TagDialect(DeclaredDialect):
         json_calls: bool = False,
         namespaced: bool = False,
         values: WrittenValues = "json",
+        header: str = "",
+        separator: str = "\n",
         **common: Unpack[CommonKeys],
     ) -> None:
         templates = read_templates(call, parameter, wrapper, wrappers, odd_wrappers, prefixes)
@@ -248,17 +258,20 @@ class TagDialect(DeclaredDialect):
             namespaced=namespaced,
             other_wrappers=tuple(_other_wrappers(templates)),
             elements=not param_tag.word,
+            has_header=bool(header),
             names=_names(templates),
         )
         self._call_template, self._parameter_template = _first(call, prefixes), _first(parameter, prefixes)
         self._wrapper_template = _first(wrapper, prefixes)
+        self._header, self._separator = header, separator
         self._values: WrittenValues = values
         self._keeps_space = not (cdata or self.grammar.trim == "strip")
         common.setdefault("closers", tuple(_closers(templates)))
         super().__init__(name, **common)
         self._instructions = self._complete(common.get("instructions", {}))
         where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
-        self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
+        heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
+        self.heads = (*([_header_head(header, separator.strip(), heads[0])] if header else []), *heads)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate that starts at the first tag, the wrapper's or the call's."""
@@ -267,13 +280,13 @@ class TagDialect(DeclaredDialect):
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Write calls in the model's own format, with a JSON body where a value could be misread between tags."""
-        return self._wrapped([*map(self._render_call, calls)])
+        return self._wrapped([(call.name, self._render_call(call)) for call in calls])
 
-    def _wrapped(self, written: Sequence[str]) -> str:
-        if "{call}" in self._wrapper_template:
-            return "\n".join(self._wrapper_template.replace("{call}", text) for text in written)
-        listed = "\n".join(written)
-        return self._wrapper_template.replace("{calls}", listed) if self._wrapper_template else listed
+    def _wrapped(self, written: Sequence[tuple[str, str]]) -> str:
+        """Return calls, each given as its tool's name and its text, with the wrapper and headers around them."""
+        each = self._header + (self._wrapper_template if "{call}" in self._wrapper_template else "{call}")
+        listed = self._separator.join(fill(each, {"name": name, "call": text}) for name, text in written)
+        return self._wrapper_template.replace("{calls}", listed) if "{calls}" in self._wrapper_template else listed
 
     def _render_call(self, call: Call) -> str:
         parameters = self._render_parameters(call)
@@ -302,7 +315,7 @@ class TagDialect(DeclaredDialect):
     def _complete(self, given: Mapping[str, str]) -> Instructions:
         """Return the table's instructions, completed with the kind's default texts."""
         if given.get("text"):
-            return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
+            return TAGS_WORDING._replace(**{"format": self._wrapped([(NAME_SLOT, self._generic_call())]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
         text = DEFAULT_INSTRUCTIONS.text.replace("Give an", f"{values} Give an")
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
@@ -318,7 +331,7 @@ class TagDialect(DeclaredDialect):
     def _render_examples(self, calls: Sequence[Call]) -> str:
         """Write the example calls of a prompt, which may be generic ones."""
         return self._wrapped(
-            [self._generic_call() if call is GENERIC_CALL else self._render_call(call) for call in calls]
+            [(call.name, self._generic_call() if call is GENERIC_CALL else self._render_call(call)) for call in calls]
         )
 
     def _generic_call(self) -> str:
@@ -375,6 +388,26 @@ class TagDialect(DeclaredDialect):
         else:
             end = rf"(?=[\s>/Ġ]|{literal_text(call.attribute)}|\Z)" if call.attribute else r"(?=[\s>/]|\Z)"
             yield Head(tuple(words), f"(?:{any_word}){end}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
+
+
+def _header_head(header: str, separator: str, inner: Head) -> Head:
+    """Return the head of a call after its header, where `inner` begins; `separator` may come before the header."""
+    before, after = (part.strip() for part in header.split("{name}"))
+    starts = (f"{separator}{before}", f"{separator} {before}", before) if separator else (before,)
+    whole = lazy_pattern(rf"(?:{_any_of(starts)})\s*{_HEADER_NAME}\s*{re.escape(after)}\s*")
+    begins_inner = inner.begins
+    assert begins_inner is not None
+
+    def begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
+        found = whole.match(text, start, end)
+        if found is None:
+            return NEED_MORE if end == len(text) else False
+        return begins_inner(text, found.end(), end, fresh=fresh, options=options)
+
+    pattern = sequence(
+        any_literal_text(starts), r"\s{0,16}", _HEADER_NAME, r"\s{0,16}", literal_text(after), LOOKAHEAD_PATTERN
+    )
+    return inner._replace(literals=starts, pattern=pattern, gate="", begins=begins)
 
 
 def _first(text: str, prefixes: Sequence[str]) -> str:
