@@ -427,7 +427,7 @@ class MarkerScanner:
 
         At the end of a text, it holds back the same characters as this scanner.
         """
-        other = self._with_rare([marker for marker in self._rare if not literals.issuperset(marker.search_literals)])
+        other = self._with_rare([marker for marker in self._rare if not {*marker.search_literals} <= literals])
         other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  a copy of itself
         return other
 
