@@ -333,9 +333,10 @@ def _python_problem(values: Mapping[str, Any]) -> str:
         return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not"
     if next(iter(values["openers"])):
         return ""
-    if values.get("separator", "").strip() != ",":
-        return "'openers' without markers are for a list of calls, so a comma is in the 'separator'"
-    return "'openers' without markers are for a list in brackets: 'spaces' are left out" if "spaces" in values else ""
+    brackets = [text.strip() for text in values.get("spaces", ())]
+    if brackets == ["[", "]"] and values.get("separator", "").strip() == ",":
+        return ""
+    return "'openers' without markers are those of a list: 'spaces' are its brackets, 'separator' has a comma"
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
@@ -506,8 +507,8 @@ KINDS: Final[dict[str, Kind]] = {
         MarkedPythonCalls,
         {
             "openers": BARE_OPENERS.means(
-                f'{_OPENERS_MEANING}; ```` ```label ```` begins a code fence; `"" = ""` is a list of calls, in'
-                " brackets, without markers, read only if the request asked for it"
+                f'{_OPENERS_MEANING}; ```` ```label ```` begins a code fence; `"" = ""` is a list of calls without'
+                ' markers, read only if the request asked for it, and has `spaces = ["[", "]"]`'
             ),
             "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
             "spaces": texts(2).means("the text after the opening and before the closing marker"),

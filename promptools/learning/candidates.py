@@ -395,20 +395,19 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
         return
     before, bracket, _, end_bracket, after = match.groups()
     opener, closer = before.strip(), after.strip()
-    is_bare = not opener and not closer and bracket == "["
     table: Table = {"kind": "python", "openers": {opener: closer}}
     if "true" in samples.values:
         table["values"] = "json"
     elif f"'{_VALUE}'" in samples.one:
         table["values"] = "python"
     spaces = [_space(before) + bracket, end_bracket + after[: len(after) - len(after.lstrip())]]
-    if any(spaces) and not is_bare:
+    if any(spaces):
         table["spaces"] = spaces
     second = None if samples.two is None else samples.two.find(f"{OTHER.name}(")
     if samples.two is not None and second is not None and second > 0:
         first_end = match.end(3) + 1
         table["separator"] = samples.two[first_end:second]
-    elif is_bare:
+    elif not opener:  # a list without markers
         table["separator"] = ", "
     yield table
 

@@ -94,9 +94,8 @@ def _tables(form: _Form) -> Iterator[Table]:
     """Yield the tables that are equivalent to a form."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
-        brackets = {"spaces": ["[", "]"]} if before or after else {}  # a list without markers has its own
         for values in ({}, {"values": "json"}):
-            yield {"kind": "python", "openers": {before: after}, **values, **brackets, "separator": ", "}
+            yield {"kind": "python", "openers": {before: after}, **values, "spaces": ["[", "]"], "separator": ", "}
     elif form.content == "braces":
         marker, found, rest = before.partition("call:{name}")
         if not found or rest or not form.quote:

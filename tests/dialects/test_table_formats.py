@@ -58,7 +58,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         "repeats": True,
         "tier": "S",
     },
-    "a list alone": {"kind": "python", "openers": {"": ""}, "separator": ", ", "tier": "B"},
+    "a list alone": {"kind": "python", "openers": {"": ""}, "spaces": ["[", "]"], "separator": ", ", "tier": "B"},
     "a program": {"kind": "python", "openers": {"<prog>": "</prog>"}, "statements": True, "closers": []},
     "a fence": {"kind": "python", "openers": {"```calls": "```"}, "spaces": ["\n", "\n"], "closers": []},
     "no closer": {"kind": "python", "openers": {"<<going>>": ""}, "separator": "\n<<going>>"},

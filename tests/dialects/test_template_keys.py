@@ -91,7 +91,7 @@ TABLES: list[tuple[dict[str, Any], str]] = [
         "<|py|>book(now=True, seats=['a', 'b']), book(for='me')<|/py|>",
     ),
     (
-        {"kind": "python", "openers": {"": ""}, "separator": ", "},
+        {"kind": "python", "openers": {"": ""}, "spaces": ["[", "]"], "separator": ", "},
         '[book(now=True, seats=["a", "b"]), book(for="me")]',
     ),
     (

@@ -106,7 +106,8 @@ class BraceCalls(DeclaredDialect):
         super().__init__(name, **common)
         self._opener, self._closer = next(iter(openers.items()))
         self._quote, self._sorted_keys, self._null = quote, sorted_keys, null
-        self._values, self.typed = values, values is None
+        self._values: WrittenValues | None = values
+        self.typed = values is None
         self._layout = CallLayout(closers=closing, brackets=False, all_quoted=values is not None)
         pattern = any_literal_text(openers)
         self.heads = (

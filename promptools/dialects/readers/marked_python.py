@@ -273,13 +273,13 @@ The functions are:
         marked = {opener: closer for opener, closer in openers.items() if opener}
         closing = tuple(dict.fromkeys(filter(None, (*marked.values(), *also))))
         opener, closer = next(iter(openers.items()))
-        before, after = spaces if opener else ("[", "]")
-        self._before, self._after = f"{opener}{before}", f"{after}{closer}"
+        self._before, self._after = f"{opener}{spaces[0]}", f"{spaces[1]}{closer}"
         self._fenced = opener.startswith(FENCE)
         alone = () if self._fenced else closing  # the end of a fence is also the beginning of one
         keys: CommonKeys = {"closers": alone, **_with_texts(common, separator)}
         super().__init__(name, **keys)
-        self._separator, self._values = separator, values
+        self._separator = separator
+        self._values: PythonValues = values
         self._fence_label = fence_label
         heads = self._make_heads(marked, json=json, at_line_start=at_line_start, statements=statements)
         bare = bare_list or "" in openers
