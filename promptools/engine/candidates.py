@@ -92,7 +92,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
 
 
 def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
-    """Record why something that looks like the head of a call did not begin one."""
+    """Record why text that looks like the head of a call was refused as one."""
     dialect, head = state.plan.heads[group]
     if head.fence_labels and state.fence_label not in head.fence_labels:
         why = "code blocks of this kind contain no calls of this dialect"
@@ -138,7 +138,7 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
 def _evidence(
     state: ParserState, group: str, text: str, start: int, end: int, *, fenced: bool
 ) -> tuple[Evidence, bool, bool]:
-    """Return the evidence that a head begins a call, whether the call is definite, and whether it is only mentioned."""
+    """Return the evidence for a call at the head, whether the call is definite, and whether it is only mentioned."""
     dialect, head = state.plan.heads[group]
     strictness, before = state.options.strictness, state.out.last_text(CONTEXT)
     tier = head.tier or dialect.tier
@@ -197,9 +197,11 @@ def close_candidate(state: ParserState, finish_reason: str | None) -> None:
 
 
 def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str, text: str, at: int) -> bool:
-    """Return whether the candidate may be a quotation, judging by its text up to the first possible end of the call.
+    """Return whether the candidate may be a quotation.
 
-    The sources are searched again only when that text has doubled in length, so all searches together are O(n).
+    Only its text up to the first possible end of the call is compared with the sources. The sources are searched again
+    only
+    when that text has doubled in length, so all searches together are O(n).
     """
     if candidate.stem_end < len(beginning):
         return True
@@ -219,7 +221,10 @@ def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str,
 
 
 def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
-    """Emit what is certain before the candidate ends. In a group, or after a fence's opener, emit only whole parts."""
+    """Emit the parts that are already certain while the candidate is still open.
+
+    In a group, or after a fence's opener, only whole parts are emitted.
+    """
     reader = candidate.reader
     if not reader.early:
         return
@@ -285,10 +290,11 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a block without calls. It is dropped like a lone token, unless the text is about the block.
+    """Write a block that contains no calls: as a token, which is left out of the content, or as text.
 
-    A block of readable tags is dropped only if it has its closing tag, and text on one side only. A block between two
-    texts is what they are about.
+    A block of readable tags is left out only if it has its closing tag, and if text comes on one side of it only. A
+    block
+    between two texts stays in the content, since the texts may be about the block.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)
@@ -322,7 +328,7 @@ def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part
 
 
 def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_call: bool) -> None:
-    """Record the strategies that were tried, with the offsets of the text that they examined."""
+    """Record each strategy that was tried, with the offsets of the text that it examined."""
     reader, start = candidate.reader, candidate.start
     last = len(reader.tries) - 1
     for number, attempt in enumerate(reader.tries):
@@ -364,7 +370,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """Write the candidate as markup if it consists only of special tokens; return whether it was written."""
+    """Write the candidate as markup if it consists only of special tokens; return whether it does."""
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)
@@ -374,7 +380,7 @@ def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool
 
 
 def _note_quoted_token(state: ParserState, candidate: OpenCandidate) -> None:
-    """Note, if a special token began the candidate, that it is text, so that the tokens that close it are text too."""
+    """If a special token began the candidate, note that it is text, so that its closing tokens are text too."""
     state.out.tokens_are_text = state.out.tokens_are_text or _is_sentinel(state, candidate)
 
 

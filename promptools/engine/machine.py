@@ -96,7 +96,7 @@ class Engine:
 
     @property
     def found_header(self) -> tuple[Dialect, str] | None:
-        """The dialect of the first message with a header, and the text from the header on; None until then."""
+        """The dialect of the first message header, and the text from that header on; None until a header is found."""
         return self._state.found_header
 
     def begin_in_reasoning(self) -> None:
@@ -112,11 +112,11 @@ class Engine:
 
     @property
     def in_reasoning(self) -> bool:
-        """Whether a zone of reasoning is open."""
+        """Whether a reasoning zone is open."""
         return self._state.next in ("reasoning_start", "reasoning", "holding_call")
 
     def finish(self, finish_reason: str | None) -> None:
-        """End the text, and decide on everything held back; `finish_reason` is the server's."""
+        """End the text, and decide what all held text is. `finish_reason`: the finish reason that the server gave."""
         state = self._state
         state.truncated = finish_reason == "length"
         if state.carry:
@@ -125,7 +125,7 @@ class Engine:
 
 
 def _run(state: ParserState, text: str, *, final: bool) -> None:
-    """Run the states over `text`; what they hold back is prepended to the next run."""
+    """Run the states over `text`. Text that they hold back is prepended to the next run."""
     at = 0
     while at < len(text):
         moved = STATES[state.next](state, text, at, final)
@@ -143,7 +143,7 @@ def _run(state: ParserState, text: str, *, final: bool) -> None:
 
 
 def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
-    """Decide everything that is open at the end of the text. Each decision may open something else to decide."""
+    """Decide everything that is open at the end of the text. If a decision opens something else, decide that next."""
     left: int | None = None
     while True:
         if state.reasoning.held_call:
@@ -165,10 +165,12 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 
 
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
-    """Parse a held text as a separate reply, and return what it contains. O(n). Calls in closed zones do not count.
+    """Parse a held text as a separate reply, and return what it contains. O(n).
 
-    The text may itself contain a call in a reasoning zone that is never closed. The text from that call on is not
-    parsed again: it becomes a new level with its own output, so that all levels together take one pass.
+    Calls in closed reasoning zones do not count. The text may itself contain a call in a reasoning zone that is never
+    closed. The text from that call on is not parsed again: it becomes a new level with its own output, so that all
+    levels
+    together take one pass.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
@@ -181,7 +183,12 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
-    """Combine the levels from the last to the first: a level with calls and no text is part of the level before."""
+    """Combine the results of all levels, from the last level to the first.
+
+    A level is the text from a call in an unclosed reasoning zone on. If it contains calls and no text, its calls also
+    count
+    as calls of the level before it.
+    """
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):
         out.end(finish_reason)

@@ -1,4 +1,4 @@
-r"""Decide by the text before a call whether it is only mentioned: in a program, log or patch, or as an example.
+r"""Decide from the text before a call whether the call is only mentioned: in a program, log or patch, or as an example.
 
     assert parse('<tool_call>...')              a string literal, or an argument
     2026-11-01 12:00:00 INFO call: <tool_call>  a log
@@ -104,11 +104,11 @@ MAX_SENTENCE = 160
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
-    """Return whether a call is only mentioned, judging by the text before it, or before the fence that it begins.
+    """Return whether a call is only mentioned, judging by the text before the call, or before the fence that it begins.
 
     `expected`: the request asked for the call's dialect, so only the line before the call can show that it is
-    mentioned. `sentinel`: the call's opener is a special token; what the sentence before it announces counts only if
-    the call is in a fence.
+    mentioned. `sentinel`: the call's opener is a special token. The sentence before such a call can show that it is
+    mentioned only if the call is in a fence.
     """
     if not before.strip():  # most replies begin with their call
         return False
@@ -118,7 +118,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Return whether a call after this text could count as only mentioned in any dialect, expected or not."""
+    """Return whether, in any dialect, a call after this text could count as only mentioned, whether expected or not."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
@@ -138,7 +138,7 @@ def in_line(before: str) -> bool:
 
 
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
-    """Return whether a call that begins with a tool's name follows a line of code, so that both are one program.
+    """Return whether a line of code precedes a call that begins with a tool's name: the two are then one program.
 
     `since`: the number of characters between the call and the end of the last text before it that began with a tool's
     name; None if there is no such text.
@@ -162,7 +162,7 @@ def _opens_long_string(line: str) -> bool:
 
 
 def in_block(before: str) -> bool:
-    """Return whether the call is in an HTML block, a transcript, or Markdown's emphasis, heading or indented code.
+    """Return whether the call is in an HTML block, a transcript, or a heading, emphasis or indented code of Markdown.
 
     Indented text below a list item is not code.
     """

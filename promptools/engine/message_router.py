@@ -43,7 +43,7 @@ COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
 class MessageRouter:
     """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of a message.
 
-    The arguments of `new_engine` are the offset of the content, and whether calls count only if they are the whole
+    `new_engine` takes two arguments: the offset of the content, and whether calls count only if they are the whole
     content.
     """
 
@@ -90,7 +90,7 @@ class MessageRouter:
 
     @property
     def decided(self) -> bool:
-        """Whether no later header can show that the text so far is reasoning."""
+        """Whether the text so far is certainly not reasoning, because no later header can show that it is."""
         return self._addressed_user or self._has_reasoning
 
     def feed(self, text: str) -> None:
@@ -98,12 +98,12 @@ class MessageRouter:
         self._route(self._splitter.feed(text), None)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Feed pieces of text in which the control tokens are known."""
+        """Feed pieces of text whose control tokens are already identified."""
         self._sources = None  # a known control token is never a quote
         self._route(self._splitter.feed_pieces(pieces), None)
 
     def close(self, finish_reason: str | None) -> None:
-        """End the text; `finish_reason` is the server's."""
+        """End the text. `finish_reason`: the finish reason that the server gave."""
         self._route(self._splitter.close(cut=finish_reason in (None, "length")), finish_reason)
         self._discard_outside_space()
         self._end_prose(finish_reason)
@@ -181,7 +181,7 @@ class MessageRouter:
         self._add_fixes(opened)
 
     def _add_fixes(self, opened: MessageStart) -> None:
-        """Add the fixes of a message that is not a call."""
+        """Add the fixes that were recorded for a message that is not a call."""
         if opened.kind == "other":
             what = f"a made-up result of {clip(opened.name, 60)!r}" if opened.name else "a message of somebody else's"
             self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: {what} was left out"))
@@ -228,7 +228,7 @@ class MessageRouter:
         self._out.add_message_boundary(ended.raw, "text", delimited=opened.delimited)
 
     def _is_quotation(self, opened: MessageStart, ended: MessageEnd) -> bool:
-        """Return whether a call is quoted from the conversation; if not, emit the header that was held."""
+        """Return whether a call is quoted from the conversation. If it is not, emit its header, which was held."""
         assert self._sources is not None
         if ended.complete and self._sources.contain_call("".join((opened.raw, *self._call_text, ended.raw))):
             return True
@@ -275,7 +275,7 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Return a call whose arguments are not JSON, or a malformed call if they were cut off; None for JSON."""
+        """Read arguments that are not JSON: return the call, a malformed call if they were cut off, or None if JSON."""
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
             if outcome is not None:

@@ -36,16 +36,16 @@ class StreamParser:
     """Parses one model reply as it streams: `feed` chunks, then `close`; `reply` is available at any time.
 
     `tools`: the offered tools; None if they are unknown, so that names are not checked; an empty list if no tool is
-    offered. `dialect`: the only dialect to parse. With `harmony`, the reply begins inside a header, as the replies of
-    completions endpoints do. `expect`: the dialect that the request asked for (default: `dialect`), whose block is a
-    call even if prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: the chat template
-    printed the opening tag of the reasoning. `json_answer`: the request asked for JSON, so bare JSON is the answer.
-    `rescue`: whether a call that ends the reasoning of an otherwise empty reply counts (None: only in dialects whose
-    models are known to call there). `accept`: the dialects that are read besides the expected one (None: all).
-    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from one of
-    them is text, unless it is the whole reply. `new_id`: makes the ids of calls (default: a digest of the text up to
-    the call). `restore`: see `promptools.types.RestoreArguments`. `undeclared`: calls of tools that are not offered
-    count too, if the markers of calls surround them.
+    offered. `dialect`: the only dialect to parse. If it is `harmony`, the reply must begin inside a header, as replies
+    of completions endpoints do. `expect`: the dialect that the request asked for (default: `dialect`); a block in this
+    dialect is a call even if prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: the chat
+    template printed the opening tag of the reasoning. `json_answer`: the request asked for JSON, so bare JSON is the
+    answer. `rescue`: whether a call that ends the reasoning of an otherwise empty reply counts (None: only in dialects
+    whose models are known to call there). `accept`: the dialects that are read besides the expected one (None: all).
+    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from such a
+    text is text too, unless the call is the whole reply. `new_id`: makes the ids of calls (default: a digest of the
+    text up to the call). `restore`: see `promptools.types.RestoreArguments`. `undeclared`: calls of tools that are not
+    offered count too if they are between the markers of calls.
 
     O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
     """
@@ -96,7 +96,7 @@ class StreamParser:
             self._begin()
 
     def _begin(self) -> None:
-        """Begin to read the reply, in the engine or in the router of messages."""
+        """Start to read the reply, either with the engine or with the router of messages."""
         self._closed = False
         self._engine = Engine(self._options, self._plan, self._out)
         self._router: MessageRouter | None = None
@@ -123,7 +123,7 @@ class StreamParser:
         return self._drain()
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Event]:
-        """Feed pieces of Harmony in which the control tokens are known; `dialect` must be `harmony`."""
+        """Feed pieces of Harmony whose control tokens are already identified; `dialect` must be `harmony`."""
         assert self._router is not None, "only Harmony has control tokens"
         self._router.feed_pieces(pieces)
         return self._drain()
@@ -164,7 +164,7 @@ class StreamParser:
         return _with_reasoning(events)
 
     def _switch_to_messages(self) -> None:
-        """Leave the rest of the reply to a router of messages, if a message with a header was found."""
+        """Pass the rest of the reply to a router of messages, if a message header was found."""
         if self._engine.found_header is not None:
             dialect, rest = self._engine.found_header
             self._router = self._new_router(dialect, in_header=False)
@@ -181,7 +181,7 @@ class StreamParser:
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:
-    """Return held events; text that turned out to be reasoning is returned as reasoning."""
+    """Return held events without `WasReasoning`; text up to the end of the last `WasReasoning` becomes reasoning."""
     end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
         Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
@@ -240,7 +240,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
-    """Return the texts that a reply may quote; None if none are given. Raises UsageError for anything but texts."""
+    """Return the texts that a reply may quote; None if none are given. Raises UsageError if one is not a string."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UsageError(f"sources is {clip(repr(texts))}; expected the texts that the reply may quote.")
     return None if texts == () else QuotableTexts(texts)
@@ -330,7 +330,7 @@ def explain(parser: ExplainingParser, text: str, finish_reason: str | None = Non
 
 
 def spans(events: Iterable[Event]) -> list[tuple[Span, PartKind]]:
-    """Return the kind of every part of the text, in order; together the parts cover it."""
+    """Return the span and the kind of every part of the text, in order. Together the spans cover the text."""
     parts: list[tuple[Span, PartKind]] = []
     for event in join(events):
         if isinstance(event, WasReasoning):

@@ -6,10 +6,10 @@
     {"tool": "get_weather", "arguments": {"city": "Oslo"}}
     ```
 
-This is the most frequent reply with a call. The scanner finds the text's first marker, `json` decodes the arguments and
-the tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine.
-The engine reads a text of this form with the same result, which the tests check, in more than twice the time. `explain`
-does not take this path, so that every attempt shows in its trace.
+Most replies with a call have this form. The scanner finds the text's first marker, `json` decodes the arguments and the
+tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine. For a
+text of this form, the engine returns the same result (the tests check this), but takes more than twice the time.
+`explain` does not take this path, so that its trace shows every attempt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _QUOTING_SUFFIXES = ('":', "':", "=", "(")
 
 
 class _Delimiters(NamedTuple):
-    """The delimiters of a call's object, and the dialect that they show."""
+    """The delimiters around the JSON object of a call, and the dialect that they indicate."""
 
     dialect: str
     group: str
@@ -80,7 +80,7 @@ class PlainCall(NamedTuple):
 
 
 def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: str) -> bool:
-    """Write the text to `out` if it is a whole reply that ends in one plain call; return whether it is."""
+    """If `text` is a whole reply that ends in one plain call, write it to `out`; return whether it is."""
     call = find_plain_call(options, plan, text) if _is_allowed(options) else None
     if call is None:
         return False
@@ -100,7 +100,7 @@ def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: 
 
 
 def _is_allowed(options: ParseOptions) -> bool:
-    """Return whether the options allow the fast path: with such options, any text of the plain form is a call."""
+    """Return whether the options allow the fast path: under such options, every text of the plain form is a call."""
     return (
         options.expect in EXPECTED_DIALECTS
         and options.strictness == "balanced"

@@ -214,7 +214,7 @@ def in_run(state: ParserState, text: str, at: int, _final: bool) -> Progress:
 
 
 def inline_code(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Stay in inline code until a run of as many backticks as opened it, or the end of the line."""
+    """Write inline code up to a run of as many backticks as opened it, or up to the end of the line."""
     begin, length = at, state.code.run_length
     while True:
         newline = text.find("\n", at)
@@ -326,7 +326,7 @@ class _Beginning(NamedTuple):
 
 
 def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Write text up to the next marker, and act on the marker."""
+    """Write text up to the next marker, and handle the marker."""
     if state.at_line_start:
         return first_word(state, text, at, final)
     begin = at
@@ -382,9 +382,10 @@ def _choose_search(
 
 
 def _first_match(scanner: MarkerScanner, later: MarkerScanner, text: str, at: int) -> re.Match[str] | None:
-    """Return the first match: `scanner` is tried only at the first character after white space, `later` anywhere.
+    """Return the first match of either scanner.
 
-    Some markers count only at that first character, so no time is spent on searching for them elsewhere.
+    `later` is tried anywhere, `scanner` only at the first character after white space. Some markers count only at that
+    character, so no time is spent on searching for them elsewhere.
     """
     bare = at
     while bare < len(text) and text[bare] in SPACE:
@@ -412,9 +413,9 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
 
 
 def _is_mentioned(state: ParserState, group: str) -> bool:
-    """Return whether the text before a header, or before a truncated call at the end of the text, only mentions it.
+    """Return whether a header, or a truncated call at the end of the text, is only mentioned by the text before it.
 
-    Any other candidate is judged when it is opened.
+    For any other candidate this is checked when the candidate is opened.
     """
     if group in state.plan.heads:
         return False
@@ -431,7 +432,7 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the end of code without a call, or of a lone closer that means nothing here; None for any other match."""
+    """Return the end of a match that can be skipped: code without a call, or a meaningless lone closer. Else None."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -441,7 +442,7 @@ def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: b
 
 
 def _write_tail(state: ParserState, text: str, final: bool) -> None:
-    """Write text without a marker; at the end of the reply, an unfinished closer next to a call is markup."""
+    """Write text that contains no marker. At the end of the reply, an unfinished closer after a call is markup."""
     rest = text.lstrip(SPACE) if final and state.out.is_after_call and len(text) < MAX_UNFINISHED_CLOSER else ""
     if len(rest) < 3 or not any(closer.startswith(rest) for closer in state.plan.closers):
         state.out.add_text(text)
@@ -511,7 +512,7 @@ def _check_start(
 
 
 def _start(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start a candidate, write a truncated call, or leave the rest of the text to the router of messages."""
+    """Start a candidate, write a truncated call, or keep the rest of the text for the router of messages."""
     if group == TRUNCATED:
         malformed = malformed_call("truncated", "the text ended before its arguments", "", None)
         state.out.add_parts([Part("malformed", text[start:], malformed=malformed)], definite=True)
@@ -558,7 +559,7 @@ def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """After a call, read a comment, a made-up result or a separator before the next call; otherwise go on to prose."""
+    """Read what follows a call: a comment, a made-up result, or a separator before another call; else go to prose."""
     if state.comment_follows:
         comment = _COMMENT.match(text, at)
         if comment is not None and comment.end() == len(text) and not final:

@@ -5,11 +5,11 @@ Models usually close their reasoning before they call. Two cases need more text,
     <think> ... <call>            the zone may never close: the model ended it with the call itself
     <think> ... <call></think>    the zone closes and nothing follows: the call may be the intended reply
 
-In the first, everything from the head of the call on is held (`held_call`). If the closer comes, the call was
+In the first case, everything from the head of the call on is held (`held_call`). If the closer comes, the call was
 reasoning; if the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it
-contains only calls. In the second, the closed zone's calls are held (`trailing_calls`) while only white space follows;
-other text makes them reasoning, and the end of the reply rescues them, in dialects whose models are known to call there
-(`Dialect.rescues`).
+contains only calls. In the second case, the closed zone's calls are held (`trailing_calls`) while only white space
+follows. If other text follows, they are reasoning. If the reply ends, they are calls, but only in dialects whose models
+are known to call there (`Dialect.rescues`).
 
 Searches are kept linear: `CloserIndex` remembers where the next closer is, and held text is parsed separately at most
 `MAX_STANDALONE_PARSES` times in a reply.
@@ -76,7 +76,7 @@ class CloserIndex:
 
 
 def reasoning_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Skip the zone's opener, if a server put it back before a reply that starts inside the zone."""
+    """Skip the zone's opener if a server added it to a reply that starts inside the zone."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare
@@ -131,7 +131,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
-    """Return whether the match is the closer of the zone, and not a closer with another suffix."""
+    """Return whether the match is the closer of the zone; a closer with another suffix is not."""
     closer = state.reasoning.closer
     # Command A's template opens the thought with `<|START_THINKING|>`, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
@@ -157,7 +157,7 @@ def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bo
 
 
 def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
-    """Return whether reasoning only mentions the call, judging by the text before it; `before` is not written yet."""
+    """Return whether the text before a call in reasoning only mentions it; `before` is not yet in the output."""
     if state.out.in_block_quote(before):
         return True
     before = (state.out.last_text(CONTEXT, "reasoning") + before[-CONTEXT:])[-CONTEXT:]
@@ -229,7 +229,12 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 
 
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
-    """Decide on a call in a zone that is never closed, if an earlier parse shows its meaning; else hold the call."""
+    """Handle a call in a zone that is never closed.
+
+    If an earlier parse has recorded what the call is, decide at once; else hold the call. If the text is itself a held
+    text,
+    begin a new level at the call instead.
+    """
     if state.levels is not None:
         state.begin_level(len(text) - at)
         return at
@@ -257,7 +262,7 @@ def _end_thought(state: ParserState, text: str) -> None:
 
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
-    """Return whether calls at the end of a closed zone may have been meant: only calls may follow the first call."""
+    """Return whether the calls at the end of a closed zone may be meant: only calls may follow the first of them."""
     if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False
     alone = state.parse_standalone(state, thought, None)
@@ -287,7 +292,7 @@ def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool)
 
 
 def rescue_trailing_calls(state: ParserState) -> str:
-    """Return the calls that ended the reasoning of a reply that has no other text, to be parsed as prose."""
+    """Return the calls that ended the reasoning, to be parsed as prose, if the reply contains no other text."""
     thought, closer, *space = state.reasoning.trailing_calls
     state.reasoning.trailing_calls = []
     state.out.record.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))
@@ -306,7 +311,7 @@ def end_rescue(state: ParserState) -> None:
 
 
 def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
-    """Decide on a zone that never closed, and return the text to be parsed as prose.
+    """Decide what a zone that never closed is, and return the part of it to be parsed as prose.
 
     If the held text contains only calls, the first of them ended the zone; otherwise all of the text was reasoning.
     """

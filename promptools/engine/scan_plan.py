@@ -82,7 +82,7 @@ class FirstWordPatterns(NamedTuple):
 
 
 class FirstWords:
-    """The first words of lines that may begin a call of a tool with one of these names (None: of any tool)."""
+    """Finds lines whose first word may begin a call of a tool with one of the `names` (None: of any tool)."""
 
     def __init__(self, patterns: FirstWordPatterns, names: Iterable[str] | None) -> None:
         self._patterns = patterns
@@ -171,22 +171,22 @@ def first_characters(words: Iterable[str]) -> str:
 
 
 def _beginning(name: str) -> str:
-    """Return the first letters of a name, up to the first separator, since models change separators."""
+    """Return the beginning of a name: its letters before the first separator, since models replace separators."""
     return re.split(r"[\W_]", name[:MOST_LETTERS], maxsplit=1)[0] or name[:1]
 
 
 def _begins_any(text: str, words: Sequence[str]) -> bool:
-    """Return whether one of these words begins with the text; `words` must be sorted."""
+    """Return whether any of the `words`, which must be sorted, begins with the text."""
     at = bisect_left(words, text)
     return at < len(words) and words[at].startswith(text)
 
 
 @lru_cache(maxsize=256)
 def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of a line that may begin a call, and of its first word.
+    """Return two patterns: one for a line that may begin a call, and one for the first word of such a line.
 
-    Their group is the first `size` letters of the word, with `<` or `</` before a tag's name. For a fixed word, the
-    group is empty.
+    The group of each pattern is the first `size` letters of the word, with `<` or `</` before a tag's name. For a fixed
+    word, the group is empty.
     """
     letters = rf"[^\W\d][^\n]{{{size - 1}}}"
     branches = [
@@ -306,7 +306,7 @@ CACHED_TOOL_LISTS = 64
 
 
 class Scanners(NamedTuple):
-    """The scanner for each of three situations."""
+    """Holds a scanner for each of three situations: before any text, after text and a call, and after other text."""
 
     before_text: MarkerScanner
     """No text so far, or none since a call that is held."""
@@ -317,7 +317,7 @@ class Scanners(NamedTuple):
 
 
 class ToolScanners(NamedTuple):
-    """The scanners for a reply that may call certain tools."""
+    """Holds the scanners for a reply that may call certain tools."""
 
     full: Scanners
     common: Scanners
@@ -327,7 +327,7 @@ class ToolScanners(NamedTuple):
 
 
 class ScanPlan:
-    """The heads of the dialects with these names (None: of all dialects), and the scanners that find the heads."""
+    """Holds the heads of the dialects `names` (None: of all dialects), and the scanners that find these heads."""
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
@@ -449,7 +449,7 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Separate the markers that begin with a letter: in the scanner's gate, letters would stop the search too often."""
+    """Separate the markers that begin with a letter from the rest: a scanner whose gate has letters stops too often."""
     signs: list[Marker] = []
     words: list[Marker] = []
     for marker in markers:
@@ -521,7 +521,7 @@ def _suffixed_pattern(known: ReplyMarkers) -> str:
 
 
 def _unlabelled_pattern(known: ReplyMarkers) -> str:
-    """Return a pattern for openers that longer tags begin with; it matches as much of a longer tag as there is."""
+    """Return a pattern for openers with which longer tags begin; of a longer tag, it matches as much as is there."""
     return any_of(
         *(
             rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, (*known.reasoning_tags, *known.answer_tags)))})?"
@@ -537,8 +537,8 @@ def _rests(beginning: str, texts: Iterable[str]) -> Iterator[str]:
 def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tuple[str, ...]) -> list[Marker]:
     """Return markers for tags, tokens, and openers and closers that may occur alone.
 
-    If one opener is repeated in a run, all but the last are one match. A run of different openers is never matched
-    whole: each opener may begin a call, and chunks would cut the run elsewhere.
+    If the same opener is repeated in a run, all of the run but the last opener is one match. A run of different openers
+    is never matched whole: each opener may begin a call, and chunks would cut the run elsewhere.
     """
     frames = tuple(filter(None, (*known.answer_tags, *known.answer_tags.values())))
     markers = markers_by_group(

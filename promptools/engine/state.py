@@ -41,7 +41,7 @@ Decision: TypeAlias = bool | NeedMore
 
 
 def as_decision(answer: bool | NeedMore | None) -> Decision:
-    """Return a predicate's answer as a decision: a dialect of an app may answer None instead of `NEED_MORE`."""
+    """Convert a predicate's answer to a decision: None, which an app's own dialect may return, becomes `NEED_MORE`."""
     return NEED_MORE if answer is None else answer
 
 
@@ -67,7 +67,7 @@ RUNS: Final = {"`": lazy_pattern(r"`+"), "~": lazy_pattern(r"~+")}
 
 
 class CodeState:
-    """What is known about the open inline code or the open fence."""
+    """Holds what is known about the open inline code or the open fence."""
 
     def __init__(self) -> None:
         self.run_length = 0
@@ -85,7 +85,7 @@ class CodeState:
 
 
 class ReasoningState:
-    """What is known about the reasoning zones of the reply."""
+    """Holds what is known about the reasoning zones of the reply."""
 
     def __init__(self) -> None:
         self.closer = ""
@@ -114,7 +114,7 @@ class ReasoningState:
 
 @dataclass(slots=True)
 class OpenCandidate:
-    """A candidate that is being fed, and where it was found."""
+    """Holds a candidate that is being fed, and where it was found."""
 
     reader: Candidate
     group: str
@@ -139,7 +139,7 @@ class OpenCandidate:
 
 
 class StandaloneResult(NamedTuple):
-    """What a text contains if it is parsed as a separate reply."""
+    """Describes what a text contains when it is parsed as a separate reply."""
 
     has_calls: bool
     has_text: bool
@@ -157,7 +157,7 @@ class StandaloneResult(NamedTuple):
 
 @dataclass(slots=True)
 class Levels:
-    """The levels of a text that is parsed as a separate reply: see `promptools.engine.machine.parse_standalone`."""
+    """Holds the levels of a text that is parsed as a separate reply; see `machine.parse_standalone`."""
 
     size: int
     """The number of characters from the beginning of the current level to the end of the text."""
@@ -166,7 +166,7 @@ class Levels:
 
 
 class SearchState:
-    """What is known about the chunk that is searched for markers."""
+    """Holds what is known about the chunk in which markers are searched for."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -180,7 +180,7 @@ class SearchState:
         """The searches through `swept_text`, one for each scanner."""
 
     def sweep_over(self, scanner: MarkerScanner, text: str) -> ForwardSearch:
-        """Return the scanner's search through this text. The search is kept, so that all together are O(n)."""
+        """Return the scanner's search through this text. The search is kept, so all its steps together are O(n)."""
         if text is not self.swept_text:
             self.swept_text = text
             self.sweeps.clear()
@@ -191,7 +191,7 @@ class SearchState:
 
 
 class ParserState:
-    """The state of one text: a reply, or the content of a message that begins at offset `at` of the reply."""
+    """Holds the state of one text: a reply, or the content of a message that begins at offset `at` of the reply."""
 
     __slots__ = (
         "alone",
@@ -275,7 +275,7 @@ class ParserState:
 
     @property
     def in_fence(self) -> bool:
-        """Whether a fence is open and a call may begin at this place in it."""
+        """Whether a fence is open in which a call may begin at this place."""
         return bool(self.code.fence_markup) or self.next == "after_fenced_call"
 
     @property
@@ -285,7 +285,7 @@ class ParserState:
 
     @property
     def has_words(self) -> bool:
-        """Whether a part of this text has been written to the output as text."""
+        """Whether any part of this text has been written to the output as plain text."""
         return len(self.out.record.pieces["text"]) > self.words_before
 
     def begin(self) -> None:

@@ -24,7 +24,7 @@ _READABLE = lazy_pattern(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
 
 
 def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progress:
-    """Act on a tag, a lone closer, or a special token."""
+    """Handle a tag, a lone closer, or a special token."""
     text, start, marker, known = match.string, match.start(), match[0], state.plan.markers
     group = match.lastgroup or ""
     at_end = match.end() == len(text) and not final
@@ -56,7 +56,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
-    """Return whether a tag of reasoning is a word of a sentence, and if so write it as text."""
+    """If a reasoning tag is a word of a sentence, write the tag as text; return whether it is one."""
     text, end = match.string, match.end()
     if group == "opener" and state.out.in_block_quote():
         _mention_tag(state, marker)
@@ -90,7 +90,7 @@ def _may_go_on(state: ParserState, marker: str) -> bool:
 
 
 def _handle_control_token(state: ParserState, marker: str, start: int, final: bool) -> Progress:
-    """Act on a special token that no dialect declares, or on text that looks like the beginning of one."""
+    """Handle a special token that no dialect declares, or text that looks like the beginning of one."""
     unfinished = marker[-1] != ">"
     if unfinished and not final:
         return state.hold(start)
@@ -117,7 +117,7 @@ def _closes_unknown_block(state: ParserState, marker: str) -> bool:
 
 
 def apply_tag(state: ParserState, group: str, marker: str) -> None:
-    """Act on a complete tag or token of a scanner group."""
+    """Handle a complete tag or token that the scanner found; `group` is the scanner's group."""
     known = state.plan.markers
     if group == "opener":
         state.out.add_zone_tag(marker, "reasoning")
@@ -159,7 +159,10 @@ def leave_reasoning(state: ParserState) -> None:
 
 
 def reasoning_is_over(state: ParserState) -> bool:
-    """Return whether reasoning was closed, or text or a call came: from then on, `<think>` may be a tool's name."""
+    """Return whether the reasoning is over: it was closed, or text or a call came.
+
+    From then on, `<think>` may be a tool's name.
+    """
     return state.reasoning.closed or not state.out.at_start or state.out.has_call
 
 
@@ -175,7 +178,7 @@ def _is_in_sentence(state: ParserState, marker: str) -> bool:
 
 
 def _mention_tag(state: ParserState, marker: str) -> None:
-    """Write an opening tag as a word of the answer: the closing tag after it is a word too."""
+    """Write an opening tag as plain text of the answer; its closing tag will be text too."""
     state.out.add_text(marker)
     closer = state.plan.markers.reasoning_closer(marker)
     mentioned = state.reasoning.mentioned_tags
@@ -183,7 +186,7 @@ def _mention_tag(state: ParserState, marker: str) -> None:
 
 
 def _handle_closer(state: ParserState, marker: str) -> None:
-    """Act on a closer without an opener: the text before it was reasoning, unless a zone was closed before."""
+    """Handle a closer without an opener: the text before it becomes reasoning, unless a zone was closed before."""
     if state.reasoning.mentioned_tags.get(marker):
         state.reasoning.mentioned_tags[marker] -= 1
         state.out.add_text(marker)
@@ -197,7 +200,7 @@ def _handle_closer(state: ParserState, marker: str) -> None:
 
 
 def _is_frame(state: ParserState, marker: str) -> bool:
-    """Return whether this tag encloses the answer, rather than being its topic."""
+    """Return whether this tag encloses the answer; any other tag of an answer is only mentioned."""
     if marker == state.frame_closer:
         return True
     known = state.plan.markers
@@ -209,7 +212,7 @@ def _is_frame(state: ParserState, marker: str) -> bool:
 
 
 def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
-    """Act on a marker that is not next to a call."""
+    """Handle a marker that is not next to a call."""
     if group != "lone":
         state.out.add_token(marker, "debris" if group == "end" else "markup")
         state.at_line_start = True
@@ -221,7 +224,7 @@ def _handle_lone_marker(state: ParserState, group: str, marker: str) -> None:
 
 
 def _close_call(state: ParserState, marker: str) -> None:
-    """Write a marker next to a call: a closing tag shows that a tentative call was meant."""
+    """Write a marker next to a call. A closing tag confirms a tentative call."""
     if state.out.has_group and marker in state.plan.markers.result_closers:
         state.out.add_text(marker)  # perhaps the end of a result that contains what looks like a call
         return

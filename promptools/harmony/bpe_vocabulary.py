@@ -1,8 +1,8 @@
-"""The vocabulary of gpt-oss: where its file is, text to ids (with openai-harmony), and ids to bytes.
+"""The vocabulary of gpt-oss: find its file, convert text to ids (with openai-harmony), and convert ids to bytes.
 
-Rendering a conversation as text needs none of this. Text to ids needs the file and the extra
-`promptools-compat[harmony]`; ids to bytes needs only the file. This module never downloads the file. openai-harmony
-downloads the file, unless an environment variable (`FOLDER_VARIABLE`) names the folder that contains it.
+Rendering a conversation as text needs none of this. Converting text to ids needs the file and the extra
+`promptools-compat[harmony]`; converting ids to bytes needs only the file. This module never downloads the file.
+openai-harmony downloads the file, unless an environment variable (`FOLDER_VARIABLE`) names the folder that contains it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Decode: TypeAlias = Callable[[int], bytes]
 
 
 class TokenCodec(NamedTuple):
-    """The functions from text to token ids, and from a token id to bytes."""
+    """Holds two functions: from text to token ids, and from a token id to bytes."""
 
     encode: Encode
     decode: Decode
@@ -53,7 +53,7 @@ def cached_file(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return the paths that are searched, in order; the key of each is the variable or command that determines it."""
+    """Return the paths that are searched, in order. The key of each is the variable or command that determines it."""
     folder = environ.get(FOLDER_VARIABLE)
     return {
         **({FOLDER_VARIABLE: Path(folder) / FILE_NAME} if folder else {}),
@@ -67,10 +67,11 @@ def find_file(environ: Mapping[str, str], home: Path) -> Path | None:
 
 
 def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | None:
-    """Find the file, and point openai-harmony to it: set a variable in `environ`, which must be the process's own.
+    """Find the file, and set the variable in `environ` that tells openai-harmony where the file is.
 
-    A program calls this once when it starts, so that `load_encode` works anywhere. Returns the path of the file; None
-    if the file was not found.
+    `environ` must be the environment of the process. A program calls this once when it starts, so that `load_encode`
+    works
+    anywhere. Returns the path of the file; None if the file was not found.
     """
     file = find_file(environ, home)
     if file is not None:
@@ -89,7 +90,7 @@ def check_digest(data: bytes, where: str) -> None:
 
 
 def load_codec(file: Path) -> TokenCodec:
-    """Load both functions; `file` comes from `configure_library`. Raises the same errors as `load_encode`."""
+    """Load both functions; `file` is the path from `configure_library`. Raises the same errors as `load_encode`."""
     return TokenCodec(load_encode(), load_decode(file))
 
 
@@ -130,7 +131,7 @@ def load_encoding() -> Any:
 
 
 def load_decode(file: Path) -> Decode:
-    """Return a function from an ordinary token to its bytes; for control tokens see `TOKEN_IDS`.
+    """Return a function from the id of an ordinary token to the token's bytes; for control tokens see `TOKEN_IDS`.
 
     The bytes are read from the file, without openai-harmony. The first call takes about 0.2 seconds, later calls take
     no time. Raises UsageError if the file cannot be read or is not the vocabulary.
@@ -140,7 +141,7 @@ def load_decode(file: Path) -> Decode:
 
 @cache
 def _token_bytes(file: Path) -> dict[int, bytes]:
-    """Return the bytes of each token id. A line of the file has base64 and a rank: the id, from 0 without a gap."""
+    """Return the bytes of each token id. Each line of the file has base64 and a rank, which is the id (0, 1, 2 ...)."""
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -229,14 +229,17 @@ def _namespaces(tools: Sequence[Tool], names: RecipientNames, described: Mapping
 
 
 def _nonempty_parameters(schema: Schema) -> Schema | None:
-    """Return the schema, or None if it has no parameters: training declares `() => any` (openai/harmony, format.md)."""
+    """Return the schema; None if it has no parameters, which training declares as `() => any`.
+
+    Source: openai/harmony, format.md.
+    """
     keywords = {key for key, value in schema.items() if value not in ({}, [], False)}
     return schema if keywords - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
 
 
 @dataclass(slots=True)
 class _MessageConverter:
-    """Converts messages in order; remembers the calls, and which calls still wait for a result."""
+    """Converts messages in order. Remembers the calls, and which of them still wait for a result."""
 
     messages: Sequence[Mapping[str, Any]]
     names: RecipientNames
@@ -283,7 +286,7 @@ class _MessageConverter:
         return text
 
     def _name(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return a user's name for the header (`user:ann`, as in openai-harmony); note and drop an invalid name."""
+        """Return a user's name for the header (`user:ann`, as in openai-harmony). Note and drop an invalid name."""
         name = _string(message.get("name"))
         if not name or is_header_field(name):
             return name
@@ -318,7 +321,7 @@ class _MessageConverter:
             yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
     def _note_written(self, calls: Sequence[tuple[str, str, str]], written: Sequence[Message]) -> None:
-        """Remember the calls of a message that is rendered as the model wrote it, so that their results match them."""
+        """Remember the calls of a message that is rendered as the model wrote it, to match results to them."""
         self.open_calls = [(call_id, name) for call_id, name, _ in calls]
         for (call_id, name, _), item in zip(calls, written, strict=True):
             self.last_tool = self.names_by_id[call_id] = name
@@ -334,7 +337,7 @@ class _MessageConverter:
         return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
 
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return the tool name of a result: by the call's id, by the result's `name`, or else by the call before it."""
+        """Return the tool name of a result, found by the call's id, the result's `name`, or the call before it."""
         call_id = _string(message.get("tool_call_id"))
         name = self.names_by_id.get(call_id, "") if call_id else ""
         name = name or _string(message.get("name"))
@@ -352,7 +355,7 @@ class _MessageConverter:
 
 
 def written_messages(text: str) -> list[Message]:
-    """Return the messages of a reply with the headers that the model wrote; empty unless the reply is strict Harmony.
+    """Return the messages of a reply, with the headers that the model wrote; empty unless the reply is strict Harmony.
 
     A header that needed repairs is not kept: in the history it would teach the model to write more headers like it.
     """
@@ -403,7 +406,8 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _free_text_body(arguments: str, parameter: str) -> str:
     """Return the body of a past call of a free-text tool: the text if it is the only argument, else the arguments.
 
-    A text that begins with a brace could be mistaken for JSON arguments, so then too the arguments are returned.
+    If the text begins with a brace, the arguments are returned too, since the text could be mistaken for JSON
+    arguments.
     """
     value = try_json(arguments)
     text = value.get(parameter) if is_object(value) and len(value) == 1 else None
@@ -421,7 +425,7 @@ def _channel_and_type(recipient: str) -> tuple[str, str]:
 
 
 def _content_text(content: Any) -> tuple[str, int]:
-    """Return the text of a message's content, its parts concatenated, and the number of parts that are not text."""
+    """Return the text of a message's content, with all its parts joined, and the number of parts that are not text."""
     if content is None or isinstance(content, str):
         return content or "", 0
     if not is_array(content):

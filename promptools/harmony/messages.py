@@ -76,7 +76,7 @@ def header_end(raw: str) -> int | None:
 
 
 def may_continue(rest: str) -> bool:
-    """Return whether `rest`, which may be empty, is a prefix of some part of a header."""
+    """Return whether `rest`, which may be empty, is the beginning of some part of a header."""
     return any(part.startswith(rest) for part in (*HEADER_WORDS, "to= "))
 
 
@@ -102,8 +102,8 @@ def opening_bracket(raw: str, start: int) -> int:
 def words_start(header: str, known: IsTool | None) -> int:
     """Return where other words follow the known parts of a header without a recipient; else the header's length.
 
-    gpt-oss leaves `<|message|>` out: `<|channel|>final Here is the JSON: {"city": "Oslo"}`. A tool's name counts as a
-    known part too, unless more of the words are not tools' names: then they only mention the tool.
+    gpt-oss leaves `<|message|>` out: `<|channel|>final Here is the JSON: {"city": "Oslo"}`. Tools' names count as known
+    parts too, unless most of the words after the known parts are not tools' names: then the words only mention a tool.
     """
     parts = HEADER_PARTS.match(header)
     end = parts.end() if parts is not None else 0
@@ -167,8 +167,8 @@ def parse_header(
 ) -> Header:
     """Parse the header before a message. `role` is used if the header names no role.
 
-    `glued`: no token separates the words, so the end of the recipient may be the next word of the header.
-    O(n) in characters.
+    `glued`: no token separates the words, so the recipient may run into the next word of the header. O(n) in
+    characters.
     """
     pieces = list(pieces)
     reader = _HeaderReader(role, known, glued, spaced=is_spaced(pieces))
@@ -297,7 +297,7 @@ class _HeaderReader:
             self.repairs.append(f"unexpected {clip(word, 40)!r}")
 
     def _parse_author(self, word: str) -> bool:
-        """Parse the first word of a header as its role; return whether the word is a role."""
+        """If the first word of a header is a role, set the role; return whether the word is one."""
         author, _, name = word.partition(":")
         if author in ROLES:
             self.role, self.name = author, name
@@ -316,7 +316,7 @@ class _HeaderReader:
         return False
 
     def _add_channel(self, word: str, *, own: bool) -> bool:
-        """Add the channel that the word is or begins with; return whether there is one.
+        """Set the channel if the word is a channel or begins with one; return whether it does.
 
         `own`: the word follows `<|channel|>`.
         """
@@ -345,7 +345,7 @@ class _HeaderReader:
             self.content_types.append(f"<|constrain|>{word}")
 
     def _add_tool(self, word: str) -> bool:
-        """Add the word as a tool's name that does not follow `to=`; return whether the word is a tool's name."""
+        """If the word is a tool's name without `to=` before it, record it; return whether it is a tool's name."""
         name = word.strip(_EDGE)
         if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
             return False

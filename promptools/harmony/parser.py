@@ -1,4 +1,4 @@
-"""Parse text or token ids into the items of messages: tokenizer, stripped headers, state machine, misplaced tools.
+"""Parse text or token ids into the items of messages.
 
     between --<|start|>--> header --<|message|>--> content --<|end|>, <|call|>, <|return|>--> between
 
@@ -79,10 +79,11 @@ MAX_REREAD = 8
 
 
 class MessageMachine:
-    """The state machine from pieces of text to items of messages.
+    """Converts pieces of text to the items of messages, as a state machine.
 
-    `role` is the role of headers that name no role: a completion begins inside an assistant's header. `known` returns
-    whether a recipient is an offered tool; it is None if the tools are unknown.
+    `role`: the role for headers that name no role, since a completion begins inside an assistant's header. `known`:
+    returns
+    whether a recipient is an offered tool; None if the tools are unknown.
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:
@@ -137,7 +138,7 @@ class MessageMachine:
                 yield from self._end_content("cut", "")
 
     def feed_content(self, text: str) -> bool:
-        """Feed text without control tokens, but only if it can only be content; return whether it was fed.
+        """Feed text without control tokens if it can only be content; return whether it was fed.
 
         Most text is of this kind, and is cheap to feed in this way. The caller emits the text as one `ContentChunk`.
         """
@@ -194,7 +195,7 @@ class MessageMachine:
         self._held.add(piece, self._offset)
 
     def _hold_suffix(self, text: str) -> str:
-        """Return the text so far, except for a suffix that may be the first word of a header, which is held back."""
+        """Return the text so far, except for a suffix that may be the first word of a header. Hold the suffix back."""
         text = self._tail + text
         end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
@@ -320,7 +321,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token in the content of a message; `counts`: the token is known not to be part of the content."""
+        """Read a token in the content of a message. `counts`: it is known that the token is not part of the content."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -366,7 +367,7 @@ class MessageMachine:
     # --- tokens in quotes ----------------------------------------------------------------------------------------
 
     def _enter_quotes(self, token: HarmonyToken) -> bool:
-        """Hold a token if it is in quotes that may be closed after it; return whether it is held."""
+        """If a token is in quotes that may be closed after it, hold the token; return whether it is held."""
         if self._strict or not may_end_content(token) or self._reread > MAX_REREAD * self._offset:
             return False
         doubt = self._quoted_tokens.doubt(self._tail, token)
@@ -389,7 +390,7 @@ class MessageMachine:
             yield from self._text(piece[settled.taken :])
 
     def _leave_quotes(self, index: int | None) -> Iterator[Item]:
-        """Emit what is held as content, up to the token that ends the content; read this token and the rest again.
+        """Emit the held pieces as content up to the token that ends the content; read this token and the rest again.
 
         `index` is the index of that token among the held pieces; None: all of them are content.
         """
@@ -481,7 +482,11 @@ class MessageMachine:
             yield from self._end_content(by, raw)
 
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Emit a header that names neither channel nor recipient; after a `long` header, another may follow."""
+        """Emit a header that names neither channel nor recipient.
+
+        `long`: the header is too long, so what follows it is read like text between messages, in which a header may
+        begin.
+        """
         self._repairs = []
         if "<|start|>" in header[:end]:
             yield Aside("token", header[:end])
@@ -499,7 +504,7 @@ class MessageMachine:
             yield from self._emit_aside()
 
     def _emit_aside(self, *, astray: bool = False) -> Iterator[Item]:
-        """Emit what is held between messages."""
+        """Emit the text that is held between messages."""
         text = self._held.raw + self._tail
         self._held.clear()
         self._tail = ""
@@ -564,7 +569,7 @@ class RoleCallDetector:
         self._held: list[Item] = []
 
     def feed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Feed items; yield those that have become certain. O(n) in the number of items."""
+        """Feed items; yield the items that have become certain. O(n) in the number of items."""
         for item in items:
             if self._held:
                 self._held.append(item)
@@ -606,7 +611,7 @@ class RoleCallDetector:
 
 
 class ItemParser:
-    """The pipeline, which returns items as they become certain.
+    """Runs the whole pipeline, and returns items as they become certain.
 
     `promptools.harmony.StreamParser` explains the options.
     """
@@ -662,7 +667,7 @@ class ItemParser:
 
 
 def _token_bytes(token: int, decode: Decode) -> bytes:
-    """Return the bytes of an ordinary token; for a control token that does not structure messages, its text."""
+    """Return the bytes of an ordinary token or, for a control token that does not structure messages, of its text."""
     try:
         return decode(token)
     except KeyError:

@@ -1,10 +1,12 @@
-"""Control tokens that are content: in code, in a string of a call's arguments, or in quotation marks.
+"""Decide whether a control token is content: in code, in a string of a call's arguments, or in quotation marks.
 
 Models write files and think about the format itself, so a token does not prove that a message ends. A token at the
-beginning of inline code is content. Any other token inside quotes is in *doubt*: it is content if the quotes are closed
-after it, otherwise it ends the content. What follows the token is held until that is clear (`HeldQuote`). `StringDoubt`
-decides for arguments, `QuoteDoubt` for prose. A control token among token ids is treated like its text, since gpt-oss
-writes files with both.
+beginning of inline code is content. Any other token inside quotes is undecided at first: it is content if the quotes
+are
+closed after it, otherwise it ends the content. Until this is clear, `HeldQuote` holds the token and what follows it. A
+`Doubt` decides: `StringDoubt` for arguments, `QuoteDoubt` for prose. A control token among token ids is treated like
+its
+text, since gpt-oss writes both into files.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
 
 
 class Settled(NamedTuple):
-    """The decision on a token in doubt."""
+    """The decision whether a token is content."""
 
     is_content: bool
     taken: int
@@ -63,9 +65,9 @@ class Settled(NamedTuple):
 
 
 class OpenQuotes:
-    """Tracks which quotation marks are open at the end of a message's content.
+    """Tracks which quotation marks are open at the end of a message's content. O(n).
 
-    The content is read when a token follows. O(n).
+    The content is examined only when a token follows.
     """
 
     def __init__(self, known: IsTool | None = None) -> None:
@@ -74,7 +76,7 @@ class OpenQuotes:
         self._known = known
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
-        """Return the doubt about a token after the content and `tail`.
+        """Return the `QuoteDoubt` for a token that follows the content and `tail`.
 
         Return None if no mark is open, or if the token's raw text is empty.
         """
@@ -87,7 +89,7 @@ class OpenQuotes:
 
 
 class Marks:
-    """The quotation marks that are open at the end of a text; also the backticks of inline code."""
+    """Tracks the quotation marks, and the backticks of inline code, that are open at the end of a text."""
 
     def __init__(self) -> None:
         self.depths: dict[str, int] = {}
@@ -97,7 +99,7 @@ class Marks:
         """The end of the text, if its meaning depends on what follows."""
 
     def copy(self) -> Marks:
-        """Return a copy that can read on without changing the original."""
+        """Return a copy that can continue without changing the original."""
         marks = Marks()
         marks.depths, marks._before, marks._held = dict(self.depths), self._before, self._held
         return marks
@@ -105,8 +107,9 @@ class Marks:
     def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
         """Read text until all marks of a kind in `waiting` are closed, or until no kind in `waiting` can be closed.
 
-        Return which of the two happened; None if neither did, and all of the text was read. `following`: the character
-        after the text, if it is known.
+        Return the decision; None if neither happened, and all of the text was read. `following`: the character after
+        the
+        text, if it is known.
         """
         offset = -len(self._held)
         text, self._held = self._held + text, ""
@@ -130,7 +133,7 @@ class Marks:
         return None
 
     def _apply(self, mark: re.Match[str], before: str, following: str) -> str:
-        """Apply a mark, or the end of a line; return the kind of the mark that was closed, else an empty text."""
+        """Update the open marks for a mark or a line's end; return the kind of mark that was closed, else ""."""
         text = mark[0]
         if text[0] == "\n":
             self.depths.pop("`", None)
@@ -163,11 +166,13 @@ class Marks:
 
 
 class QuoteDoubt:
-    """The doubt about a token inside open marks: it is content if all marks of one kind close in the same paragraph.
+    """Decides whether a token inside open quotation marks is content: it is if all marks of one kind are closed.
 
-    Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, and a mark in the answer would close it. So the
-    token ends the content if the next message begins right after the token. If the next message is a call, the token
-    ends the content only if nothing, or another message, follows the call.
+    The marks must be closed in the same paragraph. Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, and
+    a
+    mark in the answer could close it by accident. So the token ends the content if the next message begins directly
+    after
+    the token. If that message is a call, the call must also be followed by another message or by nothing.
     """
 
     def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:
@@ -182,7 +187,7 @@ class QuoteDoubt:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the token begins a call although no token has ended the message; see `Doubt`."""
+        """Whether the token begins a call before any token has ended the message; see `Doubt`."""
         return not self._ends_message and self._is_of_call()
 
     def feed(self, piece: Piece) -> Settled | None:
@@ -192,7 +197,7 @@ class QuoteDoubt:
         return self._marks.read(raw_text(piece), waiting=self._waiting) if self._turn == "none" else None
 
     def _next_message_begins(self, piece: Piece) -> bool:
-        """Return whether the token in doubt ended or began a message; if it certainly did not, the stage is `none`."""
+        """Return whether the undecided token ended or began a message; if it certainly did not, the stage is `none`."""
         name = piece.name if isinstance(piece, HarmonyToken) else ""
         if self._turn == "call":
             self._turn = "between" if name in MESSAGE_ENDS else "call"
@@ -216,7 +221,7 @@ class QuoteDoubt:
         return False
 
     def _is_of_call(self) -> bool:
-        """Return whether the header so far belongs to a call or to a result; texts about calls show such headers."""
+        """Return whether the header so far belongs to a call or a result. Texts about calls quote such headers."""
         header = parse_header(self._header, "assistant", self._known)
         return header.is_call or header.role == "tool"
 
@@ -241,7 +246,10 @@ _AFTER_STRING = lazy_pattern(r"\s*+(\S?)")
 
 
 class OpenValue:
-    """Tracks whether the JSON of a call's arguments is open; the arguments are read when a token follows. O(n)."""
+    """Tracks whether the JSON of a call's arguments is open. O(n).
+
+    The arguments are examined only when a token follows.
+    """
 
     def __init__(self) -> None:
         self.unread: list[str] = []
@@ -250,7 +258,7 @@ class OpenValue:
         self._begun = False
 
     def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:
-        """Return the doubt about a token after the arguments so far; None if their JSON is not open."""
+        """Return the `StringDoubt` for a token after the arguments so far; None if their JSON is not open."""
         del tail, token  # neither of them opens or closes a bracket or a string
         text, self.unread = "".join(self.unread), []
         if not self._begun:
@@ -265,7 +273,10 @@ class OpenValue:
 
 
 class StringDoubt:
-    """The doubt about a token in a string that `quote` will close; without `quote`, about a token in broken JSON."""
+    """Decides whether a token in a call's arguments is content: it is if `quote` closes the string around the token.
+
+    `quote` is empty if the token is not in a string, but in broken JSON.
+    """
 
     def __init__(self, quote: str) -> None:
         self.quote = quote
@@ -317,7 +328,7 @@ class StringDoubt:
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Return whether the items, which begin with the end of a call, are only whole messages. O(n).
+    """Return whether the items, of which the first is the end of a call, form only whole messages. O(n).
 
     The arguments of each call among them must be strict JSON.
     """
@@ -370,7 +381,7 @@ class Doubt(Protocol):
 
 
 class HeldQuote:
-    """A token in quotes, the beginning of a word that may precede it, and all pieces that follow."""
+    """Holds a token in quotes, the possible first word of a header before it, and all pieces that follow the token."""
 
     def __init__(self, doubt: Doubt, before: str, token: HarmonyToken, offset: int) -> None:
         """Hold `before` and the token, which is at `offset` in the text."""
@@ -394,7 +405,7 @@ class HeldQuote:
     def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
         """End the text; return the index of the token that ended the content, or None if all of the text is content.
 
-        `cut`: the server cut the text off. `read_rest` reads pieces as if the first, a token, ended the content.
+        `cut`: the server cut the text off. `read_rest` reads pieces as if the first piece, a token, ended the content.
         """
         if self._doubt.close() or (cut and self._doubt.may_go_on):
             return None
@@ -419,7 +430,10 @@ _OPENS = lazy_pattern(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
 
 
 class QuotedTokens:
-    """Tracks the content of a message, to see whether a token after it is quoted. O(n); cheap until a token follows."""
+    """Tracks the content of a message, to decide whether a token after it is quoted. O(n).
+
+    The content is examined only when a token follows, so feeding text is cheap.
+    """
 
     def __init__(self, known: IsTool | None = None, *, call: bool = False) -> None:
         self._open = OpenValue() if call else OpenQuotes(known)
@@ -433,7 +447,7 @@ class QuotedTokens:
         """The characters, any of which ends the code or line in which a token was shown; empty outside of such code."""
 
     def feed(self, text: str) -> None:
-        """Feed content of the message."""
+        """Feed text that is content of the message."""
         self._open.unread.append(text)
         if self._is_prose:
             self._line = line_start(self._line, text)
@@ -448,7 +462,7 @@ class QuotedTokens:
         self._recent = recent if "`" in recent else ""
 
     def is_content(self, token: str) -> bool:
-        """Return whether a token that follows is content, since it is in code or in a block quote.
+        """Return whether a token that follows is content because it is in code or in a block quote.
 
         A token that ends the whole reply is never content.
         """
@@ -462,5 +476,5 @@ class QuotedTokens:
         return self._code_closers != ""
 
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
-        """Return the doubt about a token after the content and `tail`; None if the token certainly ends the content."""
+        """Return the `Doubt` for a token after the content and `tail`; None if the token certainly ends the content."""
         return self._open.doubt(tail, token)

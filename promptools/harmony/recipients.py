@@ -1,4 +1,4 @@
-"""Names of tools as recipients: `get_weather` becomes `functions.get_weather`, `container.exec` keeps its namespace.
+"""Tools as recipients: the name `get_weather` becomes `functions.get_weather`, `container.exec` keeps its namespace.
 
 A tool that takes free text, such as `python`, is itself a namespace, without functions.
 
@@ -28,7 +28,7 @@ _TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):
-    """The namespace of a tool, and the tool's name in it; the name is empty if the namespace itself is the tool."""
+    """Holds the namespace of a tool, and its name in it; the name is empty if the namespace itself is the tool."""
 
     namespace: str
     name: str
@@ -113,6 +113,6 @@ def _valid_address(name: str) -> ToolAddress:
 
 
 def _identifier(word: str) -> str:
-    """Return the word as an identifier; empty if no valid character is left."""
+    """Return the word as a valid identifier; empty if no valid character is left."""
     cleaned = word if not _ODD.search(word) else _ODD.sub("_", word).strip("_")
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned

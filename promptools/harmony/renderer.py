@@ -29,7 +29,7 @@ _HEADER_TOKENS = lazy_pattern(r"<\|(channel|constrain)\|>")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace of tools, as the system or developer message declares it."""
+    """A namespace of tools that the system or developer message declares."""
 
     name: str
     functions: tuple[FunctionDeclaration, ...] = ()
@@ -38,7 +38,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class SystemContent:
-    """The content of the system message. A field that is None or empty is left out."""
+    """The content of the system message. Fields that are None or empty are left out of the message."""
 
     identity: str | None = IDENTITY
     cutoff: str | None = CUTOFF
@@ -182,7 +182,7 @@ def is_header_field(text: str) -> bool:
 
 
 def _header_field(text: str, what: str) -> str:
-    """Return a field of a header. Raises UsageError for text that would end the field: headers are not escaped."""
+    """Return `text` as a field of a header. Raises UsageError if it would end the field: headers are not escaped."""
     if text and not is_header_field(text):
         raise UsageError(f"The {what} {text!r} cannot be in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
@@ -277,7 +277,7 @@ def estimate_tokens(text: str) -> int:
 def count_messages(text: str, count_tokens: TokenCounter) -> tuple[Part, ...]:
     """Count the tokens of each message of a rendered prompt; the last part is the beginning of the reply.
 
-    The sum of these is the number of tokens of the prompt.
+    The sum of all counts is the number of tokens of the prompt.
     """
     return tuple(_iter_parts(text, count_tokens))
 

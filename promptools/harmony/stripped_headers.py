@@ -4,8 +4,9 @@
 
 This is a message of reasoning and a call. Without tokens a header is recognised by words that no sentence has in that
 form: `assistant` glued to a channel, or `to=` and a tool's name before a bracket. `StrippedHeaderFinder` replaces each
-such header by the pieces of a complete header, with tokens whose raw text is empty. So the state machine needs no
-second path, and the raw text still tiles what was fed. A suffix that may become a header is held back.
+such header by the pieces of a complete header, with tokens whose raw text is empty. So the state machine handles both
+kinds of headers alike, and the raw texts still add up to the text that was fed. A suffix that may become a header is
+held back.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes of the possible beginnings of a header without tokens that follows one of `before`."""
+    """Return all prefixes that a header without tokens may begin with, if it follows one of the texts in `before`."""
     channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
@@ -200,7 +201,7 @@ def _header_pieces(raw: str) -> Iterator[Piece]:
 
 
 def _held_from(text: str, at: int) -> int:
-    """Return the offset of the longest suffix of `text[at:]` that may become a header; `len(text)` if there is none."""
+    """Return the offset of the longest suffix of `text[at:]` that may become a header; `len(text)` if no suffix may."""
     for size in range(min(_LONGEST, len(text) - at), 0, -1):
         if text[len(text) - size :] in _PREFIXES:
             return len(text) - size

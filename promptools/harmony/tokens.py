@@ -66,7 +66,7 @@ def _is_text(piece: Piece) -> bool:
 
 
 class HeldPieces:
-    """Pieces that are held back until it is clear what they are; adjacent text is one piece."""
+    """Holds pieces back until it is clear what they are; adjacent texts are joined to one piece."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -162,7 +162,7 @@ class HarmonyTokenizer:
             yield held
 
     def _held_from(self, text: str, at: int) -> int:
-        """Return the offset of a suffix that may become a token; `len(text)` if there is none."""
+        """Return the offset of a suffix that may become a token; `len(text)` if no suffix may."""
         start = text.rfind("<", at if self._broken else max(at, len(text) - _LONGEST))
         if start < 0:
             return len(text)

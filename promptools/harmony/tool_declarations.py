@@ -124,7 +124,7 @@ class _TypeWriter:
             self._open_nodes.discard(id(node))
 
     def _merged(self, node: Any) -> Schema:
-        """Return a node merged with its `$ref` and `allOf`; for the schemas `true` and `false`, an empty node."""
+        """Return a node merged with its `$ref` and `allOf`; an empty node for the schemas `true` and `false`."""
         return merge_nodes(self._graph.applied_nodes(node, ("allOf",)))
 
     def _write_node(self, node: Schema, indent: str) -> str:
@@ -184,9 +184,9 @@ class _TypeWriter:
     def _choices(
         self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
     ) -> Iterator[str]:
-        """Yield the lines of a union, one for each variant; `above` is the description before all of them.
+        """Yield the lines of a union, one for each variant; `above` is the description before the first of them.
 
-        `bare`: the union belongs to a property; then the default of an enumeration has no quotes.
+        `bare`: the union belongs to a property, so the default of an enumeration has no quotes.
         """
         for number, variant in enumerate(variants):
             whole = self._merged(variant)
@@ -249,7 +249,7 @@ def _examples(given: Any, indent: str) -> str:
 
 
 def _default(node: Schema, *, bare: bool = True) -> str:
-    """Return a default as text: a string in quotes, other values as JSON. If `bare`, an enumeration has no quotes."""
+    """Return a default as text: a string in quotes, other values as JSON. If `bare`, enum values have no quotes."""
     value = node["default"]
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

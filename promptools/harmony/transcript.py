@@ -50,7 +50,7 @@ OTHER_TURN = "somebody else's turn after it"
 
 
 class Parsed(NamedTuple):
-    """The messages of a text, and the span and kind of each piece of text outside of messages.
+    """The messages of a text, and the span and kind of each piece of text that is outside of messages.
 
     The kinds are `words`, `debris` and `imagined`. In a completion, a message of another role and everything after it
     is `imagined`.
@@ -214,7 +214,7 @@ ASIDES = {
 
 
 class Deviation(NamedTuple):
-    """A deviation from the format: what it is, and the span of its message or of the text outside of messages."""
+    """A deviation from the format: what it is, and the span of the message or the outside text in which it is."""
 
     what: str
     span: Span
@@ -268,7 +268,7 @@ def _with_error(
     failure: MissingSentinel | BadHeader,
     size: int,
 ) -> Examination:
-    """Return the examination of a text on which strict parsing fails."""
+    """Return the examination of a text for which strict parsing raised an error."""
     if not isinstance(failure, BadHeader) or failure.deviations != (NO_CHANNEL,):
         deviations = deviations or (Deviation(str(failure), Span(0, size)),)
         return Examination(messages, deviations, failure)
