@@ -113,13 +113,13 @@ Edition: TypeAlias = tuple[int, int]
 
 
 def edition() -> Edition:
-    """Return a cache key for the set of known dialects, which the app and `using` can change."""
+    """Return a cache key for the set of known dialects, which the app changes by `register` and by `using`."""
     own = _own.get()
     return _editions[0], 0 if own is None else own.number
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all dialects in search order, those added by the app first."""
+    """Return the names of all dialects in search order, with those added by the app first."""
     own = _own.get()
     if own is None:
         return (*_added, *BUILT_IN)
@@ -152,7 +152,7 @@ def _load_built_in(name: str) -> Dialect:
 
 
 def _tables() -> Any:
-    """Return the module that reads tables. It is imported by name, since the module's readers import this package."""
+    """Return the module that reads tables, imported by name because its readers import this package."""
     return import_module(f"{__name__}.table")
 
 

@@ -4,8 +4,8 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
 
 1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
-   comes. `Head.begins` then says whether the match may be a call: yes, no, or `NEED_MORE`.
-2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether this
+   comes. `Head.begins` then returns whether the match may be a call: yes, no, or `NEED_MORE`. 2. `Dialect.candidate`
+   makes a `Candidate` for the match, which is fed the body until it is decided whether this
    is a call. The candidate leaves parts that tile the text that it took: calls, malformed calls and markup, or plain
    text if there was no call.
 
@@ -57,8 +57,8 @@ class Head(NamedTuple):
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
     so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
     not contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
-    unfinished. A head without a marker is the beginning of the body itself, and `begins` decides whether that may be a
-    call.
+    unfinished. A head without a marker is the beginning of the body itself, and `begins` decides whether this body may
+    be a call.
     """
 
     literals: tuple[str, ...]
@@ -128,12 +128,12 @@ class MessageSplitter(Protocol):
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
-        """End the text; return the remaining segments. `cut`: the server cut off the text."""
+        """End the text; return the remaining segments. `cut`: the server cut the text off."""
         ...
 
 
 class BodyReader(Protocol):
-    """Reads the body of a call in a message if the body is not JSON. `ended`: the body was not cut off."""
+    """Reads the body of a call in a message if the body is not JSON. `ended`: the body is complete, not cut off."""
 
     def __call__(
         self, name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
@@ -165,7 +165,7 @@ class Dialect(Protocol):
 
     @property
     def typed(self) -> bool:
-        """Whether arguments show their types; if False, only the tool's schema gives the types."""
+        """Whether calls show the types of their arguments; if False, only the tool's schema gives the types."""
         ...
 
     @property
@@ -175,7 +175,7 @@ class Dialect(Protocol):
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """What calls begin with, in search order."""
+        """The texts with which calls begin, in search order."""
         ...
 
     @property
@@ -208,7 +208,10 @@ class Dialect(Protocol):
 
     @property
     def result_openers(self) -> tuple[str, ...]:
-        """How a tool's result, or its turn, begins. A result after a call is made up, and so is all text after it."""
+        """The texts with which a tool's result, or its turn, begins.
+
+        A result after a call is made up, and so is all text after it.
+        """
         ...
 
     @property
@@ -228,7 +231,7 @@ class Dialect(Protocol):
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of heads, followed by a program or a name. If these make no call, the tokens are part of the text."""
+        """Tokens of heads, before a program or a name. If what follows is not a call, they are part of the text."""
         ...
 
     @property
@@ -239,7 +242,7 @@ class Dialect(Protocol):
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate for the text after `head`, to be fed from the first character of the body on.
 
-        `definite`: what the candidate reads as a call stays a call, whatever text follows.
+        `definite`: if the candidate is read as a call, it stays a call, whatever text follows.
         """
         ...
 
@@ -265,7 +268,7 @@ class Dialect(Protocol):
 
 
 class MarkerDeclarations(TypedDict, total=False):
-    """The keyword arguments that declare a dialect's other markers, which are not part of calls."""
+    """The keyword arguments for the markers of a dialect that are not part of calls."""
 
     reasoning_tags: Mapping[str, str]
     answer_tags: Mapping[str, str]
@@ -278,7 +281,7 @@ class MarkerDeclarations(TypedDict, total=False):
 
 
 class Textual:
-    """Base class of most dialects: defaults for everything optional.
+    """Base class of most dialects, with defaults for everything optional.
 
     A dialect without render methods can only be read: requesting it raises UsageError.
     """
@@ -340,7 +343,7 @@ class Textual:
 
 
 def trace_entry(strategy: str, size: int, parts: Sequence[Part]) -> TriedStrategy:
-    """Return the trace entry for a candidate of `size` characters that left `parts`."""
+    """Return the trace entry for a candidate that examined `size` characters and left `parts`."""
     names: list[str] = []
     for part in parts:
         if part.malformed is not None:

@@ -1,7 +1,7 @@
 """The base class of dialects that are declared as data, and the texts of their prompts.
 
-A kind is a constructor that takes plain data as keyword arguments, such as `MarkedJson`; `promptools.dialects.table`
-reads that data from TOML.
+A kind of dialect is a constructor that takes plain data as keyword arguments, such as `MarkedJson`;
+`promptools.dialects.table` reads that data from TOML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CommonKeys(MarkerDeclarations, total=False):
-    """The keyword arguments that every kind takes."""
+    """The keyword arguments that every kind of dialect takes."""
 
     models: str
     tier: Tier
@@ -37,7 +37,7 @@ class CommonKeys(MarkerDeclarations, total=False):
 
 
 class DeclaredDialect(Textual):
-    """A dialect whose texts are data.
+    """A dialect whose markers and prompt texts are given as data.
 
     `source`: where the format is defined, with its date. `closers`: markers that may occur alone, after a call whose
     opener was lost. `tool`: the template of a tool in the prompt. `tools`: the texts before, between and after the

@@ -29,7 +29,7 @@ GivenDialect: TypeAlias = "str | os.PathLike[str] | DialectTable | Dialect"
 
 
 class OwnDialects:
-    """A set of an app's own dialects. Raises UsageError if a name is given twice or is built in."""
+    """A set of an app's own dialects. Raises UsageError if two have the same name, or one has a built-in name."""
 
     def __init__(self, given: tuple[DialectTable | Dialect, ...]) -> None:
         self.given = given
@@ -51,13 +51,13 @@ def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Return the dialects of both sets; if two have the same name, only the dialect from `own`."""
+    """Return the dialects of both sets. If both have a dialect with the same name, only that of `own` is returned."""
     others = zip(outer.given, outer.by_name, strict=True)
     return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 
 
 def _join(given: tuple[DialectTable | Dialect, ...]) -> OwnDialects:
-    """Combine dialects into one set. Sets of tables only are cached, so the same tables share compiled patterns."""
+    """Combine dialects into one set. Sets made only of tables are cached: the same tables share compiled patterns."""
     distinct = tuple(item for at, item in enumerate(given) if not any(_is_same(item, one) for one in given[:at]))
     if all(isinstance(item, DialectTable) for item in distinct):
         return _of_tables(distinct)

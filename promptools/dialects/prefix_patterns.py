@@ -20,7 +20,7 @@ def sequence(*steps: str) -> str:
 
 
 def literal_text(text: str) -> str:
-    """Return the pattern of a literal, whole or cut off by the end of the text; a whole literal matches in one step."""
+    """Return the pattern of a literal, whole or cut off by the end of the text. A whole literal takes one step."""
     if len(text) < 2:
         return re.escape(text)
     cut = sequence(*map(_escape_character, text[:-1])) + r"\Z"
@@ -33,7 +33,7 @@ def _escape_character(character: str) -> str:
 
 
 def any_of(*patterns: str) -> str:
-    """Return a pattern that matches any of these patterns."""
+    """Return a pattern that matches what any of the given patterns matches."""
     return f"(?:{'|'.join(patterns)})"
 
 
@@ -48,6 +48,6 @@ def any_literal_text(texts: Iterable[str]) -> str:
 
 
 def label_gate(label: str) -> str:
-    """Return the gate of a line head that begins with `label`: with a lookahead unless the label is plain text."""
+    """Return the gate of a head that begins a line with `label`: a plain label itself, else one with a lookahead."""
     escaped = re.escape(label)
     return label if escaped == label else f"(?=[{re.escape(label[0])}]){escaped}"

@@ -63,7 +63,7 @@ class _Signature:
         self.visits_left = EXTRA_VISITS + VISITS_PER_SUBSCHEMA * count_values(root)
 
     def lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Yield a line for each property; recursion stops at the enclosing objects, whose ids are in `outer`."""
+        """Yield a line for each property of a type. To stop recursion, `outer` has the ids of the types around it."""
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))
@@ -183,7 +183,7 @@ class Instructions(NamedTuple):
 
 
 def keys_of(template: str) -> frozenset[str]:
-    """Return the keys in a template, and anything that looks like a key."""
+    """Return all texts in a template that look like keys, whether or not they are keys."""
     return frozenset(_KEY.findall(template))
 
 
@@ -257,7 +257,7 @@ def _shows_any(call: Call) -> bool:
 
 
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
-    """Return example calls of the first and the last tool that can be shown.
+    """Return example calls of the first and the last tool whose calls `shows` accepts.
 
     `shows` returns whether the dialect writes a call in its usual form. The examples are made once for each `tools`
     object: the prompt shows them, and the filter of calls recognizes copies of them.
@@ -281,14 +281,14 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call, and whether it has a placeholder. Without `enums`, string enums get placeholders too."""
+    """Return an example call, and whether it has a placeholder. Without `enums`, enums of strings get one too."""
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
     return Call("", tool.name, arguments, dump(arguments)), is_placed
 
 
 def _object(schema: Schema, root: Schema, depth: int, form: str, *, enums: bool) -> dict[str, Any]:
-    """Return example arguments for the required parameters only, because the model would copy optional ones."""
+    """Return example arguments. Only required parameters are included, because the model would copy optional ones."""
     properties, required = schema.get("properties"), schema.get("required")
     if not is_object(properties) or not is_array(required):
         return {}
@@ -340,7 +340,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def shown_functions(tools: Tools) -> list[dict[str, Any]]:
-    """Return the tools with only those keys that chat templates show: models have not seen other keys."""
+    """Return the tools with only the keys that chat templates show, since models are not trained on others."""
     declared: list[dict[str, Any]] = []
     for tool in tools.to_openai():
         function = tool["function"]

@@ -42,7 +42,7 @@ def states(dialect: Dialect) -> tuple[Transition, ...]:
 
 
 def _row(seen: Transition) -> Transition:
-    """Return a transition with placeholders for the words of the sample calls."""
+    """Return a transition in which placeholders replace the words of the sample calls."""
     tag = _SAMPLE_WORD.sub(lambda match: _SLOTS[match[0]], "".join(seen.tag.split("\n")))
     return seen._replace(tag=tag)
 

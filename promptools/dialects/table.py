@@ -63,7 +63,7 @@ class TableKey(NamedTuple):
     meaning: str = ""
 
     def means(self, meaning: str) -> TableKey:
-        """Return the key with this meaning."""
+        """Return this key with the given meaning."""
         return self._replace(meaning=meaning)
 
 
@@ -83,7 +83,7 @@ def is_name(value: Any) -> bool:
 
 
 def is_label(value: Any) -> bool:
-    """Return whether a value can begin a line: words that begin with a letter."""
+    """Return whether a value can be a label that begins a line: it must consist of words and begin with a letter."""
     return is_marker(value) and value[0].isalpha() and all(char.isalnum() or char in " _.:/-" for char in value)
 
 
@@ -114,7 +114,7 @@ def _is_json_openers(value: Any) -> bool:
 
 
 def are_json_closers(value: Any) -> bool:
-    """Return whether a value is a list of texts that can follow JSON: a bracket would be read as part of the JSON."""
+    """Return whether a value is a list of texts that can follow JSON; brackets would be read as part of the JSON."""
     return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
@@ -145,7 +145,7 @@ def _are_optional_tags(value: Any) -> bool:
 
 
 def _is_tag(opener: str, closer: str) -> bool:
-    """Return whether these can be tags around reasoning: both with a suffix, or both without."""
+    """Return whether `opener` and `closer` can be tags around reasoning: both have a suffix, or neither has."""
     starts = opener.removesuffix(SUFFIX), closer.removesuffix(SUFFIX)
     return all(map(is_marker, starts)) and opener.endswith(SUFFIX) == closer.endswith(SUFFIX)
 
@@ -177,7 +177,7 @@ BARE_OPENERS: Final = TableKey(f"{OPENERS.expected}; an opener and its closer ma
 
 
 def one_of(*words: str) -> TableKey:
-    """Return a key whose value is one of these words."""
+    """Return a key whose value must be one of the given words."""
 
     def is_one(value: Any) -> bool:
         return isinstance(value, str) and value in words
@@ -187,7 +187,7 @@ def one_of(*words: str) -> TableKey:
 
 
 def texts(*sizes: int) -> TableKey:
-    """Return a key whose value is a list of texts; the number of texts is one of `sizes`."""
+    """Return a key whose value must be a list of texts; `sizes` are the allowed numbers of texts."""
     numbers = {1: "one text", 2: "two texts", 3: "three texts"}
 
     def are_texts(value: Any) -> bool:
@@ -197,7 +197,7 @@ def texts(*sizes: int) -> TableKey:
 
 
 def template(*keys: str) -> TableKey:
-    """Return a key whose value is a template that contains at least one of these placeholders."""
+    """Return a key whose value must be a template that contains at least one of the given placeholders."""
 
     def is_template(value: Any) -> bool:
         return isinstance(value, str) and any(f"{{{key}}}" in value for key in keys)
@@ -206,7 +206,7 @@ def template(*keys: str) -> TableKey:
 
 
 def text_table(*keys: str) -> TableKey:
-    """Return a key whose value is a table of texts; the keys of that table are among `keys`."""
+    """Return a key whose value must be a table of texts; only `keys` are allowed in that table."""
 
     def is_table(value: Any) -> bool:
         return is_object(value) and all(key in keys and isinstance(text, str) for key, text in value.items())
@@ -327,7 +327,7 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong with openers that must be labels, or with a list without markers; empty if nothing is."""
+    """Return an error message for an opener that must be a label, or for a list without markers; else an empty text."""
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
     if unfit:
         return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not"
@@ -340,7 +340,7 @@ def _python_problem(values: Mapping[str, Any]) -> str:
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong with a header, or with white space around a value; empty if nothing is wrong.
+    """Return an error message for a header, or for white space around a value; else an empty text.
 
     White space around a value must not be read as part of it.
     """
@@ -354,7 +354,7 @@ def _tags_problem(values: Mapping[str, Any]) -> str:
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
-    """Return what is wrong if tags have a suffix but no wrapper, whose tag would show the suffix; else empty."""
+    """Return an error message if tags have a suffix, but there is no wrapper that shows the suffix; else an empty text."""
     return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
 
 
@@ -615,7 +615,7 @@ def _new_dialect(table: Mapping[str, Any], make: Callable[..., DeclaredDialect] 
 
 
 def _too_large(value: Any, *, is_format: bool) -> str:
-    """Return what makes a value too large, or an empty string; texts of the prompt are not limited.
+    """Return what makes a value too large, or an empty string. Texts of the prompt are not limited.
 
     Patterns are made from the format, for every prefix with every tag, and some grow with the square of a text's
     length.

@@ -1,4 +1,4 @@
-"""Write calls as markup or as Python, in such a way that they are read back unchanged."""
+"""Write calls as markup or as Python, so that they are read back unchanged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def bare_text(
 
     `has_type`: the tag around the value gives its type. `keeps_space`: white space around the value is kept when it is
     read. `may_hold_tags`: the value may contain tags. `values`: how values other than text are written. Arrays and
-    objects printed by Python can only be read back with a schema, so they are not checked.
+    objects as Python prints them can only be read back with a schema, so they are not checked.
     """
     if _MARKUP_KEY.match(key) is None:
         return None

@@ -1,4 +1,4 @@
-"""Collect the markup that a dialect writes around calls and results, which content must not contain unescaped.
+"""Collect the markup that a dialect writes around calls and results. Content must not contain this markup unescaped.
 
 The markup is extracted from what the dialect renders, so this works for an app's own dialects too.
 """
@@ -43,7 +43,7 @@ _RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{
 
 
 class WrittenMarkup(NamedTuple):
-    """Tokens and labels, as `promptools.parsing.escape` expects them."""
+    """Holds tokens and labels, in the form that `promptools.parsing.escape` expects."""
 
     tokens: frozenset[str]
     labels: frozenset[str]
@@ -62,7 +62,7 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 
 
 class _Markers(NamedTuple):
-    """The markup that a dialect writes: `markup` is the same for all tools, the rest depends on their names."""
+    """The markup that a dialect writes: `markup` is the same for all tools, the other markup depends on their names."""
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()
@@ -94,7 +94,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _tool_tags(calls: str) -> Set[str]:
-    """Return the tags with a tool's name in a rendered call, each with every text that may end it."""
+    """Return the tags in a rendered call that contain a tool's name, each with every text that may end the tag."""
     tags: set[str] = {*_TOOL_TAG.findall(calls)}
     return {tag + end for tag in tags for end in (_TAG_ENDS if tag[1] != "/" else _TAG_ENDS[:1])}
 
@@ -105,7 +105,7 @@ def _call_labels(text: str) -> Iterator[str]:
 
 
 def _result_labels(text: str) -> Iterator[str]:
-    """Yield the labels of rendered results: the beginnings of lines, up to the content."""
+    """Yield the labels of rendered results, which are the beginnings of lines, up to the content."""
     for line in text.splitlines():
         fixed, content, _ = line.partition(_TEXT)
         label = _DIGITS.sub("{n}", _NAMES.sub("{name}", fixed)).rstrip()

@@ -200,8 +200,7 @@ def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str,
     """Return whether the candidate may be a quotation.
 
     Only its text up to the first possible end of the call is compared with the sources. The sources are searched again
-    only
-    when that text has doubled in length, so all searches together are O(n).
+    only when that text has doubled in length, so all searches together are O(n).
     """
     if candidate.stem_end < len(beginning):
         return True
@@ -293,8 +292,7 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
     """Write a block that contains no calls: as a token, which is left out of the content, or as text.
 
     A block of readable tags is left out only if it has its closing tag, and if text comes on one side of it only. A
-    block
-    between two texts stays in the content, since the texts may be about the block.
+    block between two texts stays in the content, since the texts may be about the block.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)

@@ -169,8 +169,7 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
     Calls in closed reasoning zones do not count. The text may itself contain a call in a reasoning zone that is never
     closed. The text from that call on is not parsed again: it becomes a new level with its own output, so that all
-    levels
-    together take one pass.
+    levels together take one pass.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
@@ -186,8 +185,7 @@ def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResu
     """Combine the results of all levels, from the last level to the first.
 
     A level is the text from a call in an unclosed reasoning zone on. If it contains calls and no text, its calls also
-    count
-    as calls of the level before it.
+    count as calls of the level before it.
     """
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):

@@ -232,8 +232,7 @@ def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
     """Handle a call in a zone that is never closed.
 
     If an earlier parse has recorded what the call is, decide at once; else hold the call. If the text is itself a held
-    text,
-    begin a new level at the call instead.
+    text, begin a new level at the call instead.
     """
     if state.levels is not None:
         state.begin_level(len(text) - at)

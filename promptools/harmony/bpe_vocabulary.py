@@ -70,8 +70,7 @@ def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | N
     """Find the file, and set the variable in `environ` that tells openai-harmony where the file is.
 
     `environ` must be the environment of the process. A program calls this once when it starts, so that `load_encode`
-    works
-    anywhere. Returns the path of the file; None if the file was not found.
+    works anywhere. Returns the path of the file; None if the file was not found.
     """
     file = find_file(environ, home)
     if file is not None:

@@ -82,8 +82,7 @@ class MessageMachine:
     """Converts pieces of text to the items of messages, as a state machine.
 
     `role`: the role for headers that name no role, since a completion begins inside an assistant's header. `known`:
-    returns
-    whether a recipient is an offered tool; None if the tools are unknown.
+    returns whether a recipient is an offered tool; None if the tools are unknown.
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:

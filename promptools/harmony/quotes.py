@@ -2,11 +2,9 @@
 
 Models write files and think about the format itself, so a token does not prove that a message ends. A token at the
 beginning of inline code is content. Any other token inside quotes is undecided at first: it is content if the quotes
-are
-closed after it, otherwise it ends the content. Until this is clear, `HeldQuote` holds the token and what follows it. A
-`Doubt` decides: `StringDoubt` for arguments, `QuoteDoubt` for prose. A control token among token ids is treated like
-its
-text, since gpt-oss writes both into files.
+are closed after it, otherwise it ends the content. Until this is clear, `HeldQuote` holds the token and what follows
+it. A `Doubt` decides: `StringDoubt` for arguments, `QuoteDoubt` for prose. A control token among token ids is treated
+like its text, since gpt-oss writes both into files.
 """
 
 from __future__ import annotations
@@ -108,8 +106,7 @@ class Marks:
         """Read text until all marks of a kind in `waiting` are closed, or until no kind in `waiting` can be closed.
 
         Return the decision; None if neither happened, and all of the text was read. `following`: the character after
-        the
-        text, if it is known.
+        the text, if it is known.
         """
         offset = -len(self._held)
         text, self._held = self._held + text, ""
@@ -169,10 +166,8 @@ class QuoteDoubt:
     """Decides whether a token inside open quotation marks is content: it is if all marks of one kind are closed.
 
     The marks must be closed in the same paragraph. Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, and
-    a
-    mark in the answer could close it by accident. So the token ends the content if the next message begins directly
-    after
-    the token. If that message is a call, the call must also be followed by another message or by nothing.
+    a mark in the answer could close it by accident. So the token ends the content if the next message begins directly
+    after the token. If that message is a call, the call must also be followed by another message or by nothing.
     """
 
     def __init__(self, marks: Marks, token: HarmonyToken, known: IsTool | None = None) -> None:

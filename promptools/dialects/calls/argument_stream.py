@@ -1,8 +1,8 @@
 """Decide, while a call's arguments arrive as JSON, which part can no longer change, so that it may be sent.
 
 What has been sent cannot be taken back, so only what no later input can change is sent: strict JSON, keys that the tool
-declares, values that fit its schema. The first violation stops the stream; the rest of the call waits until it is
-complete, and is repaired like any other.
+declares, and values that conform to the tool's schema. The first violation stops the stream; the rest of the call waits
+until it is complete, and is repaired like any other.
 
 Arguments come from two sources. The arguments of a server's structured call are a JSON document that ends where the
 server says. The arguments of a call in text are what a dialect's reader has found so far. There, a later closer or
@@ -97,7 +97,7 @@ class _Frame:
 
 
 class ArgumentStream:
-    """Streams the arguments of one call. O(n). What is sent does not depend on how the input is split.
+    """Streams the arguments of one call. O(n). However the input is split, the same text is sent.
 
     `graph` is the tool's schema; it is None if the tool is unknown, and then nothing is sent. Sending starts once
     `least` characters are ready.
@@ -240,7 +240,7 @@ class ArgumentStream:
         return None
 
     def _after(self, text: str, at: int) -> int | None:
-        """Read what follows a value, which alone shows that the value is complete."""
+        """Read what follows a value. Only this shows that the value is complete."""
         frame = self._frames[-1]
         if text[at] not in {",", frame.closer} or not self._passes_check():
             self._stop()
@@ -265,14 +265,14 @@ class ArgumentStream:
     # --- schemas -------------------------------------------------------------------------------------------------
 
     def _hold(self, node: Any) -> None:
-        """Hold a value until it is complete, unless it is inside a value that is held already."""
+        """Hold a value until it is complete, unless a value around it is held already."""
         if self._held is None:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Return whether a held value that ends here passes its check; True if none ends here.
+        """Return whether a held value that ends here passes its check; True if no held value ends here.
 
-        A value that ends here is held no longer.
+        The value is then no longer held.
         """
         if self._held is None or self._held[0] != len(self._frames):
             return True
@@ -299,7 +299,7 @@ class ArgumentStream:
         return self._checks[id(node)]
 
     def _member_schema(self, frame: _Frame) -> Any:
-        """Return the schema of the next value in a frame; None if no value is allowed."""
+        """Return the schema for the next value in an open object or array; None if no value is allowed."""
         node = frame.node
         if node is True:
             return True
@@ -314,7 +314,10 @@ class ArgumentStream:
         return None if others is False else others
 
     def _incremental_schema(self, node: Any, kind: str) -> Any:
-        """Return a schema to check a value of this kind as it arrives; None if only a whole value can be checked."""
+        """Return a schema that checks a value as it arrives; None if a value must be complete to be checked.
+
+        `kind`: the JSON type of the value.
+        """
         assert self._graph is not None
         for _ in range(MAX_DEPTH):
             if not is_object(node):
@@ -333,7 +336,7 @@ class ArgumentStream:
         return None
 
     def _allows_kind(self, node: Any, kind: str) -> bool:
-        """Return whether a schema's types allow values of this kind."""
+        """Return whether the types in a schema allow values of the JSON type `kind`."""
         assert self._graph is not None
         for schema in self._graph.applied_nodes(node, ()):
             types = schema.get("type", kind)
@@ -351,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema asks only for a scalar type that `value` has; then no check can change or reject it."""
+    """Return whether a schema asks only for a scalar type that `value` has, so that no check can reject `value`."""
     kind = scalar_type(schema)
     return (
         kind is not None
@@ -386,7 +389,7 @@ _TOKEN = lazy_pattern(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\
 
 
 def begin_with(call: Call, sent: str) -> Call | None:
-    """Return a call whose arguments are rewritten to begin with the text `sent`; None if that is impossible."""
+    """Return the call with its arguments rewritten so that they begin with `sent`; None if that is impossible."""
     if call.arguments_json.startswith(sent):
         return call
     text = complete_arguments(sent, call.arguments)
@@ -403,7 +406,7 @@ def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
 
 
 def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
-    """Return the missing text: the end of an open string, then the rest of every open object and array."""
+    """Return the text that is missing after `sent`: the end of an open string, then the rest of all open brackets."""
     frames: list[tuple[Any, list[str]]] = []
     value: Any = arguments
     out: list[str] = []
@@ -442,9 +445,9 @@ def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
 
 
 def _next_value(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
-    """Return the value that comes next.
+    """Return the value to write next: the next item of the innermost array or, in an object, `value`.
 
-    That is the next item of the innermost array, or else `value`, which belongs to the key read last.
+    `value` belongs to the key that was read last.
     """
     if not frames or is_object(frames[-1][0]):
         return value

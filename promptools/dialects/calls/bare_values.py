@@ -43,7 +43,7 @@ def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tup
 
 
 def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a value of one of the JSON types `types` (any, if empty); text that fits no type is a string."""
+    """Read a value as one of the JSON types `types` (any, if empty); text that matches none of them is a string."""
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()
@@ -97,15 +97,15 @@ class CallBuilder:
         return self.tool.name if self.tool is not None else self.name
 
     def declares(self, key: str) -> bool:
-        """Return whether the tool has a parameter of this name; True if its schema is unknown."""
+        """Return whether the tool has a parameter with this name; True if the tool's schema is unknown."""
         tools = self.options.tools
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
-        """Return whether a call that ends with the text, after a whole argument, lacks only its closing tag.
+        """Return whether only the closing tag is missing from a call that ends with the text, after a whole argument.
 
-        It does if the finish reason says that the reply is complete. Without a finish reason, it does if the call has
-        all parameters that the tool declares.
+        This is so if the finish reason says that the reply is complete. If there is no finish reason, it is so if the
+        call has all parameters that the tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS
@@ -122,7 +122,7 @@ class CallBuilder:
             self.fixes.append(fix)
 
     def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
-        """Read the text of an argument; return the value and the fixes. `type_name`: the type that the model gave."""
+        """Read the text of an argument; return the value and the fixes. `type_name`: the type that the model wrote."""
         if type_name == ANY_JSON:
             return _read_json(text)
         # K2 Horizon writes a type beside each argument.
@@ -139,14 +139,14 @@ class CallBuilder:
         self.arguments[key] = value
 
     def resolve_in(self, evidence: Evidence) -> Call | Malformed:
-        """Return the call, or a malformed call. Raises `NotACall` if what was collected is not a call."""
+        """Return the call, or a malformed call. Raises `NotACall` if what was collected is not a call at all."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
         return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)
 
 
 def _read_json(text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read JSON, repaired if necessary; any other text stays a string, for the schema to judge."""
+    """Read JSON, repaired if necessary. Any other text stays a string, which the schema may reject later."""
     with suppress(ValueError, RecursionError):
         return json.loads(text, parse_constant=reject_constant, parse_float=parse_finite_float), ()
     value = read_typed(text, frozenset())[0]

@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """Sends the name of one call, and the part of its arguments that can no longer change."""
+    """Sends the tool's name of one call, and the part of the arguments that can no longer change."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -68,7 +68,7 @@ class CallStreamer:
         return parts
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Return the call, its `arguments_json` beginning with what was sent; a malformed call if that is impossible.
+        """Return the call, with `arguments_json` beginning with what was sent; a malformed call if that is impossible.
 
         A call that was repaired keeps the sent prefix as the model wrote it.
         """
@@ -249,7 +249,7 @@ class MemberStreamer(CallStreamer):
             self._sent_size += len(text)
 
     def _end_parameter(self, given: Mapping[str, Any]) -> None:
-        """Send the rest of the last parameter, which no later parameter can change."""
+        """Send the rest of the last parameter, since no later parameter can change it."""
         key, self._key = self._key, None
         if key is None or self._stopped:
             return

@@ -5,9 +5,9 @@ ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `
 `unresolved_calls` reads all of these forms and returns an `UnresolvedCall` for each call: the name, the arguments and
 the other keys, with their offsets in the source.
 
-Nothing here decides whether a call is *accepted* (see `resolve_call`); the result only says what the JSON would
-call. A `JsonNode` remembers where a value is in the source, and whether its text is strict JSON, so that arguments
-without fixes are returned as the model wrote them.
+This module does not decide whether a call is *accepted* (see `resolve_call`); its result only says which tools the JSON
+would call. A `JsonNode` remembers where a value is in the source, and whether its text is strict JSON, so that
+arguments without fixes are returned as the model wrote them.
 
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
@@ -98,7 +98,7 @@ MAX_LIST_OFFSETS = 4
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a key and the name after it, in any quotes; the most reliable keys come first."""
+    """Return the patterns of a key with the tool's name after it, in any quotes; the most reliable keys come first."""
     return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 
 
@@ -124,7 +124,7 @@ class JsonNode(NamedTuple):
 
 
 class UnresolvedCall(NamedTuple):
-    """A call as a JSON object spells it, not yet judged.
+    """A call as a JSON object spells it, not yet checked against the tools.
 
     `node` is the object. `arguments` is the value under a key for arguments; None if the object has no such key.
     """
@@ -160,7 +160,7 @@ def read_node(
 
 
 def member_node(node: JsonNode, key: str) -> JsonNode:
-    """Return a member of an object with its span; if the object is not strict JSON, with the whole object's span."""
+    """Return the node of an object's member. Its span is that of the whole object if the object is not strict JSON."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -176,7 +176,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the member that wraps calls; a list gets its own span even if its text is not strict JSON.
+    """Return the node of the member `key`, which wraps calls. A list has its exact span, even if it is not strict JSON.
 
     Raises `NotACall` if the span cannot be found.
     """
@@ -264,7 +264,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Return a call found under `function`, with arguments that are next to that key (Groq's Llama fine-tunes)."""
+    """Add to a call found under `function` the arguments that are next to that key (Groq's Llama fine-tunes)."""
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:
@@ -296,7 +296,7 @@ def _read_call(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
 
 
 def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of an object that only the record of an earlier call has."""
+    """Return those of an object's keys that only the record of an earlier call has."""
     if RECORD_KEYS.isdisjoint(keys):
         return _NO_KEYS
     present = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
@@ -313,7 +313,7 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read an object without a key for the name: its only key may be the tool's name, or all of it is the arguments."""
+    """Read an object without a key for the name: either its only key is the tool's name, or all of it is arguments."""
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys

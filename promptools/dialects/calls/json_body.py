@@ -42,7 +42,7 @@ UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
 
 
 class JsonBody:
-    """Finds the end of a value that starts with `{` or `[`.
+    """Finds the end of a JSON value that starts with `{` or `[`.
 
     An object that is complete in the first piece is parsed as strict JSON at once, which is fast. The end of a list, or
     of any other object, is found by counting brackets.
@@ -102,7 +102,7 @@ class JsonBody:
         stopped: bool = False,
         name: str | None = None,
     ) -> list[Part]:
-        """Read the value as calls with `read_calls`; a value that `feed` has parsed is not parsed again."""
+        """Read the value as calls, like `read_calls`. If `feed` has parsed the value, it is not parsed again."""
         return read_calls(
             self.raw, options, evidence, node=self.node, strict=self.strict, close=close, stopped=stopped, name=name
         )
@@ -170,7 +170,7 @@ def _unresolved_calls(node: JsonNode, name: str | None, options: ParseOptions) -
 
 
 def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
-    """Read an object by the family's own keys, unless the usual keys already make it a complete call."""
+    """Read an object by the family's own keys, unless it is already a complete call by the usual keys."""
     members = unresolved.node.value
     if not is_object(members) or (unresolved.name is not None and unresolved.arguments is not None):
         return unresolved
@@ -192,7 +192,10 @@ def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCal
 
 
 def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: bool) -> bool:
-    """Return whether missing closers may be added: the envelope's always, the arguments' if the model was done."""
+    """Return whether missing closing brackets may be added.
+
+    Those of the envelope always may be, those of the arguments only if the model was done.
+    """
     last = unresolved[-1]
     if last.arguments is None:
         return stopped and bool(last.siblings)
@@ -233,7 +236,7 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 def unreadable_part(
     raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
-    """Return the malformed part for an unreadable body, if a call was certainly meant; else raise `NotACall`.
+    """Return a malformed part for an unreadable body if a call was certainly meant; else raise `NotACall`.
 
     `named`: the tool that the markup around the body names.
     """
@@ -257,7 +260,7 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """Return a truncated part as invalid JSON: its closing marker arrived, so the text was not cut off."""
+    """Return a truncated part as invalid JSON instead: since its closing marker arrived, it was not cut off."""
     if part.malformed is None or part.malformed.reason != "truncated":
         return part
     malformed = malformed_call(
@@ -282,7 +285,7 @@ MAX_CONCATENATED = 16
 
 
 class ParsedArguments(NamedTuple):
-    """What a text of arguments contains: calls, and where each call ends."""
+    """The calls that a text of arguments contains, and the offset at which each call ends."""
 
     calls: list[Call | Malformed]
     """One call, or several if a server concatenated the arguments of several calls."""
@@ -339,7 +342,7 @@ def read_arguments(
 
 
 def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read the value at the beginning of `body`, or after text that comes first. Raises `Unreadable`."""
+    """Read the value at the beginning of `body`, or after text that precedes the value. Raises `Unreadable`."""
     anchors = options.anchors
     try:
         node, fixes, _ = read_node(body, 0, len(body), anchors)
@@ -358,14 +361,15 @@ def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonN
 def _is_plain_string(value: object) -> bool:
     """Return whether the value is a string that does not itself contain JSON.
 
-    Plain text without quotes may be the argument that the model meant (continue#10221). A string in quotes comes from
-    a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is required).
+    Plain text without quotes may be the argument that the model meant (continue#10221). A string that contains JSON
+    comes from a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is
+    required).
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 
 
 def _begins_twice(body: str) -> bool:
-    """Return whether broken arguments contain their beginning twice: two deltas were concatenated (sglang#23071)."""
+    """Return whether broken arguments repeat their beginning because a server joined two deltas (sglang#23071)."""
     first = _FIRST_KEY.match(body)
     return first is not None and body.find(first[0], first.end()) >= 0
 
@@ -385,7 +389,7 @@ def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tupl
 
 
 def _is_tail(rest: str) -> bool:
-    """Return whether the text after the arguments is more arguments, or what servers are known to leave there."""
+    """Return whether the text after the arguments is more arguments, or what servers are known to leave after them."""
     return rest.startswith(("{", "<|", "</")) or _RESIDUE.match(rest) is not None
 
 
@@ -398,7 +402,7 @@ def _tail_fix(rest: str) -> Fix:
 def _resolve(
     name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, evidence: Evidence
 ) -> list[Call | Malformed]:
-    """Resolve the call with the arguments `node`; if `name` is not a tool's, look for calls inside the arguments."""
+    """Resolve the call with the arguments `node`. If no tool has this `name`, look for calls inside the arguments."""
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
         readings = [[UnresolvedCall(node, name, node, {}, fixes)]]
@@ -426,7 +430,7 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return the malformed call for a name that is not a tool's, or for arguments that are a tool's definition."""
+    """Return a malformed call: the name is not a tool's, or the arguments are the definition of a tool."""
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, evidence.dialect, tool)
@@ -441,7 +445,10 @@ def _strip_header(name: str) -> str:
 
 
 def _add_call(calls: list[Call | Malformed], outcome: Call | Malformed) -> None:
-    """Add a concatenated call; merge a duplicate into the last call (SGLang with MiniMax-M2, sglang#23071)."""
+    """Add one of several joined calls. If it repeats the last call, merge the two.
+
+    SGLang writes a call of MiniMax-M2 twice (sglang#23071).
+    """
     last = calls[-1] if calls else None
     if isinstance(last, Call) and isinstance(outcome, Call):
         if (last.name, last.arguments) == (outcome.name, outcome.arguments):

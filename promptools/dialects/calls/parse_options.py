@@ -37,7 +37,7 @@ class ParseOptions(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Where a candidate was found, which is evidence of whether it is a call.
+    """Describes where a candidate was found, as evidence for or against a call.
 
     `wrapped`: inside an unmistakable wrapper. `expected`: in the dialect that the request asked for. `sentinel`: after
     a marker that prose cannot contain, so that even a call of a tool that is not offered is meant. `wrapper_first`: in

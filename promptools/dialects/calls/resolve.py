@@ -2,7 +2,8 @@
 
 The input is an `UnresolvedCall`: what a JSON object, or the fields of another format, would call. The result is one of:
 
-- `Call`: the tool is offered, and the arguments fit its schema, perhaps after fixes. If the offered tools are unknown,
+- `Call`: the tool is offered, and the arguments conform to its schema, perhaps after fixes. If the offered tools are
+  unknown,
   or a call is certainly meant, a call of any other tool is returned too, unchecked.
 - `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
 - `NotACall` is raised: the text is not a call, and stays plain text.
@@ -64,9 +65,9 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments, and add the fixes to `fixes`.
+    """Return `(node, arguments)`: the arguments of a call, and the node they were read from. Adds the fixes to `fixes`.
 
-    The first result is the node that contains just the arguments; None if no node does.
+    `node` is None if no node contains just the arguments.
     """
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
@@ -93,7 +94,10 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` unless the keys next to the name are parameters of the tool."""
+    """Raise `NotACall` unless the keys next to the name can be the arguments of the tool.
+
+    If there are no such keys, the name alone must be enough evidence of a call.
+    """
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if not flat:
@@ -113,7 +117,7 @@ def _reject_foreign_keys(
 
 
 def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions) -> bool:
-    """Return whether arguments that look like a JSON schema are values of the tool's parameters."""
+    """Return whether arguments that look like a JSON schema are valid values of the tool's parameters after all."""
     assert options.tools is not None
     assert unresolved.arguments is not None
     if "description" in unresolved.siblings:
@@ -123,9 +127,9 @@ def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseO
 
 
 def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence) -> bool:
-    """Return whether a name alone is a call: the object is the exact name of a tool that needs no arguments.
+    """Return whether an object is a call although it has only a name: the exact name of a tool that needs no arguments.
 
-    The object must begin the reply, and must not fit as the arguments of another tool.
+    The object must begin the reply, and must not be valid as the arguments of another tool.
     """
     tools = options.tools
     assert tools is not None
@@ -138,7 +142,10 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
 
 
 def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
-    """Return whether the key that looks like the key of the arguments is a parameter of the tool."""
+    """Return whether the arguments are the keys next to the name.
+
+    If so, the key that looks like the key of the arguments is itself a parameter of the tool.
+    """
     assert options.tools is not None
     assert unresolved.arguments is not None
     keys = options.tools.keys(tool.name)
@@ -151,9 +158,10 @@ def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], 
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return the arguments as an object. Raises `InvalidArguments` if that is impossible.
+    """Return `(node, arguments)`: the node of the arguments, and the arguments as an object.
 
-    The first result is the node; None if its value had to be converted to an object.
+    `node` is None if its value had to be converted to an object. Raises `InvalidArguments` if no conversion is
+    possible.
     """
     arguments = _to_object(node.value, fixes, tool)
     return (node if arguments is node.value else None), arguments
@@ -210,9 +218,10 @@ def sole_string_parameter(tool: Tool | None) -> str | None:
 def _unwrap(
     node: JsonNode | None, arguments: dict[str, Any], tool: Tool, options: ParseOptions, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Unwrap calls inside the arguments, at any depth, if the tool does not declare such parameters.
+    """Replace a call inside the arguments, at any depth, by its own arguments.
 
-    Raises `InvalidArguments` if an inner call names another tool.
+    A call is not replaced if the tool declares parameters with the keys of a call. Raises `InvalidArguments` if an
+    inner call names another tool.
     """
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
@@ -304,7 +313,10 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 
 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
-    """Return whether an envelope whose arguments are not an object may be data, which has keys such as `inputs` too."""
+    """Return whether an envelope whose arguments are not an object may be ordinary data.
+
+    It may be if the key of the arguments, such as `inputs`, is also common in data.
+    """
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
 
@@ -316,7 +328,7 @@ def validate_call(
     options: ParseOptions,
     evidence: Evidence,
 ) -> Call | Malformed:
-    """Check `arguments` against the schema; return the call, or a malformed call if they do not fit.
+    """Check `arguments` against the schema; return the call, or a malformed call if they do not conform.
 
     `node`: the value that the arguments were read from; None if that value contains more than the arguments.
     """

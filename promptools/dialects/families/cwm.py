@@ -53,7 +53,7 @@ def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the tag names an offered tool."""
+    """Return whether an offered tool is named in the tag, or directly after the tag."""
     name = _NAMED.match(text, start, end)
     if name is not None and end < len(text):
         return may_be_tool(name[1], options)
@@ -98,7 +98,7 @@ def cwm() -> DeclaredDialect:
 class CommandReader(CandidateBase):
     """Reads arguments that are text, up to a closing tag at the beginning or the end of a line.
 
-    Calls that the text quotes with their tags on separate lines are skipped together with their closing tags.
+    The arguments may quote calls whose tags are on separate lines; the closing tags of these calls are skipped.
     """
 
     def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
@@ -139,7 +139,7 @@ class CommandReader(CandidateBase):
         self._decide(text.removesuffix(cut) if begun else text, cut if begun else "", whole=whole)
 
     def _add_line(self, line: str) -> bool:
-        """Add a line; return whether it contains the closing tag."""
+        """Add a line; return whether the line contains the closing tag."""
         self._line = []
         closed = _CLOSED.search(line)
         if closed is not None and not self._quoted:

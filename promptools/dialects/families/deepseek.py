@@ -53,7 +53,7 @@ _GAP = r"\s{0,16}"
 
 
 def _mark(*words: str) -> str:
-    """Return the pattern of a marker in every spelling."""
+    """Return the pattern of a marker in all of its spellings."""
     steps = [literal_text("<"), _BAR, literal_text("tool")]
     for word in words:
         steps += [_SPACE, literal_text(word)]
@@ -95,7 +95,7 @@ UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
 def _named(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether `function` is followed by an offered tool's name; the markers between them were stripped."""
+    """Return whether an offered tool's name follows `function`, as when the markers between them were stripped."""
     del fresh
     if options.tools is None:
         return False

@@ -66,7 +66,10 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins without its first tokens; False if the tools are unknown: any word may be a name."""
+    """Return whether a call begins without its first tokens.
+
+    Return False if the tools are unknown, since any word could then be a name.
+    """
     return options.tools is not None and _call_begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -215,7 +218,7 @@ class UserHeaderCandidate(CandidateBase):
 
 
 class HeldHeaderCandidate(CandidateBase):
-    """Reads a line `all`: the line is a header if the header of a call follows, and otherwise content."""
+    """Reads a line that is only `all`: it is a header if the header of a call follows, and otherwise content."""
 
     def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)

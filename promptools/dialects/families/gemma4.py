@@ -52,7 +52,7 @@ def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the tag consists of fragments of the special tokens, and names an offered tool."""
+    """Return whether a tag is made of fragments of the special tokens, and names an offered tool."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):

@@ -6,7 +6,8 @@
     ]
     ```
 
-Its markers are braces, which also occur in prose: tier B, so position decides (see `promptools.engine`).
+Its markers are braces, which also occur in prose. So it is of tier B: the position of a brace decides whether a call
+begins (see `promptools.engine`).
 """
 
 from __future__ import annotations

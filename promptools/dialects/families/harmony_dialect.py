@@ -3,7 +3,7 @@
     <|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather
     <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
 
-`promptools.harmony` reads and writes the format; this module makes it a dialect. Source: openai/harmony,
+`promptools.harmony` reads and writes the format; this module makes the format a dialect. Source: openai/harmony,
 docs/format.md (0.0.8); for how models and servers deviate from it see `promptools.harmony.parser`.
 """
 

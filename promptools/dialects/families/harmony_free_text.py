@@ -2,7 +2,7 @@
 
 For the app such a tool is a function with a parameter that takes the text (`Tool.free_text`). The body is that text,
 verbatim. It is read as arguments only if it is a single JSON object, repaired if necessary, that begins with a
-parameter of the tool and contains the text. Models that are used to functions write such objects. Source:
+parameter of the tool and contains the text. Models that are trained on functions write such objects. Source:
 openai/gpt-oss, `python` (2025-08).
 """
 

@@ -31,7 +31,10 @@ _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before w
 
 
 class UnaddressedJson:
-    """Passes segments on, but holds JSON without a recipient until the next text shows what it is. O(n)."""
+    """Passes segments on, but holds JSON at the start of a message for the user. O(n).
+
+    If words follow the JSON, it is left out of the reply; otherwise it is passed on as content.
+    """
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -56,7 +59,7 @@ class UnaddressedJson:
                 yield segment
 
     def close(self) -> Iterator[Segment]:
-        """Yield what is held, since no words followed it."""
+        """Yield the held segments as they are, since no words followed the JSON."""
         held, self._held, self._scanner = self._held, [], None
         yield from held
 
@@ -98,7 +101,7 @@ class UnaddressedJson:
             self._held.append(segment)
 
     def _leave_out(self, words: Segment) -> Iterator[Segment]:
-        """Yield the held JSON as left out, then the rest of what is held, then the words that follow."""
+        """Yield the held JSON as debris, which is left out of the reply, then what else is held, then the words."""
         found, *rest = self._held
         self._held = []
         yield Outside("debris", found.raw, (_FIX,))
@@ -109,7 +112,7 @@ class UnaddressedJson:
         yield words._replace(raw=bare)
 
     def _names_no_tool(self, text: str) -> bool:
-        """Return whether a text is an object that does not itself name a tool, so that it is not a whole call."""
+        """Return whether a text is an object that names no tool, so that the object is not a whole call."""
         _, _, end = read_members(text)
         if end != len(text):
             return False
@@ -121,7 +124,7 @@ class UnaddressedJson:
 
 
 def _is_commentary(opened: MessageStart) -> bool:
-    """Return whether a message is for the user but is not an answer."""
+    """Return whether a message is commentary: it is for the user, but is not the answer."""
     return opened.kind == "words" and not (opened.final or opened.ambiguous)
 
 

@@ -106,7 +106,7 @@ def _closers(marker: str) -> Closers:
 
 
 def closers_of(head: str) -> Closers:
-    """Return the closing tags for a head, including wrong ones that models write: `</think>` (GLM), `</function>`."""
+    """Return the texts that may close a call with this head, also wrong ones: `</think>` (GLM), `</function>`."""
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])

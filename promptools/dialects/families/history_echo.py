@@ -3,8 +3,8 @@
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}
 
-No model is trained on these forms, and logs look the same, so they are read only at `lenient`, and never written. The
-`json` dialect is written instead, so that the next turn has a better example to copy.
+No model is trained on these forms, and logs look the same, so they are read only with the strictness `lenient`, and
+never written. Calls are written in the `json` dialect instead, so that the next turn has a better example to copy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a printed call begins: parsing must be lenient, and a tool that is named must be offered."""
+    """Return whether a printed call begins. Parsing must be lenient; if the text names a tool, it must be offered."""
     del fresh
     if options.strictness != "lenient":
         return False

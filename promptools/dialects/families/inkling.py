@@ -22,7 +22,7 @@ _NAME = r"[\w.:/-]{1,128}+"
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the reply begins with a name and the token after it; any word may be the name."""
+    """Return whether the reply begins with a name and the token after it. The name may be any word."""
     del start, options
     return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh else False
 

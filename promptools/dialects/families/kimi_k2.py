@@ -62,7 +62,7 @@ UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",)
 
 
 def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the name before a number is the name of an offered tool."""
+    """Return whether the name before a number is that of an offered tool."""
     del fresh
     if options.tools is None:
         return False
@@ -139,7 +139,7 @@ class KimiK2(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the header of the call, which is its id; calls are numbered from 0 through the conversation."""
+        """Return the header of the call, which is its id. Calls are numbered from 0 in the whole conversation."""
         return f"functions.{call.name}:{number}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:

@@ -64,7 +64,7 @@ _KINDS: Final[dict[str, TagKind]] = {"wrap": "wrap", "call": "call", "param": "p
 
 
 class XtmlNames(TagNames):
-    """The tags of XTML, between tokens instead of brackets."""
+    """The names of the tags of XTML, whose tags are between tokens instead of angle brackets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

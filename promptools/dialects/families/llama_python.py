@@ -33,7 +33,7 @@ _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether calls follow the tag; if an interpreter is offered, calls of tools not offered are code."""
+    """Return whether calls follow the tag. If an interpreter is offered, a call of an unknown tool is code."""
     if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, options=options)
     return begins_offered_call(text, start, end, fresh=fresh, options=options)
@@ -72,7 +72,7 @@ def llama_python() -> DeclaredDialect:
 
 
 class _TaggedCall(PythonCallReader):
-    """Reads calls after the tag; other text may only follow a call whose name ends in `.call`."""
+    """Reads calls after the tag. Other text may follow only a call whose name ends in `.call`."""
 
     def _match_callee(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._match_callee(text, at)

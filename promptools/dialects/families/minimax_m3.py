@@ -115,7 +115,7 @@ def _inside(value: Any) -> str:
 
 
 def _reads_back(text: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether elements are read back as these arguments without the help of a schema."""
+    """Return whether elements, read without a schema, give these arguments again."""
     if not all(map(_NAME.match, arguments)):
         return False
     buffer = TokenBuffer(MarkedTagTokenizer(), text)

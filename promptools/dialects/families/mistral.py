@@ -98,7 +98,7 @@ def _name_first_begins(text: str, start: int, end: int, *, fresh: bool, options:
 
 
 def _may_be_offered(word: str, tools: Tools) -> bool:
-    """Return whether `word` is, or may grow into, the name of an offered tool."""
+    """Return whether `word` is the name of an offered tool, or the beginning of such a name."""
     return any(name.startswith(word) for name in tools.all_names) or tools.find(word) is not None
 
 

@@ -64,7 +64,7 @@ def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, fin
 
 
 class MuseSplitter:
-    """Splits a reply into its messages. O(n) in characters; holds back at most a header."""
+    """Splits a reply into messages. O(n) in characters; at most a header is held back."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -75,7 +75,7 @@ class MuseSplitter:
         return self._split(self._held + text, final=False)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read the text of the pieces: which of them are control tokens makes no difference here."""
+        """Read the text of the pieces. Which pieces are control tokens makes no difference to this format."""
         return self.feed("".join(map(raw_text, pieces)))
 
     def close(self, *, cut: bool) -> list[Segment]:

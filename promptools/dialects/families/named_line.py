@@ -7,8 +7,9 @@
     tool_name: get_weather
     arguments: {"city": "Oslo"}
 
-Small models write this under any prompt, and this is what remains of other formats when servers strip their tokens. The
-name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may follow.
+Small models write such calls whatever the prompt asks for. Such calls also remain of other formats when servers strip
+the tokens. The name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may
+follow.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _offered(text: str, start: int, options: ParseOptions) -> bool:
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return `NEED_MORE`; but if the offered tools are unknown, return False, since no name counts then."""
+    """Return `NEED_MORE`; but False if the offered tools are unknown, since no name can then be offered."""
     return NEED_MORE if options.tools is not None else False
 
 
@@ -71,14 +72,14 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call without arguments begins: no text may precede it, since prose has this form too."""
+    """Return whether a call without arguments begins. No text may precede it, since prose contains this form too."""
     if text[end - 1] != ")":
         return _undecided(options)
     return fresh and _offered(text, start, options)
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins in a code fence for programs, which must be the whole reply."""
+    """Return whether a call begins in a code fence for programs. The fence must be the whole reply."""
     return fresh and _begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -205,7 +206,7 @@ class NamedObjectCandidate(CandidateBase):
         return [Part("malformed", raw, malformed=malformed)]
 
     def _reject_foreign_arguments(self, parts: list[Part]) -> None:
-        """Raise `NotACall` if the arguments are not parameters of the tool: the name alone is not enough evidence."""
+        """Raise `NotACall` if the arguments are not parameters of the tool: its name alone is not enough evidence."""
         tools = self._options.tools
         malformed = parts[0].malformed
         if malformed is None or self._evidence.expected or tools is None:

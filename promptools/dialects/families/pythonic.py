@@ -32,7 +32,7 @@ _DATA = (None, "", "json")
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a list of calls begins in a code fence for programs, which must be the whole reply."""
+    """Return whether a list of calls begins in a code fence for programs. The fence must be the whole reply."""
     return fresh and list_begins(text, start, end, fresh=fresh, options=options)
 
 

@@ -68,7 +68,7 @@ _INLINE = CallLayout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
-    """Return whether the action is an offered tool: `None`, `Finish` and the like are not."""
+    """Return whether the action is an offered tool; words such as `None` or `Finish` are not."""
     match = _NAMED.match(text, start, end)
     if match is None:
         return False
@@ -78,7 +78,7 @@ def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
 
 
 def _is_action(text: str, start: int, options: ParseOptions) -> bool:
-    """Return whether the label alone is enough evidence: labels other than `Action` are also headings in manuals."""
+    """Return whether the label is enough evidence of a call: labels other than `Action` also occur in manuals."""
     return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
@@ -89,13 +89,13 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether an object follows the label; the object must then name the tool."""
+    """Return whether an object follows the label. The object will have to name the tool."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 
 
 def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the input is plain text for an offered tool; for any other tool, that is not enough evidence."""
+    """Return whether the input is plain text for an offered tool. For any other tool, text is not enough evidence."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -178,7 +178,7 @@ class React(Textual):
     result_openers = ("Observation:",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after the labels in `head`; without a head, for labels that have no input."""
+        """Return a candidate for the text after the labels in `head`; without a head, for labels without an input."""
         if not head:
             return _WithoutInputCandidate(options, evidence, definite=definite)
         if head.lstrip("*_").startswith("Final"):

@@ -1,4 +1,4 @@
-"""ToolBridge: elements named after tools, in a wrapper that makes them certain.
+"""ToolBridge: elements named after tools, in a wrapper that shows that they are calls.
 
     <toolbridge_calls>
     <get_weather>
@@ -123,7 +123,7 @@ class ToolbridgeCandidate(CandidateBase):
         return False
 
     def _end(self, rest: str, fix: Fix | None) -> None:
-        """Make the candidate's parts; `rest` is the text after the candidate."""
+        """Make the candidate's parts. `rest`: the text after the candidate."""
         self.unread = rest
         if not (self._finished_parts or self._emitted):
             self.parts = [Part("text", self.head)]

@@ -1,4 +1,4 @@
-"""Readers that several families share, and the kinds of dialects that are made from them.
+"""Readers that several families share, and the kinds of dialects that are made from these readers.
 
 JSON is read by `json_block` (between markers) and `bare_json`, Python by `python_reader`, tags by `markup_reader`,
 `nested_reader`, `element_reader` and `pair_reader`, YAML by `yaml_reader`, and free text by `free_text`. The kinds are

@@ -1,7 +1,7 @@
 """JSON without markers: how it may begin, and the candidate that reads it.
 
-A brace and a first key, perhaps after a square bracket, also occur in prose. Whether they may begin a call depends on
-the key, and on what came before.
+A brace and a first key, perhaps after a square bracket, also occur in prose. Whether these may begin a call depends on
+the key, and on the text before them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ EMPTY_LIST_HEAD: Final = Head(
 
 
 def bare_json_heads(shape: str) -> tuple[Head, ...]:
-    """Return the heads of JSON without markers, in the order needed by a family that writes this shape."""
+    """Return the heads of JSON without markers, in the order that suits a family whose calls have this `shape`."""
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
@@ -94,7 +94,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 
 
 class JsonCandidate(CandidateBase):
-    """Reads one JSON value that may be one or more calls, and surplus closing brackets after the value.
+    """Reads one JSON value that may contain one or more calls, and surplus closing brackets after the value.
 
     The candidate decides at the first character after these brackets.
     """
@@ -156,7 +156,7 @@ class JsonCandidate(CandidateBase):
             self.tries.append(TriedStrategy("json", "text", str(no), len(raw)))
 
     def _undecodable_part(self, raw: str, why: str) -> Part:
-        """Return the value as text or, if the call's name was already streamed, as a malformed call."""
+        """Return the value as text or, if a call's name was already streamed, as a malformed call."""
         if self._streamer is not None and self._streamer.started:
             return Part("malformed", raw, malformed=malformed_call("invalid_json", why, self._evidence.dialect, None))
         return Part("text", raw)
@@ -225,7 +225,7 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Set the `raw` of each part to its text as it is escaped in the string.
+        """Set the `raw` of each part, which is decoded, to the same text as it is escaped in the string.
 
         `at`: the offset in the decoded string at which the first part begins.
         """

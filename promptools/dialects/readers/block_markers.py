@@ -1,4 +1,4 @@
-"""The markers around a block: the tool that an opening marker names, and what may replace the closing marker."""
+"""The markers around a block: find the tool that an opening marker names, and find what closes the block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GAP_AFTER_FENCE = lazy_pattern(_GAP)
 
 @dataclass(frozen=True)
 class Closers:
-    """What may close a block: the right closing markers, wrong ones that models write, or the next block's opener."""
+    """Holds what may close a block: the right closers, wrong ones that models write, and the next block's opener."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -90,7 +90,7 @@ class MarkerSearch:
     def forget(self) -> None:
         """Forget the end of the searched text, because the next search begins at text that was searched before.
 
-        The text after a body's last bracket is such text.
+        An example is the text after the last bracket of a body.
         """
         self._tail = ""
 

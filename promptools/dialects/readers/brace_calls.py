@@ -77,7 +77,7 @@ def _string(text: str, quote: str) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """Return a value with the keys of its objects in Jinja2's order, which ignores case."""
+    """Return a value with the keys of its objects in the order in which Jinja2 sorts them: without regard to case."""
     if is_object(value):
         return {key: _sorted(value[key]) for key in sorted(value, key=str.lower)}
     return [_sorted(item) for item in value] if is_array(value) else value

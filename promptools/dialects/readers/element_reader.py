@@ -1,4 +1,4 @@
-"""A call that is an element named after its tool, with an element for each argument.
+"""Read a call that is an element named after its tool, with an element for each argument.
 
     <write_file>
     <path>a.txt</path>
@@ -14,7 +14,7 @@ This is not XML: nothing is escaped, so a value may contain any tag, even those 
   opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
   first.
 
-A file in a value may itself end like a call, so the last end that fits wins: if prose follows the tool's closing tag,
+A file in a value may itself end like a call, so the last possible end counts: if prose follows the tool's closing tag,
 the end is kept as `_possible_end`, and applied when the next call begins or the text ends.
 
 There are two states: between values (`_in_call`) and in a value (`_in_value`). Instead of elements, the body may be a
@@ -62,7 +62,7 @@ _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 
 
 class ElementReader(SingleCallReader):
-    """Reads one element, as a `promptools.parsing.parts.Candidate` that is fed the text after the opening tag."""
+    """Reads one element, from after its opening tag on. It is a `promptools.parsing.parts.Candidate`."""
 
     def __init__(self, head: str, tag: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         match = _ROOT.match(tag)
@@ -100,7 +100,7 @@ class ElementReader(SingleCallReader):
         return super().feed(piece, start)
 
     def _may_begin_arguments(self, piece: str, start: int) -> bool:
-        """Return whether the content so far may be the beginning of arguments."""
+        """Return whether the text after the opening tag may be the beginning of arguments."""
         assert self._beginning is not None
         begin = _VISIBLE.search(piece, start) if not self._beginning else None
         at = start if self._beginning else begin.start() if begin is not None else len(piece)
@@ -144,7 +144,7 @@ class ElementReader(SingleCallReader):
         return not self._values and self._tag_state == self._in_call
 
     def _open_call(self) -> bool:
-        """Consume the opening tag; return whether the call continues after it."""
+        """Consume the call's opening tag; return whether the call continues after the tag."""
         if self._is_open:
             return True
         self._is_open = True
@@ -184,7 +184,7 @@ class ElementReader(SingleCallReader):
         return None
 
     def _on_other_tag(self, tag: Tag) -> None:
-        """Read a tag that opens no parameter: the next call of the tool begins, or something is wrong."""
+        """Read a tag that opens no parameter: the next call of the tool begins, or the tag is out of place."""
         if tag.name == self._root and not tag.close and self._values:
             self._finish(self._index, self._index, Fix("closer", f"no '</{self._root}>'"))
         elif not self._values and not self._call.meant:
@@ -196,7 +196,7 @@ class ElementReader(SingleCallReader):
             self._add_text(tag.raw)
 
     def _on_args_tag(self, tag: Tag) -> bool:
-        """Consume `tag` if it belongs to an element around the arguments; return whether it does."""
+        """If `tag` belongs to an element around the arguments, consume it; return whether it does."""
         opens = not (tag.close or tag.empty or self._values or self._in_args)
         if ARGS_TAG in self._keys or self._has_text or not (opens or (tag.close and self._in_args)):
             return False
@@ -206,7 +206,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _on_call_closer(self) -> NeedMore | None:
-        """End the call at its closing tag, which a second closing tag may follow."""
+        """End the call at its closing tag. The same closing tag may follow once more."""
         end, surplus = self._index + 1, None
         if self._keys and not self._open_calls:
             after = self._buffer.after(self._index)
@@ -324,7 +324,9 @@ class ElementReader(SingleCallReader):
         return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
 
     def _may_follow_value(self, key: str) -> bool:
-        """Return whether an element of the parameter `key` may follow the value, rather than be part of its text."""
+        """Return whether an element of the parameter `key` may follow the value; if not, the element is part of its
+        text.
+        """
         if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
         types = self._arguments.types(self._key)

@@ -1,4 +1,4 @@
-"""Elements: their tags, trees of elements that are read by a schema, and the meaning of an element's content."""
+"""Elements: read their tags, build trees of elements, and read their content according to the schema."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Element:
     children: list[Element] = field(default_factory=list["Element"])
 
     def has_stray_text(self, mark: str) -> bool:
-        """Return whether there is text beside child elements, at any level; white space and lone marks do not count."""
+        """Return whether there is text next to child elements, at any level, apart from white space and lone marks."""
         beside = self.children and "".join(self.text).replace(mark, "").strip()
         return bool(beside) or any(child.has_stray_text(mark) for child in self.children)
 
@@ -110,13 +110,13 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _remove_lone_mark(element: Element, mark: str) -> None:
-    """Remove the mark at the end of an element that lacks its closer: the mark is what is left of the closer."""
+    """Remove a lone mark from the end of an element without its closer. Such a mark is the remainder of the closer."""
     if mark != "<" and element.text[-1:] == [mark]:
         element.text.pop()
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
-    """Return whether a closing tag outside of values, with or without its mark, closes the last element once more."""
+    """Return whether a closing tag outside of values closes the last element again, with or without the mark."""
     last = stack[-1].children[-1:]
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
@@ -208,7 +208,7 @@ def item_types(tool: Tool | None, key: str) -> frozenset[str]:
 
 
 def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema if it has the keyword; else its first variant that has the keyword, or else the schema."""
+    """Return the schema or its first variant, whichever has the keyword first; if none has the keyword, the schema."""
     node = resolve_reference(schema, root)
     if keyword in node:
         return node
@@ -229,7 +229,7 @@ MAX_DEPTH = 8
 
 
 class ElementArguments:
-    """The arguments of a call whose parameters are elements; a list may be several elements of one name."""
+    """Collects the arguments of a call whose parameters are elements. A list may be several elements with one name."""
 
     def __init__(self, call: FieldCall, tool: str) -> None:
         self._call = call
@@ -278,7 +278,7 @@ class ElementArguments:
 
 
 def element_value(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the value of a parameter; return it with its fixes. A line break on each side of the text is dropped."""
+    """Read a parameter; return its value and the fixes. One line break on each side of the text is dropped."""
     text = strip_outer_newlines(text)
     declared = options.tools is not None and key in options.tools.keys(tool)
     types = options.tools.types(tool, key) if declared and options.tools is not None else frozenset[str]()
@@ -294,7 +294,7 @@ def element_value(options: ParseOptions, tool: str, key: str, text: str) -> tupl
 
 
 def list_value(options: ParseOptions, tool: str, key: str, texts: list[str]) -> list[Any]:
-    """Read the items of a list, each from the text of an element that is named after the parameter."""
+    """Read the items of a list. Each text is the content of an element that is named after the parameter."""
     types = item_types(options.tools.get(tool), key) if options.tools is not None else frozenset[str]()
     return [_read_item(strip_outer_newlines(text), types) for text in texts]
 

@@ -37,7 +37,7 @@ _PAIR = lazy_pattern(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4
 
 
 class ByFirstCharacter(CandidateBase):
-    """A body whose first character decides which candidate reads it."""
+    """A body whose first character determines which candidate reads it."""
 
     def __init__(self, head: str, choose: Callable[[str], Candidate], *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
@@ -85,7 +85,10 @@ class AnswerLabel(CandidateBase):
 
 
 class LabelledCandidate(CandidateBase):
-    """A tool's input after a label, up to the next label or an empty line. Input in brackets ends with its line."""
+    """Reads a tool's input after a label, up to the next label or an empty line.
+
+    Input in brackets ends at the end of its line.
+    """
 
     def __init__(self, head: str, name: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
@@ -119,7 +122,7 @@ class LabelledCandidate(CandidateBase):
             self._decide(finish_reason)
 
     def _add_line(self) -> bool:
-        """Add a complete line, unless the input ended before it; return whether the input has ended."""
+        """Add a complete line, unless it shows that the input ended before it; return whether the input has ended."""
         line = "".join(self._line)
         self._line = []
         inline = not self._lines and line.lstrip().startswith("[")
@@ -202,7 +205,7 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
 
 
 def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str, Any] | None:
-    """Read lines of `key: value`; return None unless each line gives a different parameter of the tool.
+    """Read lines of `key: value`; return None unless each line has a different key, which is a parameter of the tool.
 
     Raises `NotACall` if a line seems to be a member of a JSON object.
     """
@@ -260,7 +263,7 @@ def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool
 
 
 class CodeCandidate(CandidateBase):
-    """Code after a marker, up to a token that ends the turn, or up to the next header."""
+    """Reads code after a marker, up to a token that ends the turn, or up to the next header."""
 
     def __init__(self, marker: re.Pattern[str], options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -286,7 +289,7 @@ class CodeCandidate(CandidateBase):
         self._decide(0, finish_reason)
 
     def _decide(self, unread: int, finish_reason: str | None) -> None:
-        """Decide on the text so far, without its last `unread` characters."""
+        """Decide what the text so far is, apart from its last `unread` characters."""
         text = "".join(self._pieces)
         raw, self.unread = text[: len(text) - unread], text[len(text) - unread :]
         head = self._marker.match(raw)
@@ -310,7 +313,7 @@ class CodeCandidate(CandidateBase):
 
 
 def is_code(text: str) -> bool:
-    """Return whether `text` is a Python program with more than names and literals. O(n)."""
+    """Return whether `text` is a Python program that contains more than names and literals. O(n)."""
     import ast  # seldom needed
 
     try:

@@ -53,7 +53,7 @@ class UnclosedString(NamedTuple):
 
 
 def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
-    """Return whether a closing token begins at `text[at]`."""
+    """Return whether a closing token of Gemma's blocks begins at `text[at]`."""
     if text.startswith(CLOSING_TOKENS, at):
         return True
     rest = text[at : at + max(map(len, CLOSING_TOKENS))]
@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Search what seems to be a string for a closing token before another block; return the token's offset, or -1."""
+    """Search an apparent string for a closing token that another block follows; return the token's offset, or -1."""
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
@@ -154,7 +154,7 @@ _EVENT = lazy_pattern(r"[,{}\[\]<]")
 
 
 def _end_of_key(text: str, at: int, key: str) -> int | None:
-    """Return the index just past a key and its colon, or past the part that has arrived; None if `key` is not there."""
+    """Return the index after a key and its colon, or after the part that has arrived; None if `key` is not there."""
     if not text.startswith(key, at):
         return None
     space = _SPACE.match(text, at + len(key))
@@ -224,7 +224,7 @@ class GemmaObject:
 
     @property
     def has_arguments(self) -> bool:
-        """Whether there is a member, or the beginning of one."""
+        """Whether the object has a member, or the beginning of one."""
         return bool(self.members or (self._stack and (self._stack[0].key or self._stack[0].value)))
 
     def close_missing_bracket(self) -> bool:
@@ -450,7 +450,7 @@ class GemmaObject:
         return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether something that may follow a string begins at `text[at]`."""
+        """Return whether text that may follow a string begins at `text[at]`."""
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
         if after is not None and after.end() == len(text) and not final:
             return NEED_MORE

@@ -1,4 +1,4 @@
-"""Marker, JSON, marker: the reader of most dialects, which handles everything that models get wrong in that shape.
+"""Read marker, JSON, marker: most dialects have this form, and the reader handles all that models get wrong in it.
 
 The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any part
 may be damaged: the closer may be missing, incomplete, another dialect's, or replaced by the next opener; a list of
@@ -14,8 +14,8 @@ The reader is in one of two states:
   before a closer, the body ends there (`_open_end`) only if nothing closes them later; otherwise the closer is inside a
   string whose quotes are not escaped.
 - After a body (`_after_body`): a closer finishes the block; a bracket, or another name, starts the next body.
-  Anything else is foreign text. Whether the block is then accepted without its closer depends on how sure its markers
-  are, and on the request.
+  Anything else is foreign text. Whether the block is then accepted without its closer depends on how unmistakable its
+  markers are, and on the request.
 
 `_finished_parts` holds the bodies that were read, and `_gap` the text after the last of them. At the end, `_finish`
 makes parts that tile the text exactly, or `_give_up` turns everything into text again. A call whose name has already
@@ -62,7 +62,7 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Return the offset in a broken block's text `raw` after which there are only whole blocks; -1 if there is none."""
+    """Return the offset in a broken block's text `raw` after which there are only whole blocks; -1 if none are."""
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -120,7 +120,7 @@ def _line_opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _end_pattern(right: tuple[str, ...], end_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of a fence's end, a closer and end-of-turn tokens, all of which are optional."""
+    """Return the pattern of the end of a block: the end of a fence, a closer and end-of-turn tokens, all optional."""
     return lazy_pattern(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
 
 
@@ -334,7 +334,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add the parts if they cover all of `inside`, except for what may precede a closer; return whether they do."""
+        """Add the parts if they cover all of `inside` but text that may precede a closer; return whether they do."""
         after = inside[total_length(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False
@@ -406,7 +406,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_body_at(self, at: int, marker: str) -> bool:
-        """End a broken body at offset `at`, before a marker in it; return whether that was possible.
+        """End a broken body at offset `at`, before a marker inside it; return whether that was possible.
 
         Since the marker has arrived, the text before it was not cut off.
         """
@@ -421,7 +421,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_before_blocks(self, raw: str) -> bool:
-        """End a broken body before the whole blocks that it has swallowed; return whether there are any."""
+        """End a broken body before the whole blocks that it contains by mistake; return whether there are any."""
         at = (
             find_trailing_blocks(raw, self._closers, self._options, self._evidence, self._envelope_keys)
             if self._first_marker >= 0
@@ -510,7 +510,7 @@ class JsonBlockReader(CandidateBase):
         self._start_body()
 
     def _on_foreign_text(self, lookahead: str) -> None:
-        """Accept the block, or give it up, when prose or another dialect's marker is in the place of the closer."""
+        """Handle prose, or another dialect's marker, in the place of the closer: accept the block, or give it up."""
         gap = "".join(self._gap)
         loose = lookahead.startswith(("<|", "</", "<｜", *reply_markers().result_tags)) or (
             not self._lacks_body
@@ -571,7 +571,7 @@ class JsonBlockReader(CandidateBase):
             return None
 
     def _swallows_marker(self, parts: list[Part]) -> bool:
-        """Return whether the end of a string in the parts was guessed, and the first marker is inside the parts."""
+        """Return whether the parts contain the first marker and a string whose end was guessed."""
         marked = 0 <= self._first_marker < total_length(parts)
         calls = [part.call for part in parts if part.call is not None] if marked else []
         return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
@@ -592,7 +592,7 @@ class JsonBlockReader(CandidateBase):
     def _may_lack_body(self, finish_reason: str | None) -> bool:
         """Return whether a name at the end of the text may be a call without arguments.
 
-        If the tools are known, the name must be that of a tool: any other name may have been cut off.
+        If the tools are known, the name must be that of a tool, since any other name may have been cut off.
         """
         tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
@@ -634,7 +634,7 @@ class JsonBlockReader(CandidateBase):
         return self._streamer is not None and self._streamer.started
 
     def _stream(self, text: str, *, last: bool) -> None:
-        """Emit what is certain of the current body's call, after the calls before it. `last`: the body has ended."""
+        """Emit the certain parts of the current body's call, after earlier calls. `last`: the body has ended."""
         assert self._streamer is not None
         before = self._name_emitted
         early = self._streamer.feed(text, last=last)

@@ -46,7 +46,10 @@ SPACE = r"\s{0,64}"
 
 
 class MarkedJson(DeclaredDialect):
-    """Marker, JSON, marker. The arguments are the keys of the kind, explained in `promptools.dialects.table`."""
+    """Calls as JSON between two markers.
+
+    The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
+    """
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ class MarkedJson(DeclaredDialect):
 
 
 def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
-    """Return what may close a block that ends in `closer`; `closing` are the closers of all blocks of the dialect."""
+    """Return what may close a block whose right closer is `closer`; `closing` has the closers of all blocks."""
     right = (*filter(None, [closer]), *also)
     return Closers(
         right=right,
@@ -165,9 +168,9 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 
 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
-    """Return the head of JSON after a marker, which may follow the opening marker of a wrapper.
+    """Return the head of JSON after a marker; the opening marker of a wrapper may precede the marker.
 
-    `beside_bare`: the dialect also reads JSON without markers, and its own tier is that of such JSON.
+    `beside_bare`: the dialect also reads JSON without markers, and the dialect's tier is that of such JSON.
     """
     again = optional_steps(any_literal_text(marks), SPACE)
     alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end of the text, a marker that is a word shows no call
@@ -227,7 +230,7 @@ def unopened_head(*steps: str) -> Head:
 
 
 def unopened_name(head: str) -> str:
-    """Return the name in a head of `unopened_head`, empty if the head begins with a token."""
+    """Return the name in a head made by `unopened_head`; empty if the head begins with a token."""
     name = _FIRST_NAME.match(head)
     return name[1] if name is not None else ""
 
@@ -276,7 +279,10 @@ _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
-    """A name and JSON in markers. The arguments are the keys of the kind, explained in `promptools.dialects.table`."""
+    """Calls as JSON after markers that contain the tool's name.
+
+    The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
+    """
 
     def __init__(
         self,
@@ -341,7 +347,10 @@ class NamedMarkerJson(DeclaredDialect):
 
 
 def is_call_template(template: str) -> bool:
-    """Return whether a call's template can be read: it begins with a marker, and text separates its placeholders."""
+    """Return whether calls written by a template can be read.
+
+    The template must begin with a marker, and have text between its placeholders.
+    """
     before, *rest = template.split(ARGUMENTS)
     pieces = _KEY.split(before)
     return (
@@ -393,7 +402,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder's text, which ends at a bracket if the text after it begins with one."""
+    """Return the pattern of a placeholder's text. If `following` begins with a bracket, the text ends at a bracket."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 
@@ -413,5 +422,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Return the letters, digits and underscores of an id: servers add dashes, which the model has never seen."""
+    """Return an id's letters, digits and underscores, since servers add dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)

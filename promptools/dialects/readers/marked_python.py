@@ -42,7 +42,7 @@ _FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return True if anything follows the marker: the marker alone shows that calls begin."""
+    """Return True if anything follows the marker, since the marker alone shows that calls begin."""
     del start, fresh, options
     return True if end < len(text) else NEED_MORE
 
@@ -102,7 +102,7 @@ def label_head(label: str) -> Head:
 def marker_head(
     *openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None, fence_label: str = ""
 ) -> Head:
-    """Return the head of calls after one of these markers; `json`: JSON objects may follow the markers too.
+    """Return the head of calls after one of several markers; `json`: JSON objects may follow the markers too.
 
     After special tokens (`tier` "S"), a bracket is enough to begin calls, so that a reply that breaks off there is not
     taken for text. If the calls may be inside a code fence with the label `fence_label`, the head includes the first
@@ -155,7 +155,7 @@ def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_label
 
 
 class CallsOrJson(CandidateBase):
-    """A body that may be calls or JSON: its first characters decide which reader reads it."""
+    """A body that is either calls or JSON: its first characters determine which reader reads it."""
 
     def __init__(
         self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, definite: bool
@@ -224,7 +224,10 @@ def fence_layout(run: str) -> CallLayout:
 
 
 def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
-    """Return the keys with the kind's texts as defaults; `separator`: the text between two calls."""
+    """Return the keys of a dialect, with the default texts of this kind where a key is missing.
+
+    `separator`: the text between two calls.
+    """
     several = (
         "Write one call a line to call several."
         if separator == "\n"
@@ -235,7 +238,10 @@ def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
 
 
 class MarkedPythonCalls(DeclaredDialect):
-    """Calls in Python's syntax. The arguments are the keys of the kind, explained in `promptools.dialects.table`."""
+    """Calls in Python's syntax between two markers, or after a label.
+
+    The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
+    """
 
     wording: ClassVar = Instructions(
         text="""{format}

@@ -1,4 +1,4 @@
-"""One call of `call(name) / parameter(key) value` markup: its parameters so far, and the value that is being read."""
+"""One call in markup, `call(name) / parameter(key) value`: its parameters so far, and the value that is being read."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class MarkupCall(CallBuilder):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values of the call's parameters by name. Reading them makes the last parameter irrevocable."""
+        """The values of the call's parameters by name. Once they are read, the last parameter cannot be revoked."""
         if self._last is not None:
             (key, pieces, type_name), self._last = self._last, None
             self.add(key, "".join(pieces), type_name)
@@ -318,7 +318,7 @@ class OpenValue:
     def _token_after(self, buffer: TokenBuffer, own: bool) -> Tag | str | NeedMore | None:
         """Return the first token after the current one that shows whether the value ends; None at the end of the text.
 
-        White space and an unfinished tag show nothing, nor does the value's `own` closing tag if it is repeated.
+        White space, an unfinished tag, and a repetition of the value's `own` closing tag do not show it.
         """
         at = buffer.after(max(buffer.index, self._skipped_to))
         while not (at is NEED_MORE or at is None):
@@ -337,7 +337,7 @@ class OpenValue:
         return following.close or not self._opens_missing_param(following)
 
     def _may_follow(self, closer: Tag, following: Tag | str | None, *, length: bool) -> bool:
-        """Return whether a value may end at or before `closer` if `following` comes next.
+        """Return whether a value may end at `closer`, or before it, if `following` is the next token.
 
         `following` is None if the text ends. `length`: the text was cut off.
         """
@@ -395,7 +395,7 @@ class OpenValue:
         return is_damaged and not self._holds_cdata
 
     def _reject_call(self) -> None:
-        """Refuse the call, because the value may be parts of two calls."""
+        """Refuse the call, because parts of two calls may be mixed in the value."""
         self._call.error = f"the closers in {self.key!r} belong to no tags of its own: it may be of two calls"
 
 

@@ -70,7 +70,7 @@ class CallSegment(NamedTuple):
 
 
 class BlockParts:
-    """The calls among the tokens of a block. The tokens between them are markup."""
+    """Holds the calls among the tokens of a block. The tokens between the calls are markup."""
 
     def __init__(self, buffer: TokenBuffer, evidence: Evidence, tries: list[TriedStrategy]) -> None:
         self._evidence = evidence
@@ -146,7 +146,7 @@ class BlockParts:
 
 
 def was_repaired(parts: list[Part]) -> bool:
-    """Return whether the markup of a call was repaired, or cannot be read."""
+    """Return whether the markup of a call was repaired, or could not be read."""
     fixes = [fix.kind for part in parts if part.call is not None for fix in part.call.fixes]
     broke = any(part.malformed is not None and part.malformed.call is None for part in parts)
     return broke or not {"closer", "marker", "unwrap", "duplicate"}.isdisjoint(fixes)
@@ -231,7 +231,7 @@ class MarkupReader(TagReader):
         return decided
 
     def _start_json(self, name: str | None) -> None:
-        """Leave the following text to a reader of JSON.
+        """Pass the following text to a reader of JSON.
 
         The text is the arguments of the tool `name` or, if `name` is None, whole calls.
         """
@@ -383,7 +383,7 @@ class MarkupReader(TagReader):
     def _close_late(self, token: Tag) -> NeedMore | None:
         """Handle a parameter's closing tag after a call.
 
-        It closes the call's last value, or belongs to another call whose first tag is broken.
+        The tag closes the call's last value, or belongs to another call whose first tag is broken.
         """
         if not self._names.begins_broken_tag("".join(self._outside_text)) and not self._parameter_began():
             return self._reopen_value(token)
@@ -604,7 +604,7 @@ class MarkupReader(TagReader):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _skipping(self, token: Tag | str) -> None:
-        """Skip a token of text that is not a call, up to a closing tag or the end of the thought around the text."""
+        """Skip a token of text that is not a call, up to a closing tag or the end of the reasoning around the text."""
         if isinstance(token, str):
             return
         if self._ends_talk(token):
@@ -624,7 +624,7 @@ class MarkupReader(TagReader):
             self._finish(end)
 
     def _ends_talk(self, tag: Tag) -> bool:
-        """Return whether a thought ends at `tag`, and only words have come since the first call's opening tag."""
+        """Return whether reasoning ends at `tag`, and only words have come since the first call's opening tag."""
         if tag.kind != "end" or self._segments or self._has_emitted or tag.raw not in reply_markers().lone_closers:
             return False
         since = self._tokens[self._call_start : self._index]
@@ -716,7 +716,7 @@ class MarkupReader(TagReader):
         return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:
-        """Return whether a call was coming when the text ended after the wrapper's opening tag."""
+        """Return whether a call was certainly intended when the text ended after the wrapper's opening tag."""
         return self._evidence.expected or (self._evidence.sentinel and (length or self._cut_tag != ""))
 
     # --- the outcome ------------------------------------------------------------------------------------------------
@@ -737,8 +737,8 @@ class MarkupReader(TagReader):
     def _give_up(self, why: str, token: Tag | str | None) -> None:
         """End the block at something that is not a call.
 
-        Where a call is intended, the text is skipped and reported as a malformed call. Elsewhere, the calls before it
-        are kept; if there are none, the block becomes text.
+        Where a call is intended, the text is skipped and reported as a malformed call. Elsewhere, the calls before the
+        text are kept; if there are none, the block becomes text.
         """
         named = self._call is not None and self._call.tool is not None
         if self._evidence.sentinel or self._has_emitted or (self._evidence.expected and named):
@@ -759,7 +759,7 @@ class MarkupReader(TagReader):
         return malformed_call(reason, why, self._evidence.dialect, name)
 
     def _truncate(self, why: str) -> None:
-        """Report that the current call was cut off; if it is not certain to be a call, finish without it."""
+        """Report that the current call was cut off. If it is not certain to be a call, finish the block without it."""
         call = self._call
         known = self._options.tools is None or (call is not None and call.tool is not None)
         certain = (

@@ -1,4 +1,4 @@
-"""A block whose parameters are nested elements, with a mark before each tag, as MiniMax M3 writes it.
+"""Read a block whose parameters are nested elements, with a mark before each tag, as MiniMax M3 writes them.
 
 Only tags after the mark count, so that a value may contain any other tag. A call's closing tag without the mark counts
 only before another tag of the block, or at the end.

@@ -1,4 +1,4 @@
-r"""The kind `key_value`: a call is its name, then keys and values, each between tags.
+r"""The kind `key_value`: a call consists of its name, then keys and values, each between tags.
 
     call = "<tool_call>{name}\n{arguments}\n</tool_call>"
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
@@ -62,7 +62,7 @@ Strings are written as they are, all other values as JSON.{when}""",
 
 
 class PairTemplates(NamedTuple):
-    """The tags of a format, and the white space between its arguments, as its templates give them."""
+    """The tags of a format, and the white space between its arguments, both taken from the templates of the format."""
 
     tags: PairTags
     gap: str
@@ -153,7 +153,7 @@ class PairDialect(DeclaredDialect):
         return None if None in pairs else [pair for pair in pairs if pair is not None]
 
     def _render_argument(self, key: str, value: Any) -> str | None:
-        """Return one argument in the format; None if it would not be read back unchanged."""
+        """Return one argument in the format; None if the argument would not be read back unchanged."""
         text = value_text(value)
         if not PLAIN_NAME.match(key) or self._tags.pattern.search(text):
             return None
@@ -250,7 +250,7 @@ class PairDialect(DeclaredDialect):
         return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
 
     def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether the wrapper and the call have the same suffix, by which a checkpoint marks its own tags."""
+        """Return whether the wrapper and the call have the same suffix, with which a checkpoint marks its own tags."""
         del fresh, options
         if end == len(text):
             return NEED_MORE
@@ -303,15 +303,15 @@ def _tags_of(text: str) -> list[str]:
 
 
 def _before_suffix(tag: str) -> str:
-    """Return the pattern of a tag without its last character; without a tag, a pattern that matches nothing."""
+    """Return the pattern of a tag without its last character. If there is no tag, the pattern matches nothing."""
     return tag[:-1] if tag else "(?!)"
 
 
 def _whole(step: str | re.Pattern[str]) -> str:
-    """Return the pattern of a tag, or of what is between two tags."""
+    """Return the pattern of a complete tag, or of the text between two tags."""
     return re.escape(step) if isinstance(step, str) else step.pattern
 
 
 def _cut(step: str | re.Pattern[str]) -> str:
-    """Return the pattern of a tag that the end of the text may cut off, or of what is between two tags."""
+    """Return the pattern of a tag that the end of the text may cut off, or of the text between two tags."""
     return literal_text(step) if isinstance(step, str) else step.pattern

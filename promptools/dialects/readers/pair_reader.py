@@ -1,4 +1,4 @@
-"""A call as its name, then keys and values between tags, as GLM and its relatives write it.
+"""Read a call that consists of a name, then keys and values between tags, as GLM and its relatives write it.
 
     <tool_call>get_weather
     <arg_key>city</arg_key>
@@ -10,7 +10,7 @@ Nothing in a value is escaped, so a value may contain any of these tags. From a 
 
 Each state is a method that takes a tag: `_in_name`, `_in_call` (between arguments), `_in_key`, `_after_key`, `_in_type`
 and `_in_value`. Outside of values, a wrong tag is repaired and recorded as a fix, or makes the call malformed. Inside a
-value these rules hold:
+value, these rules apply:
 
 - A closing tag ends the value only where structure follows: another tag, a key with its closing tag, or the end.
 - A whole call quoted in the value (`_open_calls`), and a value opened in it (`_open_values`), take their own closing
@@ -129,7 +129,7 @@ class PairTags:
 
     @cached_property
     def own_tags(self) -> tuple[str, ...]:
-        """The tags that may follow a name.
+        """The tags of the format that may follow a name.
 
         They include a key's opening tag without its last bracket, and the call's closing tag cut short.
         """
@@ -456,7 +456,8 @@ class PairReader(SingleCallReader):
     def _on_call_opener(self) -> bool | NeedMore:
         """Handle a call's opening tag inside the value; return whether the value had ended before this tag.
 
-        It had if the current call was closed before. Otherwise the new call is part of the value, and is counted.
+        The value had ended if the current call was closed before. Otherwise the new call is part of the value, and is
+        counted.
         """
         begins = self._begins_call_after()
         if not begins:
@@ -468,7 +469,7 @@ class PairReader(SingleCallReader):
         return False
 
     def _begins_call_after(self) -> bool | NeedMore:
-        """Return whether a name and another tag follow the current tag, which opens a call."""
+        """Return whether the current tag, which opens a call, is followed by a name and another tag."""
         while (begins := self._tags.begins_call(self._buffer.text(self._index + 1))) is NEED_MORE:
             if not self._buffer.read():
                 return False if self._buffer.final else NEED_MORE
@@ -492,7 +493,7 @@ class PairReader(SingleCallReader):
         return False
 
     def _only_space_since(self, ending: PossibleEnd) -> bool:
-        """Return whether only white space has come since the closing tag at which a value may have ended."""
+        """Return whether only white space has come since `ending`, a closing tag at which a value may have ended."""
         near = self._text_size - ending.size < KEY_LIMIT
         return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
 
@@ -530,7 +531,7 @@ class PairReader(SingleCallReader):
         return ""
 
     def _size_without_layout(self) -> int:
-        """Return the size of a value that lacks its closing tag, without a line break before the next tag."""
+        """Return the size of a value that lacks its closing tag. A line break before the next tag is not counted."""
         last = "".join(self._text_pieces[-2:])
         return self._text_size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 

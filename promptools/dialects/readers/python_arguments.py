@@ -1,4 +1,4 @@
-"""The arguments of a Python call, read incrementally: literals in, the members of a JSON object out.
+"""Read the arguments of a Python call incrementally: convert literals to the members of a JSON object.
 
 Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be evaluated is
 rejected: a name, an operator, a call, an f-string.
@@ -43,7 +43,7 @@ _MAX_ESCAPES = "{0,16}+"
 
 
 def may_continue_line(text: str, at: int) -> bool:
-    """Return whether `text[at:]` is `CONTINUED_LINE` cut short by the end of the text.
+    """Return whether `text[at:]` is the beginning of a `CONTINUED_LINE` that the end of the text cuts short.
 
     O(1), because this is called before each part of a call.
     """
@@ -129,7 +129,7 @@ class LiteralToken(NamedTuple):
 class StringOverrun(Exception):
     """Raised if a string without its closing quote runs into the next call.
 
-    `overrun`: how many characters of the string come after the bracket that closes the broken call; -1 if the string
+    `overrun`: the number of characters of the string after the bracket that closes the broken call; -1 if the string
     would end inside a call that begins in the string.
     """
 
@@ -229,7 +229,7 @@ class LiteralLexer:
     def _open_string(
         self, text: str, at: int, *, final: bool, position: TokenPosition, raw: bool
     ) -> LiteralToken | NeedMore:
-        """Consume the opening quote, one character or three."""
+        """Consume the opening quote, which is one character or three."""
         quote = text[at]
         size = 1
         if quote in "'\"":
@@ -489,7 +489,7 @@ class PythonArguments:
 
     @property
     def expects_value(self) -> bool:
-        """Whether the value of a key with `=` must come next, or may go on."""
+        """Whether the value of a key with `=` must come next, or may continue."""
         return bool(self._stack) and self._stack[0].key is not None and self._key_sign == "="
 
     @property
@@ -592,7 +592,7 @@ class PythonArguments:
         return string_value(token, self.fix_log)
 
     def _hides_parameter(self, text: str) -> bool:
-        """Return whether a string contains, outside of brackets, a parameter that is still missing."""
+        """Return whether a string contains, outside of brackets, the name of a parameter that is still missing."""
         depth = 0
         for match in _MEMBER.finditer(text):
             if match[1] is None:

@@ -1,4 +1,4 @@
-"""A single Python call of a tool: its arguments as they arrive, what is certain of them, and the outcome."""
+"""A single Python call of a tool: reads its arguments, streams what is certain of them, and resolves the call."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PythonCall:
 
     @property
     def expects_value(self) -> bool:
-        """Whether the value of a key with `=` must come next, or may go on."""
+        """Whether the value of a key with `=` must come next, or may continue."""
         return isinstance(self._arguments, PythonArguments) and self._arguments.expects_value
 
     def feed(self, text: str, at: int, *, final: bool) -> bool:
@@ -98,7 +98,7 @@ class PythonCall:
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Return what has become certain of the call since this was last asked. `last`: the call has ended."""
+        """Return the part of the call that has become certain since the last time. `last`: the call has ended."""
         arguments = self._arguments
         text = ", ".join(arguments.members[self._streamed_count :])
         if self._streamer is None or arguments.positional or not text:
@@ -134,7 +134,7 @@ class PythonCall:
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def _reject_foreign(self, value: dict[str, object]) -> None:
-        """Raise `NotACall` if none of the arguments belongs to the tool, and only the name makes this a call."""
+        """Raise `NotACall` if only the name is evidence of a call, and none of the arguments belongs to the tool."""
         sure = self._evidence.wrapped or self._evidence.expected
         tools = self._options.tools
         if sure or self.tool is None or tools is None:

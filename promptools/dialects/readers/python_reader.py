@@ -54,7 +54,7 @@ FENCE: Final = "```"
 
 @dataclass(frozen=True, slots=True)
 class CallLayout:
-    """How a dialect lays out its calls: whether they are in brackets, what separates them, and what closes them."""
+    """Defines how a dialect lays out its calls: the brackets around them, the separator, and the closer."""
 
     closers: tuple[str, ...] = ()
     """The markers that may close the calls; if there are none, the last bracket does."""
@@ -160,7 +160,7 @@ class PythonCallReader(CandidateBase):
 
     @property
     def comments_follow(self) -> bool:
-        """Whether a comment may follow on the same line: only after a list, since other comments are in programs."""
+        """Whether a comment may follow on the same line: only after a list, since other comments belong to programs."""
         return self._bracketed
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -387,7 +387,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_calls(self, text: str, at: int, final: bool) -> int:
-        """Consume the closer after the calls, or decide what other text in its place means."""
+        """Consume the closer after the calls, or decide what other text in the closer's place means."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -518,7 +518,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _after_guess(self, text: str, at: int, final: bool) -> int:
-        """Decide about a guessed end of a string: if another call follows, the guess is right, else it is doubtful."""
+        """Decide whether a guessed end of a string is right: it is if another call follows, else it is uncertain."""
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
@@ -529,7 +529,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """Search for a quote after a doubtful end of a string: the string may end at that quote, so reject the call."""
+        """Search for a quote after an uncertain end of a string; reject the call if the string may end at the quote."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -541,7 +541,7 @@ class PythonCallReader(CandidateBase):
     def _is_unreadable(self, broken: bool) -> bool:
         """Return whether a value in a call of an offered tool cannot be read.
 
-        A function's signature does not count: it has names as well, but no values after them.
+        A function's signature does not count: it has names too, but no values after the names.
         """
         call = self._call
         return call is not None and call.tool is not None and (broken or call.expects_value)
@@ -589,7 +589,7 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit what is certain of a call, after the calls before it. `last`: the call has ended."""
+        """Emit the part of a call that is certain, after the calls before it. `last`: the call has ended."""
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)
@@ -774,7 +774,7 @@ PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 
 
 class PythonFallbackReader(PythonCallReader):
-    """Reads Python calls in a dialect whose calls have another syntax, and records that as a fix on each call.
+    """Reads Python calls in a dialect whose calls have another syntax, and records this as a fix on each call.
 
     No call is emitted before its end, because the fix must be recorded first.
     """

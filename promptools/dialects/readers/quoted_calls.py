@@ -55,7 +55,7 @@ def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: P
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
-    """Return the head of a reply that is nothing but a list of strings; the alias of the head is a quote."""
+    """Return the head of a reply that is only a list of strings. A quote is used as the head's alias."""
     return Head(
         ("[",),
         LIST_HEAD,
@@ -69,7 +69,7 @@ def string_list_head(labels: tuple[str | None, ...]) -> Head:
 
 
 def string_heads() -> tuple[Head, ...]:
-    """Return the heads of a reply that is nothing but calls in one pair of quotes, a head for each kind of quote."""
+    """Return the heads of a reply that is only calls in one pair of quotes: a head for each kind of quote."""
     return tuple(
         Head(
             (quote,),
@@ -85,7 +85,7 @@ def string_heads() -> tuple[Head, ...]:
 
 
 class _Element(NamedTuple):
-    """A call in the list, and the offsets at which it starts and ends, with its quotes."""
+    """A call in the list, and the offsets at which it, with its quotes, starts and ends."""
 
     call: Part
     start: int
@@ -106,7 +106,7 @@ class _QuotedReader(CandidateBase):
         """Whether the call that was read last has no end."""
 
     def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
-        """Turn the first `taken` characters into text; the rest is read again.
+        """Turn the first `taken` characters into text; the characters after them are read again.
 
         `shows`: the malformed call in the text, if there is one, which is reported with the text.
         """
@@ -135,7 +135,7 @@ class _QuotedReader(CandidateBase):
         return block.parts if whole and not left.strip() else []
 
     def _call(self, element: str) -> Part | None:
-        """Read the only call in a text that may be in quotes; None if it contains anything else."""
+        """Read the only call in a text, which may be in quotes; None if the text contains anything else."""
         quoted = len(element) > 1 and element[0] == element[-1] and element[0] in "\"'"
         bare = element[element[0] in "\"'" : len(element) - (element[-1] in "\"'")]
         for inner in (_unquote(element), bare) if quoted and "\\" in element else (bare,):
@@ -147,7 +147,7 @@ class _QuotedReader(CandidateBase):
         return None
 
     def _elements(self, raw: str, at: int, end: int, *, faulty: bool = False) -> list[_Element]:
-        """Return the calls in `raw[at:end]`, separated by commas; empty if there is anything else.
+        """Return the calls in `raw[at:end]`, which commas separate; empty if the text contains anything else.
 
         With `faulty`, calls whose values cannot be read are included, as malformed.
         """
@@ -221,7 +221,7 @@ class QuotedCallsReader(_QuotedReader):
         return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1, faulty=faulty)
 
     def _find_fault(self, raw: str) -> Malformed | None:
-        """Return what is wrong with a complete list of calls if a value in one of them cannot be read, or None."""
+        """Return the first call in a complete list of calls that cannot be read; None if all of them can be read."""
         faults = (element.call.malformed for element in self._list(raw, faulty=True))
         return next((fault for fault in faults if fault is not None), None)
 
@@ -265,7 +265,7 @@ class QuotedReplyReader(_QuotedReader):
 
 
 def _unquote(string: str) -> str:
-    """Decode a string as JSON. If it is not JSON, remove its quotes, and unescape such quotes inside it."""
+    """Decode a string as JSON. If it is not JSON, remove its quotes, and unescape quotes of this kind inside it."""
     try:
         inner = json.loads(string, strict=False)
     except ValueError:

@@ -1,4 +1,4 @@
-r"""The kind `tags`: a call is a tag around other tags, declared by templates of what the family writes.
+r"""The kind `tags`: a call is a tag around other tags. Templates show what the family writes.
 
     wrapper = "<tool_call>\n{call}\n</tool_call>"
     call = "<function={name}>\n{parameters}</function>"
@@ -57,7 +57,7 @@ _TOKEN = lazy_pattern(r"(<[^<>]*>)")
 
 
 class TagTemplate(NamedTuple):
-    """One tag of a template."""
+    """A tag in a template, with what its name and its attributes mean."""
 
     word: str
     """The name of the tag, perhaps after `{prefix}`; empty for an element that is named after its key."""
@@ -419,7 +419,7 @@ def _any_of(texts: Iterable[str]) -> str:
 
 
 def _other_wrappers(templates: FormatTemplates) -> Iterator[tuple[str, str]]:
-    """Yield the opening and closing tags of the further wrappers."""
+    """Yield the opening and closing tags of the wrappers besides the main one."""
     for opener in templates.wrappers:
         yield from ((text, f"</{word_of(text)}>") for text in templates.spelled(opener))
 
@@ -448,7 +448,7 @@ def _canonical(templates: FormatTemplates) -> re.Pattern[str]:
 
 
 def _names(templates: FormatTemplates) -> TagNames:
-    """Return `SHARED_NAMES` if these include all names of the format's tags; else only the format's own names."""
+    """Return `SHARED_NAMES` if they include the names of all tags in the format; else only the format's own names."""
     call, param, around, wrappers, odd_wrappers, prefixes = templates
     openers = [around.opener, *wrappers, *odd_wrappers] if around is not None else []
     shared = (

@@ -19,7 +19,7 @@ _MAY_BE_NAME = re.compile(r"[\w.:/-]{0,128}\Z")
 
 
 class FirstTags(NamedTuple):
-    """The first tags of a block, the text after each, and whether more text may add to them."""
+    """Holds the first tags of a block, the text after each tag, and whether more text may change them."""
 
     tags: list[Tag]
     texts: list[str]
@@ -48,7 +48,7 @@ class TagHeads:
         return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
 
     def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a wrapper opens a block of this format. Other formats have it too, so the next tag decides."""
+        """Return whether a wrapper opens a block of this format; the next tag decides, since formats share wrappers."""
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
@@ -72,7 +72,7 @@ class TagHeads:
         return tag.kind == "element" and known
 
     def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether the tokens, which another format has too, precede a call as this family writes it."""
+        """Return whether a call, as this family writes it, follows tokens that another format has too."""
         del fresh
         first = self._read(text, start, end, options, count=6)
         if not first.tags:
@@ -124,7 +124,7 @@ class TagHeads:
     def _begins_nameless(self, first: FirstTags, options: ParseOptions) -> bool | NeedMore:
         """Return whether a call begins at a tag without a name.
 
-        An element must name the tool, or the text after the tag must be the name and a parameter must follow.
+        Either an element must name the tool, or the text after the tag must be the name, and a parameter must follow.
         """
         name = first.texts[0].strip()
         if not _MAY_BE_NAME.match(name):

@@ -29,7 +29,7 @@ TokenState: TypeAlias = "Callable[[Tag | str], NeedMore | None]"
 
 
 class Transition(NamedTuple):
-    """What one tag does: the state of the reader before it, the tag, and the state after it."""
+    """What one tag does: the state of the reader before the tag, the tag, and the state after the tag."""
 
     state: str
     tag: str
@@ -108,7 +108,7 @@ class TagReader(CandidateBase, ABC):
             pass
 
     def _step(self) -> bool:
-        """Handle the current token; return False if it has not arrived yet, or if only more text shows its meaning."""
+        """Handle the current token. Return False if it has not arrived, or if more text is needed to understand it."""
         buffer = self._buffer
         if buffer.index == len(buffer.tokens) and not buffer.read():
             return False
@@ -155,7 +155,7 @@ class FieldCall(CallBuilder):
 
     @property
     def meant(self) -> bool:
-        """Whether a call is intended here, whatever tool it names."""
+        """Whether a call is intended here, whichever tool it names."""
         return self.evidence.implies_call
 
     def set_name(self, name: str) -> bool:
@@ -190,7 +190,7 @@ class FieldCall(CallBuilder):
     def split_glued_key(self, text: str) -> tuple[str, str] | None:
         """Split the name of a tool from a key that follows it without a tag; return None if that is impossible.
 
-        Of the offered names that fit, the longest is taken.
+        If several offered names match, the longest is taken.
         """
         tools = self.options.tools
         for name in sorted(tools.all_names if tools is not None else (), key=len, reverse=True):
@@ -217,11 +217,11 @@ class FieldCall(CallBuilder):
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def as_truncated(self) -> Malformed:
-        """Return a malformed call: the text ended inside the call."""
+        """Return a malformed call whose reason is that the text ended inside the call."""
         return malformed_call("truncated", "the text ended inside it", self.evidence.dialect, self.name or None)
 
     def as_malformed(self, why: str) -> Malformed:
-        """Return a malformed call: the call cannot be read, for the reason `why`."""
+        """Return a malformed call whose reason is that the call cannot be read; `why` explains this."""
         return malformed_call("invalid_json", why, self.evidence.dialect, self.name or None)
 
     def _was_repaired(self) -> bool:
@@ -243,10 +243,10 @@ TagState: TypeAlias = "Callable[[Tag], NeedMore | None]"
 
 
 class PossibleEnd(NamedTuple):
-    """A place where a value and its call may have ended, if nothing better comes.
+    """A place where a value and its call may have ended, unless a more certain end comes later.
 
-    `size`: the size of the value's text. `at`: the index after the call's tokens. `sure`: False if this is the end only
-    when the server reports that the model was done.
+    `size`: the size of the value's text. `at`: the index after the call's tokens. `sure`: if False, this is the end
+    only if the server reports that the model was done.
     """
 
     size: int
@@ -340,7 +340,7 @@ class SingleCallReader(TagReader):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish(self, size: int, end: int, fix: Fix | None) -> None:
-        """Decide on the call: it is the first `size` tokens, and the tokens from there to index `end` close it."""
+        """Decide on the call, which is the first `size` tokens; the tokens from there to index `end` close the call."""
         if fix is not None:
             self._call.fixes.append(fix)
         self._check_call()
@@ -363,7 +363,7 @@ class SingleCallReader(TagReader):
         """Check the call as a whole; a hook for subclasses."""
 
     def _is_too_little(self) -> bool:
-        """Return whether a malformed call contains too little of a call to be reported; a hook for subclasses."""
+        """Return whether a malformed call is too incomplete to be reported; a hook for subclasses."""
         return False
 
     def _malformed_part(self, outcome: Malformed, raw: str) -> Part:

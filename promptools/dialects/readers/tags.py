@@ -1,4 +1,4 @@
-"""What all readers of tags share: text is split into tokens, which are tags and the text between them.
+"""The base of all readers of tags: text is split into tokens, which are tags and the text between them.
 
 `TagNames` reads one tag in any spelling of its format, `TagTokenizer` and `PatternTokenizer` split text into tokens,
 and `TokenBuffer` keeps the tokens and looks ahead.
@@ -96,8 +96,8 @@ _PAIR = lazy_pattern(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[â€œâ€
 class Tag(NamedTuple):
     """One tag.
 
-    `kind` "noise": a token around calls that carries no meaning; "end": an end-of-turn token; "cut": what may have
-    become a tag, at the end of the text.
+    `kind` "noise": a token around calls that carries no meaning; "end": an end-of-turn token; "cut": the end of the
+    text, which may be an unfinished tag.
     """
 
     raw: str
@@ -268,7 +268,7 @@ def _match_rest(text: str, at: int, kind: TagKind, *, close: bool) -> re.Match[s
 
 
 def _in_open_quote(inside: str) -> bool:
-    """Return whether every angle bracket is inside quotes; the last quote may still be unclosed."""
+    """Return whether every angle bracket in the text is inside quotes; the last quote may still be open."""
     bare = _QUOTED.sub("", inside)
     return "<" not in bare and ">" not in bare
 
@@ -439,7 +439,7 @@ def raw_text(token: Tag | str) -> str:
 
 
 class TokenBuffer:
-    """The tokens of a text, the index of the current token, and the text that is not tokenized yet."""
+    """The tokens of a text, the index of the current token, and the text that is not yet split into tokens."""
 
     def __init__(self, tokenizer: Tokenizer, text: str = "", blank: Callable[[str], bool] = is_blank) -> None:
         self.tokens: list[Tag | str] = []
@@ -465,12 +465,12 @@ class TokenBuffer:
 
     @property
     def rest(self) -> str:
-        """The text that is not tokenized."""
+        """The text that is not yet split into tokens."""
         return self._text[self._at :]
 
     @property
     def rest_size(self) -> int:
-        """The length of the text that is not tokenized."""
+        """The length of the text that is not yet split into tokens."""
         return len(self._text) - self._at
 
     def text(self, start: int, end: int | None = None) -> str:
@@ -489,11 +489,11 @@ class TokenBuffer:
             self.restore(again)
 
     def restore(self, text: str) -> None:
-        """Put text before the text that is not tokenized."""
+        """Put text before the text that is not yet split into tokens."""
         self._text, self._at = text + self.rest, 0
 
     def feed_to(self, reader: Candidate) -> bool:
-        """Feed the text that is not tokenized to another reader; return whether that reader has decided."""
+        """Feed the text that is not yet split into tokens to another reader; return whether that reader has decided."""
         if not self.rest_size:
             return False
         end = reader.feed(self._text, self._at)
@@ -509,7 +509,7 @@ class TokenBuffer:
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def read(self) -> bool:
-        """Read one more token; return whether a complete token was there."""
+        """Read one more token; return whether a complete token was available."""
         if self._at >= len(self._text):
             return False
         token = self._tokenizer.next(self._text, self._at, final=self.final)
@@ -520,7 +520,7 @@ class TokenBuffer:
         return True
 
     def advance(self) -> None:
-        """Go on to the next token."""
+        """Go to the next token."""
         self.index += 1
 
     def after(self, index: int) -> int | NeedMore | None:
