@@ -1,4 +1,4 @@
-"""The registry of dialects, in search order: of two dialects that may begin at one offset, the earlier is tried first.
+"""The registry of dialects, in search order: where two dialects may begin, the earlier one is tried first.
 
 The dialects are imported when the first reply is parsed, so that importing the library stays fast.
 
@@ -142,7 +142,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(name: str) -> Dialect:
-    """Return a built-in dialect, made from its table or by its module."""
+    """Return a built-in dialect, which its table or its module defines."""
     module, _, factory = BUILT_IN[name].partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
@@ -191,9 +191,9 @@ def unregister(name: str) -> None:
 def using(*given: GivenDialect) -> Generator[None]:
     """Make more dialects known inside the block.
 
-    Each is given as the path of its table, as a table that was read, or as the dialect itself. These dialects are
-    searched for before all others, and replace those of an outer block with the same names. Threads and processes that
-    are started inside the block do not know them. Raises UsageError as `load` does.
+    Each dialect is given as the path of its table, as a table that was read, or as the dialect object. These dialects
+    are searched for before all others, and replace those of an outer block with the same names. Threads and processes
+    that are started inside the block do not know these dialects. Raises UsageError as `load` does.
     """
     with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):
         yield
@@ -203,7 +203,7 @@ def using(*given: GivenDialect) -> Generator[None]:
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
     """Make more dialects known inside the block.
 
-    They are searched for before the dialects of outer blocks or, if `last`, after them.
+    These dialects are searched for before the dialects of outer blocks or, if `last`, after them.
     """
     outer = _own.get()
     if outer is None or not own.given:
@@ -233,7 +233,7 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import, on first use, a name that only few apps need."""
+    """Import a name on its first use, since only few apps need it."""
     if name in _ON_FIRST_USE:
         return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

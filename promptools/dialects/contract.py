@@ -4,8 +4,8 @@ A dialect is a text format for tool calls. Parsing one takes two steps, so that 
 
 1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
    character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
-   comes. `Head.begins` then returns whether the match may be a call: yes, no, or `NEED_MORE`. 2. `Dialect.candidate`
-   makes a `Candidate` for the match, which is fed the body until it is decided whether this
+   comes. `Head.begins` then returns whether the match may be a call: yes, no, or `NEED_MORE`.
+2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether this
    is a call. The candidate leaves parts that tile the text that it took: calls, malformed calls and markup, or plain
    text if there was no call.
 
@@ -52,7 +52,7 @@ class HeadPredicate(Protocol):
 
 
 class Head(NamedTuple):
-    r"""How a call begins, up to the first character of its body.
+    r"""Describes how a call begins, up to the first character of its body.
 
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
     so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
@@ -101,7 +101,7 @@ class Head(NamedTuple):
 
 
 class MessageFormat(NamedTuple):
-    """How a reply that consists of messages with headers is recognized, and split into its messages."""
+    """Describes how a reply that consists of messages with headers is recognized, and split into its messages."""
 
     markers: tuple[str, ...]
     """The tokens that a header may begin with."""
@@ -124,7 +124,7 @@ class MessageSplitter(Protocol):
         ...
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Consume pieces with known control tokens, as in raw Harmony; return the segments that became certain."""
+        """Consume pieces whose control tokens are already identified; return the segments that became certain."""
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
@@ -221,17 +221,17 @@ class Dialect(Protocol):
 
     @property
     def control_tokens(self) -> tuple[str, ...]:
-        """Other tokens of calls, results and messages, which prose never contains; alone they begin no call."""
+        """Other tokens of calls, results and messages. Prose never contains them; alone, they do not begin a call."""
         ...
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
-        """Tokens of turns and prompts: dropped next to a call and after the end of a turn, text elsewhere."""
+        """Tokens of turns and prompts. Next to a call and after the end of a turn they are dropped, elsewhere text."""
         ...
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of heads, before a program or a name. If what follows is not a call, they are part of the text."""
+        """Tokens of heads that precede a program or a name. If no call follows, the tokens are part of the text."""
         ...
 
     @property
@@ -343,7 +343,7 @@ class Textual:
 
 
 def trace_entry(strategy: str, size: int, parts: Sequence[Part]) -> TriedStrategy:
-    """Return the trace entry for a candidate that examined `size` characters and left `parts`."""
+    """Return the trace entry for a candidate that examined `size` characters and produced `parts`."""
     names: list[str] = []
     for part in parts:
         if part.malformed is not None:

@@ -20,7 +20,10 @@ def sequence(*steps: str) -> str:
 
 
 def literal_text(text: str) -> str:
-    """Return the pattern of a literal, whole or cut off by the end of the text. A whole literal takes one step."""
+    """Return the pattern of a literal, whole or cut off by the end of the text.
+
+    A whole literal matches in one step.
+    """
     if len(text) < 2:
         return re.escape(text)
     cut = sequence(*map(_escape_character, text[:-1])) + r"\Z"
@@ -48,6 +51,9 @@ def any_literal_text(texts: Iterable[str]) -> str:
 
 
 def label_gate(label: str) -> str:
-    """Return the gate of a head that begins a line with `label`: a plain label itself, else one with a lookahead."""
+    """Return the gate of a head that begins a line with `label`.
+
+    The gate is the label itself if it is plain text, else a pattern with a lookahead.
+    """
     escaped = re.escape(label)
     return label if escaped == label else f"(?=[{re.escape(label[0])}]){escaped}"

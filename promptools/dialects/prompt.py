@@ -56,14 +56,14 @@ def describe(tool: Tool) -> str:
 
 
 class _Signature:
-    """Describes the parameters of a tool; `visits_left` is how many more subschemas may be visited."""
+    """Describes the parameters of a tool; `visits_left` is the number of subschemas that may still be visited."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
         self.visits_left = EXTRA_VISITS + VISITS_PER_SUBSCHEMA * count_values(root)
 
     def lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Yield a line for each property of a type. To stop recursion, `outer` has the ids of the types around it."""
+        """Yield a line for each property. Recursion stops at the enclosing objects, whose ids are in `outer`."""
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))
@@ -281,7 +281,10 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call, and whether it has a placeholder. Without `enums`, enums of strings get one too."""
+    """Return an example call, and whether it has a placeholder.
+
+    If `enums` is False, enums of strings get placeholders too.
+    """
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
     return Call("", tool.name, arguments, dump(arguments)), is_placed
@@ -319,7 +322,7 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument that is a placeholder of the examples, such as `<city>` for `city`; else an empty text."""
+    """Return an argument that is a placeholder of an example, such as `<city>` for `city`; if there is none, ""."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 

@@ -177,7 +177,7 @@ class ReplyMarkers:
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """What ends a turn or follows its end, even while a call is open."""
+        """The texts that end a turn or follow its end, even while a call is open."""
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property

@@ -1,7 +1,7 @@
 """List the states of a reader of tags: what each tag does in the calls that its dialect writes.
 
 The list is recorded from the reader itself. If any other tag comes in a call, the reader repairs the call and records a
-fix, reports the call as malformed, or takes the tag for text.
+fix, reports the call as malformed, or treats the tag as text.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _open_reader(dialect: Dialect, text: str) -> tuple[TagReader, str, str] | No
 
 
 def _head_end(head: Head, text: str, options: ParseOptions) -> int:
-    """Return where the head ends, if the text begins with it; else 0."""
+    """Return the offset at which the head ends, if the text begins with the head; else 0."""
     match = re.match(head.pattern, text)
     if match is None:
         return 0

@@ -354,7 +354,7 @@ def _tags_problem(values: Mapping[str, Any]) -> str:
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message if tags have a suffix, but there is no wrapper that shows the suffix; else an empty text."""
+    """Return an error message if tags have a suffix but no wrapper that shows the suffix; else an empty text."""
     return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
 
 

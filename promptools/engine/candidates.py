@@ -92,7 +92,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
 
 
 def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
-    """Record why text that looks like the head of a call was refused as one."""
+    """Record why text that looks like the head of a call was not accepted as a head."""
     dialect, head = state.plan.heads[group]
     if head.fence_labels and state.fence_label not in head.fence_labels:
         why = "code blocks of this kind contain no calls of this dialect"
@@ -189,7 +189,7 @@ def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progre
 
 
 def close_candidate(state: ParserState, finish_reason: str | None) -> None:
-    """Decide the open candidate at the end of the text."""
+    """Decide what the open candidate is, now that the text has ended."""
     candidate = state.candidate
     assert candidate is not None
     candidate.reader.close(finish_reason)
@@ -248,7 +248,7 @@ def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
-    """Emit the parts of a decided candidate, and choose the next state; the candidate has read up to offset `end`."""
+    """Emit the parts of a decided candidate, and choose the next state. `end`: the offset up to which it has read."""
     reader, sources = candidate.reader, state.options.sources
     state.candidate = None
     state.unread = reader.unread

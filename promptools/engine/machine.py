@@ -116,7 +116,10 @@ class Engine:
         return self._state.next in ("reasoning_start", "reasoning", "holding_call")
 
     def finish(self, finish_reason: str | None) -> None:
-        """End the text, and decide what all held text is. `finish_reason`: the finish reason that the server gave."""
+        """End the text, and decide how to read the text that is held.
+
+        `finish_reason`: the finish reason from the server.
+        """
         state = self._state
         state.truncated = finish_reason == "length"
         if state.carry:

@@ -118,7 +118,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Return whether, in any dialect, a call after this text could count as only mentioned, whether expected or not."""
+    """Return whether a call after this text may be one that is only mentioned, in any dialect, expected or not."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
@@ -138,7 +138,7 @@ def in_line(before: str) -> bool:
 
 
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
-    """Return whether a line of code precedes a call that begins with a tool's name: the two are then one program.
+    """Return whether a call that begins with a tool's name continues a program, since a line of code precedes it.
 
     `since`: the number of characters between the call and the end of the last text before it that began with a tool's
     name; None if there is no such text.

@@ -103,7 +103,7 @@ class MessageRouter:
         self._route(self._splitter.feed_pieces(pieces), None)
 
     def close(self, finish_reason: str | None) -> None:
-        """End the text. `finish_reason`: the finish reason that the server gave."""
+        """End the text. `finish_reason`: the finish reason from the server."""
         self._route(self._splitter.close(cut=finish_reason in (None, "length")), finish_reason)
         self._discard_outside_space()
         self._end_prose(finish_reason)
@@ -275,7 +275,10 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Read arguments that are not JSON: return the call, a malformed call if they were cut off, or None if JSON."""
+        """Read arguments that are not JSON, and return the call.
+
+        Return a malformed call if the arguments were cut off, and None if they are JSON.
+        """
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
             if outcome is not None:

@@ -181,7 +181,7 @@ class StreamParser:
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:
-    """Return held events without `WasReasoning`; text up to the end of the last `WasReasoning` becomes reasoning."""
+    """Return held events without `WasReasoning`; all text before the end of such an event becomes reasoning."""
     end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
         Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
@@ -312,7 +312,7 @@ _KINDS: dict[type, PartKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A whole reply, with what the parser made of each part."""
+    """A whole reply, and how the parser read each part."""
 
     text: str
     reply: Reply
@@ -323,7 +323,7 @@ class Explanation:
 
 
 def explain(parser: ExplainingParser, text: str, finish_reason: str | None = None) -> Explanation:
-    """Parse a whole reply with `parser`, which must be new, and return what the parser did."""
+    """Parse a whole reply with `parser`, which must be new; return how each part was read."""
     events = [*parser.feed(text), *parser.close(finish_reason)]
     tries = sorted((*parser.reply.trace.tries, *parser.refusals), key=lambda attempt: attempt.span)
     return Explanation(text, parser.reply, tuple(spans(events)), tuple(tries))

@@ -1,16 +1,17 @@
 """The states outside reasoning: prose, the first word of a line, code, and what follows a call.
 
-`prose` searches the text for the next marker and decides, by what the marker is and by what precedes it:
+`prose` searches the text for the next marker. The marker and the text before it decide what comes next:
 
     head of a dialect    a candidate (`candidates.py`), unless its text or the text before it rules that out
     header of a message  the rest of the reply goes to `MessageRouter`
     backticks            inline code or a fence; closed code that holds no call is skipped at once
-    tag, token, closer   as `tags.py` says
+    tag, token, closer   handled by `tags.py`
 
-A tool's name that begins a line may be a call, so `first_word` looks at the first word of each line;
-`at_line_start` is set where such a word is expected. Text at the end that may become a marker is held back.
+A tool's name that begins a line may be a call, so `first_word` looks at the first word of each line; `at_line_start` is
+set where such a word is expected. Text at the end that may become a marker is held back.
 
-After a call (`after_call`), a result that the model makes up ends the reply: it and all that follows are left out.
+After a call (`after_call`), a result that the model makes up ends the reply: the result and all text after it are left
+out.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
 
 
 def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | NeedMore | None:
-    """Return the group and end of the head of a call at `text[at]` inside code; None if there is none."""
+    """Return the scanner group and the end of the head of a call at `text[at]` inside code; None if there is none."""
     for group, end in heads_at(state, text, at):
         ready = check_head(state, group, text, at, end, final)
         if ready is not False:
@@ -181,7 +182,7 @@ def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> t
 
 
 def heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield the group and end of each head that may begin at `text[at]` inside a fence."""
+    """Yield the scanner group and the end of each head that may begin at `text[at]` inside a fence."""
     scanner, heads = state.tool_scanners.full.before_text, state.plan.heads
     match = scanner.match(text, at) or scanner.match_letters(text, at)
     if match is not None:
@@ -239,7 +240,7 @@ def inline_code(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def fenced_code(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Stay in fenced code until a run of at least as many backticks or tildes as opened it."""
+    """Write fenced code up to a run of at least as many backticks or tildes as opened it."""
     begin = at
     while True:
         run = state.code.run_pattern.search(text, at)
@@ -402,7 +403,7 @@ def _begins_head(state: ParserState, group: str) -> bool:
 
 
 def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, MarkerScanner]:
-    """Return the scanner to use now, and the one to use after the next text."""
+    """Return two scanners: the one to use now, and the one to use after the next text."""
     if text is not state.search.checked_text:
         state.search.checked_text, state.search.has_rare_word = text, state.plan.rare_words.occurs_in(text)
     sought = state.tool_scanners

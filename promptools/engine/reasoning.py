@@ -1,6 +1,6 @@
 """The states inside reasoning, where a call is a draft, unless it was meant.
 
-Models usually close their reasoning before they call. Two cases need more text, or the end of the reply, to decide:
+Models usually close their reasoning before they call. In two cases, only more text or the end of the reply can decide:
 
     <think> ... <call>            the zone may never close: the model ended it with the call itself
     <think> ... <call></think>    the zone closes and nothing follows: the call may be the intended reply
@@ -131,7 +131,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
-    """Return whether the match is the closer of the zone; a closer with another suffix is not."""
+    """Return whether the match is the closer of the zone; a closer with another suffix does not count."""
     closer = state.reasoning.closer
     # Command A's template opens the thought with `<|START_THINKING|>`, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
@@ -310,7 +310,7 @@ def end_rescue(state: ParserState) -> None:
 
 
 def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
-    """Decide what a zone that never closed is, and return the part of it to be parsed as prose.
+    """Decide where a zone that never closed ends, and return the text to be parsed as prose.
 
     If the held text contains only calls, the first of them ended the zone; otherwise all of the text was reasoning.
     """

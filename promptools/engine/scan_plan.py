@@ -65,7 +65,7 @@ _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
 
 
 class FirstWordPatterns(NamedTuple):
-    """The patterns of first words; they are the same for all tools."""
+    """Holds the patterns of the first words of lines; they are the same for all tools."""
 
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
@@ -154,7 +154,7 @@ def fold(name: str) -> str:
 
 
 def in_any_case(words: Set[str]) -> str:
-    """Return a pattern that matches any of these words, ignoring case; it examines each character once."""
+    """Return a pattern that matches any of the `words`, ignoring case; the pattern examines each character once."""
     if "" in words:
         return ""
     rests: dict[str, set[str]] = {}
@@ -216,7 +216,7 @@ def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Patte
 
 
 class LineHeads:
-    """The heads of a plan that begin only at the beginning of a line, by their scanner groups."""
+    """Holds the heads of a plan that begin only at the beginning of a line, by their scanner groups."""
 
     def __init__(self, heads: Mapping[str, tuple[Dialect, Head]]) -> None:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
@@ -230,7 +230,7 @@ class LineHeads:
         self._places = {group: place for place, group in enumerate(self._heads)}
 
     def match(self, text: str, at: int, *, in_code: bool = False) -> Iterator[tuple[str, int]]:
-        """Yield the group and the end of each head that may begin at `text[at]`, the first word of a line."""
+        """Yield the scanner group and the end of each head that may begin at `text[at]`, the first word of a line."""
         match = (self._first_in_code if in_code else self._first).match(text, at)
         if match is None:
             return
@@ -274,7 +274,7 @@ class LineHeads:
 
 
 def _first_of(heads: Mapping[str, Head]) -> FirstMarker:
-    """Return an object that finds the first matching head."""
+    """Return an object that finds the first match of any of the heads."""
     return first_marker(tuple(Marker(group, (), head.pattern) for group, head in heads.items()))
 
 
@@ -384,7 +384,7 @@ class ScanPlan:
         )
 
     def scanners_for(self, names: tuple[str, ...] | None) -> ToolScanners:
-        """Return the scanners for a reply that may call the tools with these names (None: any tools)."""
+        """Return the scanners for a reply that may call the tools named in `names` (None: any tools)."""
         sought = self._tool_scanners.get(names)
         if sought is None:
             if len(self._tool_scanners) >= CACHED_TOOL_LISTS:
@@ -430,7 +430,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return the heads that are searched for, by their scanner groups."""
+    """Return the heads to search for, as a mapping from scanner groups."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)
@@ -449,7 +449,10 @@ def _header_group(dialect: Dialect) -> str:
 
 
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
-    """Separate the markers that begin with a letter from the rest: a scanner whose gate has letters stops too often."""
+    """Separate the markers that begin with a letter from the others.
+
+    With letters in its gate, a scanner would stop too often.
+    """
     signs: list[Marker] = []
     words: list[Marker] = []
     for marker in markers:
@@ -493,7 +496,7 @@ def _accepted_dialects(options: ParseOptions) -> tuple[str, ...] | None:
 
 
 def default_plan(expect: str | None) -> ScanPlan:
-    """Return the plan of `plan_for` if tools are offered and the other options have their defaults."""
+    """Return the plan that `plan_for` returns if tools are offered and all other options have their defaults."""
     return _cached_plan(None, "SABC", expect)
 
 
@@ -521,7 +524,10 @@ def _suffixed_pattern(known: ReplyMarkers) -> str:
 
 
 def _unlabelled_pattern(known: ReplyMarkers) -> str:
-    """Return a pattern for openers with which longer tags begin; of a longer tag, it matches as much as is there."""
+    """Return a pattern for openers with which longer tags begin.
+
+    Of a longer tag, the pattern matches as much as the text contains.
+    """
     return any_of(
         *(
             rf"{re.escape(opener)}(?:{any_literal_text(_rests(opener, (*known.reasoning_tags, *known.answer_tags)))})?"

@@ -1,9 +1,10 @@
-"""What the parser knows about a reply while it reads it, and the contract of its states.
+"""What the parser knows about a reply while reading it, and the contract of the parser's states.
 
 A state is a function `(state, text, at, final) -> Progress`. It consumes some of `text[at:]`, writes what is certain to
-`state.out` and returns the offset to go on from. When only more text can decide, it returns `state.hold(offset)`, which
-is `NEED_MORE`: the text from there on is kept in `state.carry` and prepended to the next chunk. With `final`, no more
-text will come, so the state must decide. `state.next` names the state that takes the text that follows.
+`state.out` and returns the offset at which to continue. When only more text can decide, it returns
+`state.hold(offset)`, which is `NEED_MORE`: the text from there on is kept in `state.carry` and prepended to the next
+chunk. With `final`, no more text will come, so the state must decide. `state.next` names the state that takes the text
+that follows.
 
     prose      reply_start, prose, first_word, after_call, made_up_result         prose.py
     code       inline_start, inline_code, fenced_code, after_fenced_call, in_run  prose.py
@@ -275,7 +276,7 @@ class ParserState:
 
     @property
     def in_fence(self) -> bool:
-        """Whether a fence is open in which a call may begin at this place."""
+        """Whether a fence is open, and a call may begin at the current place in the fence."""
         return bool(self.code.fence_markup) or self.next == "after_fenced_call"
 
     @property
@@ -312,7 +313,7 @@ class ParserState:
         return bare
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Yield the group and end of each head that may begin at `text[at]`, the first word of a line."""
+        """Yield the scanner group and the end of each head that may begin at `text[at]`, the first word of a line."""
         if self.tool_scanners.first_words.begins(text, at):
             yield from self.plan.line_heads.match(text, at)
 

@@ -56,7 +56,7 @@ def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progres
 
 
 def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], final: bool) -> bool | NeedMore:
-    """If a reasoning tag is a word of a sentence, write the tag as text; return whether it is one."""
+    """If a reasoning tag is only a word in a sentence, write the tag as text; return whether it is only a word."""
     text, end = match.string, match.end()
     if group == "opener" and state.out.in_block_quote():
         _mention_tag(state, marker)
@@ -107,7 +107,7 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
 
 
 def _closes_unknown_block(state: ParserState, marker: str) -> bool:
-    """Return whether a tentative call is between this token and another, as in `<|acme|>{...}<|/acme|>`.
+    """Return whether a tentative call is between an earlier token and this token, as in `<|acme|>{...}<|/acme|>`.
 
     If so, the three are a block of an undeclared format, whose meaning is unknown.
     """
@@ -200,7 +200,7 @@ def _handle_closer(state: ParserState, marker: str) -> None:
 
 
 def _is_frame(state: ParserState, marker: str) -> bool:
-    """Return whether this tag encloses the answer; any other tag of an answer is only mentioned."""
+    """Return whether this tag encloses the answer. If not, the answer only mentions the tag."""
     if marker == state.frame_closer:
         return True
     known = state.plan.markers

@@ -229,7 +229,7 @@ def _namespaces(tools: Sequence[Tool], names: RecipientNames, described: Mapping
 
 
 def _nonempty_parameters(schema: Schema) -> Schema | None:
-    """Return the schema; None if it has no parameters, which training declares as `() => any`.
+    """Return the schema, or None if it has no parameters: in training, `() => any` was declared in this case.
 
     Source: openai/harmony, format.md.
     """
@@ -382,7 +382,10 @@ def _names_in_history(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield id, name and arguments of each call of an assistant's message; a missing name becomes a placeholder."""
+    """Yield the id, the name and the arguments of each call in a message of the assistant.
+
+    A missing name becomes a placeholder.
+    """
     if message.get("role") != "assistant":
         return
     given = message.get("tool_calls")

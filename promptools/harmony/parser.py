@@ -81,8 +81,8 @@ MAX_REREAD = 8
 class MessageMachine:
     """Converts pieces of text to the items of messages, as a state machine.
 
-    `role`: the role for headers that name no role, since a completion begins inside an assistant's header. `known`:
-    returns whether a recipient is an offered tool; None if the tools are unknown.
+    `role`: the role for headers that name no role, since a completion begins inside an assistant's header. `known`: a
+    function that returns whether a recipient is an offered tool; None if the tools are unknown.
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:
@@ -483,8 +483,7 @@ class MessageMachine:
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
         """Emit a header that names neither channel nor recipient.
 
-        `long`: the header is too long, so what follows it is read like text between messages, in which a header may
-        begin.
+        `long`: the header is too long, so what follows is read like text between messages, where a header may begin.
         """
         self._repairs = []
         if "<|start|>" in header[:end]:
@@ -558,7 +557,8 @@ class RoleCallDetector:
     A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`. So a
     message of an offered tool without a recipient is held back, and becomes a call if it ends like a call. In a
     completion, the end of the text counts as the end of a call too, since Ollama omits the last `<|call|>`, and a model
-    does not end with a result. This does not apply after an earlier call, which the message may answer.
+    does not end with a result. After an earlier call, the end of the text does not count, because the message may be
+    the result of that call.
     """
 
     def __init__(self, known: IsTool | None, *, completion: bool) -> None:
@@ -641,12 +641,15 @@ class ItemParser:
         return self.feed_pieces(self._tokenizer.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Feed token ids, and return the items that became certain; text that looks like a control token is text."""
+        """Feed token ids, and return the items that became certain.
+
+        Ordinary tokens that spell a control token are text.
+        """
         assert self._detokenizer is not None, "a parser that is fed ids needs decode="
         return self.feed_pieces(self._detokenizer.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
-        """Feed pieces, and return the items that became certain; text that looks like a control token is text."""
+        """Feed pieces, and return the items that became certain. Text that looks like a control token stays text."""
         finder = self._stripped
         if finder is not None:
             pieces = (replaced for piece in pieces for replaced in finder.feed(piece))
@@ -666,7 +669,10 @@ class ItemParser:
 
 
 def _token_bytes(token: int, decode: Decode) -> bytes:
-    """Return the bytes of an ordinary token or, for a control token that does not structure messages, of its text."""
+    """Return the bytes of an ordinary token.
+
+    For a control token that does not structure messages, return the bytes of the token's text.
+    """
     try:
         return decode(token)
     except KeyError:

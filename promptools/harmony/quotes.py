@@ -55,7 +55,7 @@ TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
 
 
 class Settled(NamedTuple):
-    """The decision whether a token is content."""
+    """The decision on whether a token is content."""
 
     is_content: bool
     taken: int

@@ -90,7 +90,7 @@ class RecipientNames:
 
 
 def clean_name(name: str) -> str:
-    """Remove control tokens from a name in the history: any text before the first token is the name."""
+    """Remove control tokens from a name in the history. If text precedes the first token, this text is the name."""
     prefix = name.partition("<|")[0].strip()
     return prefix or _TOKEN.sub("", name).strip() or INVALID_NAME
 

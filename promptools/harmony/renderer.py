@@ -189,7 +189,7 @@ def _header_field(text: str, what: str) -> str:
 
 
 def content_text(message: Message, *, functions: bool = False) -> str:
-    """Return a message's content as text. With `functions`, a system message names the channel for their calls."""
+    """Return a message's content as text. With `functions`, a system message names the channel for function calls."""
     match message.content:
         case SystemContent() as content:
             return _system(content, functions=functions)
@@ -261,7 +261,7 @@ class Part(NamedTuple):
 
 
 def exact_counter(encode: Encode) -> TokenCounter:
-    """Return a counter of tokens that uses the vocabulary."""
+    """Return a function that counts tokens exactly, with the vocabulary."""
     return lambda text: len(encode(text)) if text else 0
 
 

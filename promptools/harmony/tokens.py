@@ -47,7 +47,7 @@ MESSAGE_ENDS = frozenset(("end", "return", "call", "endoftext"))
 
 
 class HarmonyToken(NamedTuple):
-    """A control token and its raw text, which is empty if the token was stripped and only words show where it was."""
+    """A control token and its raw text. The raw text is empty if the token was stripped, so that only words remain."""
 
     name: str
     raw: str

@@ -94,7 +94,10 @@ class StreamParser:
         return self._assemble(self._item_parser.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Feed token ids, and return the items that became certain; text that looks like a control token is text."""
+        """Feed token ids, and return the items that became certain.
+
+        Ordinary tokens that spell a control token are text.
+        """
         return self._assemble(self._item_parser.feed_ids(ids))
 
     def close(self) -> list[Item]:

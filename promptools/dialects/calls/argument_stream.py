@@ -389,7 +389,7 @@ _TOKEN = lazy_pattern(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|("(?:[^"\\
 
 
 def begin_with(call: Call, sent: str) -> Call | None:
-    """Return the call with its arguments rewritten so that they begin with `sent`; None if that is impossible."""
+    """Return the call with its arguments rewritten to begin with `sent`; None if that is impossible."""
     if call.arguments_json.startswith(sent):
         return call
     text = complete_arguments(sent, call.arguments)
@@ -397,7 +397,7 @@ def begin_with(call: Call, sent: str) -> Call | None:
 
 
 def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
-    """Return JSON of `arguments` that begins with the text `sent`; None if that is impossible."""
+    """Return `arguments` as JSON that begins with the text `sent`; None if that is impossible."""
     try:
         whole = sent + _missing_text(sent, arguments)
         return whole if json.loads(whole) == arguments else None

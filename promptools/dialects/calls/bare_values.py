@@ -102,10 +102,10 @@ class CallBuilder:
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
-        """Return whether only the closing tag is missing from a call that ends with the text, after a whole argument.
+        """Return whether the text ends after a whole argument of a call that lacks nothing but its closing tag.
 
-        This is so if the finish reason says that the reply is complete. If there is no finish reason, it is so if the
-        call has all parameters that the tool declares.
+        If there is a finish reason, it must say that the reply is complete. If there is none, the call must have all
+        parameters that the tool declares.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS

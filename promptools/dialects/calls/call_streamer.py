@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """Sends the tool's name of one call, and the part of the arguments that can no longer change."""
+    """Sends the tool's name in one call, and the part of the arguments that can no longer change."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -227,7 +227,7 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Skip the layout before the value. A value that begins like a tag is not streamed, but read as a whole."""
+        """Skip white space before the value. A value that begins like a tag is not streamed, but read as a whole."""
         text = "".join((*self._held_space, text))
         self._held_space = []
         bare = text.lstrip(LAYOUT)

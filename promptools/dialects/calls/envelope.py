@@ -119,7 +119,7 @@ class JsonNode(NamedTuple):
     """The value as strict JSON, if it was repaired while it was read; then `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
-        """Return the value as strict JSON, as the model wrote it or repaired; None if neither text is known."""
+        """Return the value as strict JSON, as the model wrote it or repaired; None if neither is known."""
         return self.source[self.start : self.end] if self.exact else self.repaired
 
 
@@ -160,7 +160,7 @@ def read_node(
 
 
 def member_node(node: JsonNode, key: str) -> JsonNode:
-    """Return the node of an object's member. Its span is that of the whole object if the object is not strict JSON."""
+    """Return the node of an object's member. If the object is not strict JSON, its span is the whole object's."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -176,7 +176,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the node of the member `key`, which wraps calls. A list has its exact span, even if it is not strict JSON.
+    """Return the node of the member `key`, which wraps calls. A list gets its own span even if it is not strict JSON.
 
     Raises `NotACall` if the span cannot be found.
     """
@@ -264,7 +264,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Add to a call found under `function` the arguments that are next to that key (Groq's Llama fine-tunes)."""
+    """Add the arguments next to `function` to a call found under that key (Groq's Llama fine-tunes)."""
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:

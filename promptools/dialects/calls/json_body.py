@@ -83,7 +83,7 @@ class JsonBody:
 
     @property
     def has_text(self) -> bool:
-        """Whether any text of the value has arrived; unlike `raw`, this does not join the pieces."""
+        """Whether any text of the value has arrived. Unlike `raw`, this does not join the pieces."""
         return any(self._pieces)
 
     @property
@@ -108,7 +108,7 @@ class JsonBody:
         )
 
     def extend(self, text: str) -> None:
-        """Add text without looking for the end, to a body whose end is not a bracket."""
+        """Add text to a body whose end is not a bracket, without looking for the end."""
         self._pieces.append(text)
         self.node = None
 
@@ -211,7 +211,10 @@ def _split_parts(
     options: ParseOptions,
     evidence: Evidence,
 ) -> list[Part]:
-    """Split `raw`, which is at offset `base` of its source, into a part for each call and the markup around them."""
+    """Split `raw` into a part for each call and parts for the markup around the calls.
+
+    `base`: the offset of `raw` in its source.
+    """
     parts: list[Part] = []
     at = 0
     for call in unresolved:
@@ -255,7 +258,7 @@ def unreadable_part(
 
 
 def is_unreadable(parts: Sequence[Part]) -> bool:
-    """Return whether one of the calls could not be read."""
+    """Return whether the parts contain a call that could not be read."""
     return any(part.malformed is not None and part.malformed.reason in UNREADABLE_REASONS for part in parts)
 
 
@@ -375,7 +378,7 @@ def _begins_twice(body: str) -> bool:
 
 
 def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read arguments after reasoning text (ollama#12064), or plain text for a tool's only string parameter."""
+    """Read arguments after reasoning text (ollama#12064), or plain text as the only string parameter of a tool."""
     start = body.find("{")
     if start > 0 and body.endswith("}"):
         try:

@@ -2,8 +2,7 @@
 
 The input is an `UnresolvedCall`: what a JSON object, or the fields of another format, would call. The result is one of:
 
-- `Call`: the tool is offered, and the arguments conform to its schema, perhaps after fixes. If the offered tools are
-  unknown,
+- `Call`: the tool is offered, and the arguments conform to the schema, maybe fixed. If the offered tools are unknown,
   or a call is certainly meant, a call of any other tool is returned too, unchecked.
 - `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
 - `NotACall` is raised: the text is not a call, and stays plain text.
@@ -94,9 +93,9 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` unless the keys next to the name can be the arguments of the tool.
+    """Raise `NotACall` if the keys next to the name cannot be the arguments of the tool.
 
-    If there are no such keys, the name alone must be enough evidence of a call.
+    If there are no such keys, raise it unless the name alone is enough evidence of a call.
     """
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
@@ -127,9 +126,9 @@ def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseO
 
 
 def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence) -> bool:
-    """Return whether an object is a call although it has only a name: the exact name of a tool that needs no arguments.
+    """Return whether an object with nothing but a name is a call: of an offered tool that needs no arguments.
 
-    The object must begin the reply, and must not be valid as the arguments of another tool.
+    The name must be exact. The object must begin the reply, and must not be valid as the arguments of another tool.
     """
     tools = options.tools
     assert tools is not None
@@ -168,7 +167,7 @@ def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[Js
 
 
 def _to_object(value: Any, fixes: list[Fix], tool: Tool | None) -> dict[str, Any]:
-    """Return `value` as an object: JSON in a string is decoded, null and an empty string become {}."""
+    """Return `value` as an object: JSON in a string is decoded; null and an empty string become {}."""
     if is_object(value):
         return value
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -315,7 +314,7 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
     """Return whether an envelope whose arguments are not an object may be ordinary data.
 
-    It may be if the key of the arguments, such as `inputs`, is also common in data.
+    It may be if the key of its arguments is one that data has too, such as `inputs`.
     """
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
@@ -369,7 +368,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Resolve a call if the offered tools are unknown: the call needs a plausible name, and arguments under a key."""
+    """Resolve a call if the offered tools are unknown: it needs a plausible name, and arguments under a key."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
@@ -416,7 +415,7 @@ def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, eviden
 
 
 def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
-    """Return the arguments as JSON text: as the model wrote them if known to be strict JSON, else encoded again."""
+    """Return the arguments as JSON text: unchanged if the text is known to be strict JSON, else encoded again."""
     text = node.text() if node is not None else None
     return text if text is not None else dump(arguments)
 

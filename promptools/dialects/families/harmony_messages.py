@@ -144,7 +144,7 @@ class HarmonySplitter:
         return self._segments(self._items.feed(text))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read pieces whose control tokens are known; return the segments that are certain."""
+        """Read pieces whose control tokens are already identified; return the segments that are certain."""
         return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:

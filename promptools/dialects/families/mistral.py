@@ -152,7 +152,7 @@ class Mistral(NamedMarkerJson):
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, in the old form if the name does not fit the new form."""
+        """Render calls as the model would write them, in the old form if the name is not valid in the new form."""
         return "".join(
             f"{MARK}{call.name}[ARGS]{call.arguments_json}"
             if re.fullmatch(_NAME, call.name)

@@ -109,7 +109,10 @@ class MuseSplitter:
         return segments
 
     def _read_token(self, text: str, at: int, segments: list[Segment]) -> int:
-        """Read the end of a message, or the header of the next, at `text[at]`; return its length or 0."""
+        """Read the end of a message, or the header of the next message, at `text[at]`.
+
+        Return the length of what was read, or 0.
+        """
         for token in ("<|eom|>", "<|eot|>"):
             if text.startswith(token, at):
                 segments.append(MessageEnd(token, complete=True) if self._open else Outside("debris", token))

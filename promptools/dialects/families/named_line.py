@@ -7,9 +7,9 @@
     tool_name: get_weather
     arguments: {"city": "Oslo"}
 
-Small models write such calls whatever the prompt asks for. Such calls also remain of other formats when servers strip
-the tokens. The name is the only evidence of a call: it must be spelled exactly as declared, and nothing but calls may
-follow.
+Small models write such calls whatever the prompt asks for. They are also what remains of calls in other formats when
+servers strip the tokens. The name is the only evidence of a call: it must be spelled exactly as declared, and nothing
+but calls may follow.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _offered(text: str, start: int, options: ParseOptions) -> bool:
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return `NEED_MORE`; but False if the offered tools are unknown, since no name can then be offered."""
+    """Return `NEED_MORE`; but return False if the offered tools are unknown, since no name counts then."""
     return NEED_MORE if options.tools is not None else False
 
 

@@ -225,7 +225,7 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Set the `raw` of each part, which is decoded, to the same text as it is escaped in the string.
+        """Set the `raw` of each part to the text of the part as it is escaped in the string.
 
         `at`: the offset in the decoded string at which the first part begins.
         """

@@ -125,7 +125,7 @@ def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def name_in_marker(head: str) -> str | None:
-    """Return the name that a marker gives in an attribute or on a line after its tag, or None."""
+    """Return the name that a marker gives in an attribute, or on a line after its tag; else None."""
     if ">" not in head:  # a fence or a bracket has no attributes
         return None
     attribute, line = _name_patterns()

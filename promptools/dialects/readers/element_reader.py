@@ -324,9 +324,7 @@ class ElementReader(SingleCallReader):
         return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
 
     def _may_follow_value(self, key: str) -> bool:
-        """Return whether an element of the parameter `key` may follow the value; if not, the element is part of its
-        text.
-        """
+        """Return whether an element of the parameter `key` may follow the value; if not, it is part of its text."""
         if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
         types = self._arguments.types(self._key)

@@ -208,7 +208,7 @@ def item_types(tool: Tool | None, key: str) -> frozenset[str]:
 
 
 def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema or its first variant, whichever has the keyword first; if none has the keyword, the schema."""
+    """Return the schema if it has the keyword, else the first variant with the keyword, else the schema."""
     node = resolve_reference(schema, root)
     if keyword in node:
         return node
@@ -246,7 +246,7 @@ class ElementArguments:
         return tools.types(self._tool, key) if tools is not None else frozenset()
 
     def is_list(self, key: str) -> bool:
-        """Return whether a parameter is a list, so that its element may repeat."""
+        """Return whether a parameter is a list. The element of a list may be repeated."""
         types = self.types(key)
         return "array" in types and "string" not in types
 

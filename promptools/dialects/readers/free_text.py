@@ -122,7 +122,7 @@ class LabelledCandidate(CandidateBase):
             self._decide(finish_reason)
 
     def _add_line(self) -> bool:
-        """Add a complete line, unless it shows that the input ended before it; return whether the input has ended."""
+        """Add a complete line, unless the input ended before that line; return whether the input has ended."""
         line = "".join(self._line)
         self._line = []
         inline = not self._lines and line.lstrip().startswith("[")

@@ -271,7 +271,7 @@ class GemmaObject:
         return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
 
     def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | NeedMore:
-        """Close all brackets if the block ends here, unless a key lacks its value; return whether it ends."""
+        """Close all brackets if the block ends here, unless a key lacks its value; return whether the block ends."""
         if frame.kind == "{" and (frame.key is None) != (frame.value is None):
             return False
         token = self._at_closing_token(text, final)

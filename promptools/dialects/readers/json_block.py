@@ -62,7 +62,7 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Return the offset in a broken block's text `raw` after which there are only whole blocks; -1 if none are."""
+    """Return the offset after which there are only whole blocks in `raw`, a broken block; -1 if there is none."""
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -283,7 +283,7 @@ class JsonBlockReader(CandidateBase):
             self._body.feed(opener, 0, len(opener))
 
     def _try_marker(self, marker: str) -> None:
-        """End the body at a marker inside a seeming string if the text before the marker can be read as a call."""
+        """End the body at a marker inside an apparent string if the text before the marker can be read as a call."""
         raw = self._body.raw
         inside = raw[: -len(marker)]
         self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
@@ -334,7 +334,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add the parts if they cover all of `inside` but text that may precede a closer; return whether they do."""
+        """Add the parts if only text that may precede a closer is left of `inside`; return whether they were added."""
         after = inside[total_length(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False

@@ -347,7 +347,7 @@ class NamedMarkerJson(DeclaredDialect):
 
 
 def is_call_template(template: str) -> bool:
-    """Return whether calls written by a template can be read.
+    """Return whether calls in the form of a template can be read.
 
     The template must begin with a marker, and have text between its placeholders.
     """

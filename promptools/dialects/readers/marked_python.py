@@ -48,7 +48,7 @@ def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options:
 
 
 def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first call is of an offered tool, after a marker that may also precede JSON."""
+    """Return whether the first call is of an offered tool. The marker before the call may also precede JSON."""
     del start, fresh
     match = _CALLEE.match(text, end)
     if match is None:
@@ -57,7 +57,7 @@ def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options
 
 
 def fence_heads(label: str) -> tuple[Head, ...]:
-    """Return the heads of a program in a code fence with this label, whose statements call tools."""
+    """Return the heads of a program whose statements call tools, in a code fence with this label."""
     call = Head(
         (),
         name_pattern("[A-Za-z_]", r"[\w.]", 63) + r"[ \t]{0,4}+(?:\Z|\()",

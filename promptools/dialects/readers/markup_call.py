@@ -55,7 +55,7 @@ class MarkupGrammar(NamedTuple):
     """The names of the format's tags."""
 
     def spelling_fix(self, tag: Tag) -> Fix | None:
-        """Return the fix for a tag that is not spelled as the family is trained to write it; None if it is."""
+        """Return the fix for a tag that is not spelled as the family is trained to write it; else None."""
         if self.canonical.fullmatch(tag.raw):
             return None
         return Fix("marker", f"the tag was written {clip(tag.raw, 60)!r}")
@@ -361,7 +361,7 @@ class OpenValue:
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def _end_at(self, tag: Tag, end: int) -> None:
-        """End the value at a tag; `end`: its index if it is the value's own closing tag, else 0."""
+        """End the value at a tag. `end`: the index of the tag if it is the value's own closing tag, else 0."""
         self._finish(closed=end != 0)
         spelling = self._grammar.spelling_fix(tag) if end and self._style == "tag" else None
         if spelling is not None:
@@ -369,7 +369,7 @@ class OpenValue:
         self.end = end
 
     def _finish(self, *, closed: bool) -> None:
-        """Add the value to its call; `closed`: its own closing tag ended it."""
+        """Add the value to its call. `closed`: the value was ended by its own closing tag."""
         call, is_damaged = self._call, self._holds_damaged_tag()
         if not closed:
             if self._style != "nameless":  # such a value has no closing tag of its own

@@ -5,8 +5,8 @@
     <arg_value>Oslo</arg_value>
     </tool_call>
 
-Nothing in a value is escaped, so a value may contain any of these tags. From a server under load, 5 to 17 % of GLM
-4.5's calls have tags that are missing, doubled or of another kind.
+Nothing in a value is escaped, so a value may contain any of these tags. Of the calls that GLM 4.5 wrote on a server
+under load, 5% to 17% have tags that are missing, doubled or of another kind.
 
 Each state is a method that takes a tag: `_in_name`, `_in_call` (between arguments), `_in_key`, `_after_key`, `_in_type`
 and `_in_value`. Outside of values, a wrong tag is repaired and recorded as a fix, or makes the call malformed. Inside a
@@ -17,7 +17,7 @@ value, these rules apply:
   tags.
 - If the value's closing tag is missing, a key's opening tag or the call's closing tag ends the value, but only where
   the schema and what follows allow that. A possible end that is not certain yet is kept as `_possible_end` and applied
-  if nothing better comes.
+  if no more certain end follows.
 
 A call that was repaired is malformed if a value still contains a tag, because the end of the value is then uncertain.
 """
@@ -103,7 +103,7 @@ class PairTags:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Matches any tag."""
+        """The pattern of any tag."""
         return re.compile("|".join(map(re.escape, sorted(self.tags, key=len, reverse=True))))
 
     @cached_property
@@ -114,11 +114,11 @@ class PairTags:
 
     @cached_property
     def key_pattern(self) -> re.Pattern[str]:
-        """Matches a key."""
+        """The pattern of a key."""
         return re.compile(rf"[^{_set_of_firsts(self._own_tags)}]{{1,{KEY_LENGTH}}}")
 
     def only_beginning(self, text: str) -> str:
-        """Return the only tag of the format that begins with `text`; empty if several tags do, or none."""
+        """Return the only tag of the format that begins with `text`; empty if there is none, or more than one."""
         begun = [tag for tag in self._own_tags if tag.startswith(text)]
         return begun[0] if len(begun) == 1 else ""
 
@@ -140,7 +140,7 @@ class PairTags:
 
     @cached_property
     def name_pattern(self) -> re.Pattern[str]:
-        """Matches a name before a tag; at the end of the text, either may be incomplete."""
+        """The pattern of a name before a tag; at the end of the text, the name or the tag may be incomplete."""
         return re.compile(self.opening_pattern(""))
 
     def begins_call(self, text: str) -> bool | NeedMore:

@@ -1,7 +1,7 @@
 """Python calls of tools, one or several, between markers or bare: `[get_weather(city="Oslo"), ping()]`.
 
-The reader is a set of states, each a method `(text, at, final)` that returns the index to go on from, or `~index` if
-more text is needed from there on. `CallLayout` defines what a dialect allows.
+The reader is a set of states, each a method `(text, at, final)` that returns the index at which to continue, or
+`~index` if more text is needed from that index on. `CallLayout` defines what a dialect allows.
 
     _begin          the bracket around the calls, if any    _after_call       after a call: a separator, or the end
     _in_callee      a name and its opening bracket          _after_calls      after the calls: their closer

@@ -1,7 +1,7 @@
 """Python calls in quotes, as the whole reply: `["get_weather(city='Oslo')", "ping()"]`, or one string: `'ping()'`.
 
-Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a bracket that the end of the
-list or the next call follows. Quotes around a text are markup only if the text between them is a single call.
+Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a bracket before the end of
+the list or the next call. Quotes around a text are markup only if the text between them is a single call.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Element(NamedTuple):
 
 
 class _QuotedReader(CandidateBase):
-    """Base of the readers of calls in quotes: the text so far, and the parts made from it."""
+    """Base of the readers of calls in quotes; holds the text so far, and the parts made from it."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)

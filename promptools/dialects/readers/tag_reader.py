@@ -1,4 +1,4 @@
-"""The base classes of readers of tags: `TagReader` of all, and `SingleCallReader` of those that read a single call."""
+"""The base classes of readers of tags: `TagReader` for all, `SingleCallReader` for those that read a single call."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TagReader(CandidateBase, ABC):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish_parts(self, parts: Sequence[Part], end: int) -> None:
-        """Decide on these parts, which tile the tokens before index `end` that were not emitted."""
+        """Accept `parts` as the result. They tile the tokens before index `end` that were not emitted."""
         self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
         self.unread = self._buffer.text(end)
         all_parts = [*self._emitted, *self.parts]
@@ -159,7 +159,7 @@ class FieldCall(CallBuilder):
         return self.evidence.implies_call
 
     def set_name(self, name: str) -> bool:
-        """Set the name, and the tool if one is offered by this name; return whether this may be a call."""
+        """Set the name and, if a tool with this name is offered, the tool; return whether this may be a call."""
         tools = self.options.tools
         resolved = tools.find(name) if tools is not None and "<" not in name else None
         if resolved is None:

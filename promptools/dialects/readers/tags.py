@@ -352,7 +352,7 @@ _ELEMENT = lazy_pattern(r"<(/?)\s{0,4}([A-Za-z_][\w.:-]{0,63})\s{0,4}(/?)>")
 
 
 class TagTokenizer:
-    """Splits text into tags and the text between them. Looks at a character at most `TagNames.tag_limit` times."""
+    """Splits text into tags and the text between them. Examines a character at most `TagNames.tag_limit` times."""
 
     def __init__(self, names: TagNames = SHARED_NAMES) -> None:
         self._names = names

@@ -207,7 +207,7 @@ def yaml_head(opener: str) -> Head:
 
 
 def _begins_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first name is an offered tool's, alone on its line."""
+    """Return whether the first name is that of an offered tool, and is alone on its line."""
     del fresh
     if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
         return NEED_MORE if end == len(text) else False
