@@ -88,7 +88,7 @@ _READABLE_TAG = lazy_pattern(r"<[A-Za-z_:]+>\Z")
 
 
 class ReplyMarkers:
-    """The markers of all registered dialects, and markers that belong to no single dialect."""
+    """Holds the markers of all registered dialects, and markers that belong to no single dialect."""
 
     def __init__(self) -> None:
         dialects = [get(name) for name in names()]
@@ -172,7 +172,7 @@ class ReplyMarkers:
         return self.suffixed_tags[start] + opener[len(start) :]
 
     def suffixed_closer_start(self, tag: str) -> str:
-        """Return what precedes the suffix of a closing tag, empty if the tag has no suffix."""
+        """Return the part of a closing tag before its suffix; empty if the tag has no suffix."""
         return next((start for start in self.suffixed_tags.values() if tag.startswith(start)), "")
 
     @cached_property

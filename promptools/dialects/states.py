@@ -48,7 +48,10 @@ def _row(seen: Transition) -> Transition:
 
 
 def _open_reader(dialect: Dialect, text: str) -> tuple[TagReader, str, str] | None:
-    """Return the reader of a text's first call, the call's head, and the rest; None if the reader reads no tags."""
+    """Return the reader of a text's first call, the call's head, and the rest of the text.
+
+    Return None if the reader does not read tags.
+    """
     from promptools.schema import Tools
 
     options = ParseOptions(Tools([TOOL, _PING]), "balanced", dialect.name, json_answer=False, anchors=frozenset())

@@ -56,7 +56,7 @@ SUFFIX: Final = "{suffix}>"
 
 
 class TableKey(NamedTuple):
-    """A key of a table: a description of valid values, the predicate that checks them, and the meaning of the key."""
+    """A key of a table: the description of valid values, the predicate that checks a value, and the key's meaning."""
 
     expected: str
     is_valid: Callable[[Any], bool]

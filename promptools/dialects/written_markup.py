@@ -62,7 +62,7 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 
 
 class _Markers(NamedTuple):
-    """The markup that a dialect writes: `markup` is the same for all tools, the other markup depends on their names."""
+    """Holds the markup that a dialect writes: `markup` is the same for all tools, the rest depends on their names."""
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()

@@ -141,7 +141,7 @@ def continues_program(before: str, since: int | None, options: ParseOptions) -> 
     """Return whether a call that begins with a tool's name continues a program, since a line of code precedes it.
 
     `since`: the number of characters between the call and the end of the last text before it that began with a tool's
-    name; None if there is no such text.
+    name; None if no such text precedes the call.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]

@@ -87,7 +87,7 @@ _SUBSCHEMA_KEYWORDS = (
 
 @dataclass(slots=True)
 class _Frame:
-    """An open object or array; `node` is its schema (True: any value)."""
+    """Holds an open object or array; `node` is its schema (True: any value)."""
 
     closer: str
     node: Any

@@ -141,7 +141,7 @@ class UnresolvedCall(NamedTuple):
 
 
 class NotACall(Exception):
-    """Raised for a value that is not a call; the message says why."""
+    """Raised if a value is not a call; the message says why."""
 
 
 def read_node(

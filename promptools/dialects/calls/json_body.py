@@ -288,7 +288,7 @@ MAX_CONCATENATED = 16
 
 
 class ParsedArguments(NamedTuple):
-    """The calls that a text of arguments contains, and the offset at which each call ends."""
+    """Holds the calls that a text of arguments contains, and the offset at which each call ends."""
 
     calls: list[Call | Malformed]
     """One call, or several if a server concatenated the arguments of several calls."""

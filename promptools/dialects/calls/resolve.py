@@ -95,7 +95,7 @@ def _reject_foreign_keys(
 ) -> None:
     """Raise `NotACall` if the keys next to the name cannot be the arguments of the tool.
 
-    If there are no such keys, raise it unless the name alone is enough evidence of a call.
+    If only the name is given, raise it unless the name alone is enough evidence of a call.
     """
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"

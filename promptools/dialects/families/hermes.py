@@ -106,7 +106,7 @@ def _closers(marker: str) -> Closers:
 
 
 def closers_of(head: str) -> Closers:
-    """Return the texts that may close a call with this head, also wrong ones: `</think>` (GLM), `</function>`."""
+    """Return the texts that may close a call, including wrong ones: `</think>` (GLM) and `</function>`."""
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])

@@ -115,7 +115,7 @@ def _inside(value: Any) -> str:
 
 
 def _reads_back(text: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether elements, read without a schema, give these arguments again."""
+    """Return whether the elements in `text` are read back as `arguments` without a schema."""
     if not all(map(_NAME.match, arguments)):
         return False
     buffer = TokenBuffer(MarkedTagTokenizer(), text)

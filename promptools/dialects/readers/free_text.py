@@ -37,7 +37,7 @@ _PAIR = lazy_pattern(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4
 
 
 class ByFirstCharacter(CandidateBase):
-    """A body whose first character determines which candidate reads it."""
+    """Passes a body to a candidate that is chosen by the body's first character."""
 
     def __init__(self, head: str, choose: Callable[[str], Candidate], *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
@@ -70,7 +70,7 @@ class ByFirstCharacter(CandidateBase):
 
 
 class AnswerLabel(CandidateBase):
-    """The label before a final answer, which is markup and not part of the answer."""
+    """Reads the label before a final answer, which is markup and not part of the answer."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Decide at once without reading anything, because the label is the whole candidate."""

@@ -43,7 +43,7 @@ _BARS = lazy_pattern(r"<\||\|>")
 
 
 class UnclosedString(NamedTuple):
-    """A string that was not closed before the closing token."""
+    """Holds a string that was not closed before the closing token."""
 
     text: str
     after: str
@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Search an apparent string for a closing token that another block follows; return the token's offset, or -1."""
+    """Search an apparent string for a closing token before another block; return the token's offset, or -1."""
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
@@ -166,7 +166,7 @@ def _end_of_key(text: str, at: int, key: str) -> int | None:
 
 @dataclass(slots=True)
 class _GemmaBracket:
-    """An open bracket, and its content so far."""
+    """Holds an open bracket, and the bracket's content so far."""
 
     kind: str
     items: list[str] = field(default_factory=list[str])

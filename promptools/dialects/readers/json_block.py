@@ -495,7 +495,7 @@ class JsonBlockReader(CandidateBase):
         return (*self._closers.markers, "```") if self._in_fence else self._closers.markers
 
     def _is_beginning(self, look: str) -> bool:
-        """Return whether more text may turn `look` into an expected marker, or into the tag of a result."""
+        """Return whether more text may turn `look` into an expected marker, or into the opening tag of a result."""
         return any(tag.startswith(look) for tag in (*self._expected_markers(), *reply_markers().result_tags))
 
     def _next_body(self, name_match: re.Match[str] | None = None) -> None:
@@ -664,7 +664,7 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Turn everything into text, except for the last `-keep` characters, which will be read again.
+        """Turn everything into text, except for the last characters, which will be read again: `-keep` is their number.
 
         Parts that are final stay, and a call whose name has been emitted becomes malformed.
         """

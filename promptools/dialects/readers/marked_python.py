@@ -155,7 +155,7 @@ def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_label
 
 
 class CallsOrJson(CandidateBase):
-    """A body that is either calls or JSON: its first characters determine which reader reads it."""
+    """Reads a body that is calls or JSON. The first characters of the body determine which reader is used."""
 
     def __init__(
         self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, definite: bool

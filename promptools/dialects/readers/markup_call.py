@@ -70,7 +70,7 @@ class MarkupGrammar(NamedTuple):
 
 
 class MarkupCall(CallBuilder):
-    """A call whose name is known, and the parameters that have come so far."""
+    """Holds a call whose name is known, and the parameters that have arrived so far."""
 
     def __init__(self, name: str, grammar: MarkupGrammar, options: ParseOptions) -> None:
         super().__init__(options)
@@ -104,7 +104,7 @@ class MarkupCall(CallBuilder):
         return self.arguments
 
     def split_key(self, text: str) -> tuple[str, str]:
-        """Split text such as `path/etc/hosts`, where a tag lost its bracket, into the key and the value after it."""
+        """Split text such as `path/etc/hosts`, in which a tag has lost its bracket, into the key and the value."""
         tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):
@@ -177,7 +177,7 @@ ValueEnd: TypeAlias = Literal["at", "before"]
 
 
 class OpenValue:
-    """A value that is being read: it is fed tokens until it has ended."""
+    """Reads one value from tokens until the value has ended."""
 
     def __init__(
         self,

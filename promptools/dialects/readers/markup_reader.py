@@ -624,7 +624,7 @@ class MarkupReader(TagReader):
             self._finish(end)
 
     def _ends_talk(self, tag: Tag) -> bool:
-        """Return whether reasoning ends at `tag`, and only words have come since the first call's opening tag."""
+        """Return whether reasoning ends at `tag`, with nothing but words since the first call's opening tag."""
         if tag.kind != "end" or self._segments or self._has_emitted or tag.raw not in reply_markers().lone_closers:
             return False
         since = self._tokens[self._call_start : self._index]
@@ -716,7 +716,7 @@ class MarkupReader(TagReader):
         return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:
-        """Return whether a call was certainly intended when the text ended after the wrapper's opening tag."""
+        """Return whether a call was certainly intended when the text ended directly after the wrapper's opening tag."""
         return self._evidence.expected or (self._evidence.sentinel and (length or self._cut_tag != ""))
 
     # --- the outcome ------------------------------------------------------------------------------------------------

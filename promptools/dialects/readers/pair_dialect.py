@@ -142,7 +142,7 @@ class PairDialect(DeclaredDialect):
         return self._filled(name, pairs)
 
     def _filled(self, name: str, pairs: Sequence[str]) -> str:
-        """Return a call in the format; `pairs`: its arguments in the format."""
+        """Return a call in the format; `pairs` is the text of its arguments."""
         opener, closer = self._tags.call
         inner = "".join(f"{self._gap}{pair}" for pair in pairs)
         return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
@@ -303,7 +303,7 @@ def _tags_of(text: str) -> list[str]:
 
 
 def _before_suffix(tag: str) -> str:
-    """Return the pattern of a tag without its last character. If there is no tag, the pattern matches nothing."""
+    """Return the pattern of a tag without its last character. For an empty tag, the pattern matches nothing."""
     return tag[:-1] if tag else "(?!)"
 
 

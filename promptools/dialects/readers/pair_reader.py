@@ -59,7 +59,7 @@ KEY_LENGTH: Final = 128
 
 
 class TagPair(NamedTuple):
-    """An opening tag and its closing tag; both empty where the format has none."""
+    """An opening tag and its closing tag; both are empty if the format has neither."""
 
     opener: str
     closer: str
@@ -97,7 +97,7 @@ class PairTags:
 
     @cached_property
     def tags(self) -> dict[str, Tag]:
-        """All tags that count, the format's own and those of other formats, by their text."""
+        """All tags that count, the format's own and those of other formats, as a dict from their texts."""
         foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
         return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 
@@ -154,7 +154,7 @@ class PairTags:
         return NEED_MORE if match.end() == len(text) else not text.startswith(self.value.closer, match.end())
 
     def opening_pattern(self, opener: str, after: Sequence[str] = ()) -> str:
-        """Return the pattern of a call's opening tag and its name, up to the tag after the name.
+        """Return the pattern of a call's opening tag and name, up to the tag after the name.
 
         `opener`: the pattern of the opening tag. `after`: the tags that may come after the name; if empty, any tag of
         the format.

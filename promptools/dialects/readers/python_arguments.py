@@ -403,7 +403,7 @@ class LiteralError(Exception):
 
 @dataclass(slots=True)
 class _PythonBracket:
-    """An open bracket, and its content so far."""
+    """Holds an open bracket, and the bracket's content so far."""
 
     kind: str
     items: list[str] = field(default_factory=list[str])

@@ -131,7 +131,7 @@ def is_header(template: str) -> bool:
 
 
 class FormatTemplates(NamedTuple):
-    """All templates of a format, as `TagDialect` takes them."""
+    """All templates of a format, in the form that `TagDialect` takes."""
 
     call: TagTemplate
     parameter: TagTemplate
@@ -141,7 +141,7 @@ class FormatTemplates(NamedTuple):
     prefixes: Sequence[str]
 
     def spelled(self, text: str) -> tuple[str, ...]:
-        """Return a text once for each of the format's prefixes, with the prefix in the place of `{prefix}`."""
+        """Return a text once for each of the format's prefixes, with `{prefix}` replaced by the prefix."""
         return spelled(text, self.prefixes)
 
 
@@ -168,7 +168,7 @@ def word_of(opener: str) -> str:
 
 
 def spelled(text: str, prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return a text once for each prefix, with the prefix in the place of `{prefix}`."""
+    """Return a text once for each prefix, with `{prefix}` replaced by the prefix."""
     return tuple(dict.fromkeys(text.replace("{prefix}", prefix) for prefix in prefixes))
 
 
@@ -295,7 +295,7 @@ class TagDialect(DeclaredDialect):
         return fill(self._call_template, {"name": call.name, "parameters": parameters})
 
     def _render_parameters(self, call: Call) -> str | None:
-        """Return the parameters in their tags; None if a value could be misread there."""
+        """Return the parameters in their tags; None if a value could be misread between tags."""
         return render_parameters(
             call,
             self._render_parameter,

@@ -145,7 +145,7 @@ _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 
 
 class FieldCall(CallBuilder):
-    """A call whose name comes after its opening tag."""
+    """A call whose name follows its opening tag."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options)

@@ -117,7 +117,7 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TagNames:
-    """The names of a format's tags.
+    """Holds the names of a format's tags.
 
     `spaces`: the namespaces that may precede a name. `marked_wrappers`: names of wrappers that count only after a
     namespace or DeepSeek's bars, because they are too common alone. `name_attribute` and `key_attribute`: the
@@ -439,7 +439,7 @@ def raw_text(token: Tag | str) -> str:
 
 
 class TokenBuffer:
-    """The tokens of a text, the index of the current token, and the text that is not yet split into tokens."""
+    """Holds the tokens of a text, the index of the current token, and the text that is not yet split into tokens."""
 
     def __init__(self, tokenizer: Tokenizer, text: str = "", blank: Callable[[str], bool] = is_blank) -> None:
         self.tokens: list[Tag | str] = []
