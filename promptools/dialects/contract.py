@@ -226,7 +226,7 @@ class Dialect(Protocol):
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
-        """Tokens of turns and prompts. Next to a call and after the end of a turn they are dropped, elsewhere text."""
+        """Tokens of turns and prompts: dropped next to a call or after the end of a turn, kept as text elsewhere."""
         ...
 
     @property

@@ -340,7 +340,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
-    """Return whether the call is quoted from the conversation. A fence around it, added by the model, is ignored."""
+    """Return whether the call is quoted from the conversation. A fence that the model added around it is ignored."""
     parts = _all_parts(reader)
     if not any(part.kind in ("call", "malformed") for part in parts):
         return False
@@ -410,7 +410,7 @@ def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list
 
 
 def _is_unknown(part: Part) -> bool:
-    """Return whether a malformed call names a tool that was not offered; such a call becomes text if text follows."""
+    """Return whether a malformed call names a tool that was not offered. Such a call becomes text if text follows."""
     failed = part.malformed
     return failed is not None and failed.reason == "unknown_tool" and failed.call is not None
 

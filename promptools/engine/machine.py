@@ -128,7 +128,7 @@ class Engine:
 
 
 def _run(state: ParserState, text: str, *, final: bool) -> None:
-    """Run the states over `text`. Text that they hold back is prepended to the next run."""
+    """Run the states over `text`. Text that the states hold back is prepended to the next run."""
     at = 0
     while at < len(text):
         moved = STATES[state.next](state, text, at, final)

@@ -453,7 +453,7 @@ def _write_tail(state: ParserState, text: str, final: bool) -> None:
 
 
 def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str] | None:
-    """Return the match of the whole fence that begins here; None if its first word may begin a call."""
+    """Return the match of the whole fence that begins at `start`; None if its first word may begin a call."""
     fence = _PLAIN_FENCE.match(text, start)
     if fence is None or not fence[2]:
         return fence
@@ -503,7 +503,7 @@ def _is_truncated_call(state: ParserState, group: str, text: str, start: int, en
 def _check_start(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool
 ) -> Decision:
-    """Return whether a call or a message begins here, as the marker suggests."""
+    """Return whether a call or a message really begins at the marker."""
     if group in state.plan.heads:
         return check_head(state, group, text, start, end, final, first=first)
     channels = state.plan.header_dialects[group].channels

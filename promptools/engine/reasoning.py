@@ -273,7 +273,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
 
 
 def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Hold the calls that ended a zone while only white space follows: other text shows that they were drafts."""
+    """Hold the calls that ended a zone while only white space follows. Other text shows that the calls were drafts."""
     bare = at
     while bare < len(text) and text[bare] in SPACE:
         bare += 1
@@ -291,7 +291,7 @@ def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool)
 
 
 def rescue_trailing_calls(state: ParserState) -> str:
-    """Return the calls that ended the reasoning, to be parsed as prose, if the reply contains no other text."""
+    """Return the text of the calls that end the reasoning, if the reply has no other text. It is parsed as prose."""
     thought, closer, *space = state.reasoning.trailing_calls
     state.reasoning.trailing_calls = []
     state.out.record.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))

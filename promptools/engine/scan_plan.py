@@ -65,7 +65,7 @@ _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
 
 
 class FirstWordPatterns(NamedTuple):
-    """Holds the patterns of the first words of lines; they are the same for all tools."""
+    """Holds the patterns of the first words of lines. These patterns are the same for all tools."""
 
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
@@ -247,7 +247,7 @@ class LineHeads:
         return LineStartMarkers(first_words, prose) if prose else None
 
     def first_word_patterns(self) -> FirstWordPatterns:
-        """Return the patterns of first words with which one of the heads may begin; they are the same for all tools."""
+        """Return the patterns of the first words with which a head may begin; these are the same for all tools."""
         gates = dict.fromkeys(head.gate for head in self._heads.values() if _occurs_in_prose(head))
         names, tags = ({*self._first_words(gate)} if gate in gates else None for gate in (NAME_GATE, TAG_GATE))
         before = {*NAMESPACES, *(names or ())}

@@ -382,7 +382,7 @@ def _names_in_history(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the id, the name and the arguments of each call in a message of the assistant.
+    """Yield the id, the name and the arguments of each call in an assistant's message.
 
     A missing name becomes a placeholder.
     """

@@ -14,7 +14,7 @@ COMPLETE_FINISH_REASONS = frozenset(("stop", "tool_calls"))
 
 
 class ParseOptions(NamedTuple):
-    """Holds the options for parsing a reply; they are the same for the whole reply."""
+    """Holds the options for parsing a reply, which do not change within the reply."""
 
     tools: Tools | None
     strictness: Strictness

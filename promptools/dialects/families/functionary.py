@@ -74,7 +74,7 @@ def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, optio
 
 
 def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether this is a complete header of content for the user, and not a line of a program."""
+    """Return whether the head is a complete header of content for the user, and not a line of a program."""
     del options
     if text[start] in ">a" and not fresh:
         return False
@@ -84,7 +84,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether this is a complete header of v2 for the user, without its first tokens."""
+    """Return whether the head is a complete header of v2 for the user, although its first tokens were stripped."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False

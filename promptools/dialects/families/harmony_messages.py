@@ -101,7 +101,7 @@ class UnaddressedJson:
             self._held.append(segment)
 
     def _leave_out(self, words: Segment) -> Iterator[Segment]:
-        """Yield the held JSON as debris, which is left out of the reply, then what else is held, then the words."""
+        """Yield the held JSON as debris, which is left out of the reply; then the other held segments and `words`."""
         found, *rest = self._held
         self._held = []
         yield Outside("debris", found.raw, (_FIX,))

@@ -123,7 +123,7 @@ _BEGINNING = lazy_pattern(
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins here, perhaps after the opening tag of its block.
+    """Return whether a call begins at `start`, perhaps after the opening tag of its block.
 
     The tag of the call must have a `tool` attribute, and another tag or a JSON object must follow.
     """

@@ -74,7 +74,7 @@ class Element:
     children: list[Element] = field(default_factory=list["Element"])
 
     def has_stray_text(self, mark: str) -> bool:
-        """Return whether there is text next to child elements, at any level, apart from white space and lone marks."""
+        """Return whether child elements have text next to them, at any level, except white space and lone markers."""
         beside = self.children and "".join(self.text).replace(mark, "").strip()
         return bool(beside) or any(child.has_stray_text(mark) for child in self.children)
 
@@ -110,13 +110,13 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _remove_lone_mark(element: Element, mark: str) -> None:
-    """Remove a lone mark from the end of an element without its closer. Such a mark is the remainder of the closer."""
+    """Remove a lone marker, the remainder of a closer, from the end of an element without its closer."""
     if mark != "<" and element.text[-1:] == [mark]:
         element.text.pop()
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
-    """Return whether a closing tag outside of values closes the last element again, with or without the mark."""
+    """Return whether a closing tag outside of values closes the last element again, with or without the marker."""
     last = stack[-1].children[-1:]
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
@@ -162,7 +162,7 @@ def _read_value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
 
 
 def read_unmarked(text: str, depth: int = 0) -> Element | None:
-    """Read elements whose tags lack the format's mark, each up to the next closing tag of the same name.
+    """Read elements whose tags lack the format's marker, each up to the next closing tag of the same name.
 
     Return None if the text is anything but elements.
     """

@@ -1,6 +1,6 @@
-"""Read a block whose parameters are nested elements, with a mark before each tag, as MiniMax M3 writes them.
+"""Read a block whose parameters are nested elements, with a marker before each tag, as MiniMax M3 writes them.
 
-Only tags after the mark count, so that a value may contain any other tag. A call's closing tag without the mark counts
+Only tags after the marker count, so a value may contain any other tag. A call's closing tag without the marker counts
 only before another tag of the block, or at the end.
 """
 
@@ -30,7 +30,7 @@ _KINDS: dict[str, TagKind] = {"tool_call": "wrap", "tool_calls": "wrap", "invoke
 
 
 class MarkedTagTokenizer(TagTokenizer):
-    """Splits text into tags after a mark, tags without a mark, and the text between them."""
+    """Splits text into tags after a marker, tags without a marker, and the text between them."""
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
         """Return the token at `at`; None if more text is needed."""

@@ -108,7 +108,7 @@ class PythonCall:
         return early
 
     def close_missing_bracket(self) -> bool:
-        """Add the closing bracket if only that is missing; return whether that was possible."""
+        """Add the closing bracket if nothing else is missing; return whether it was added."""
         return self._arguments.has_arguments and self._arguments.close_missing_bracket()
 
     def end_string(self) -> str | None:

@@ -170,7 +170,7 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list up to its closing bracket. If all strings in it are calls, they count; else the list is text."""
+    """Reads a list up to its closing bracket. If all strings in the list are calls, they count; else it is text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
@@ -265,7 +265,7 @@ class QuotedReplyReader(_QuotedReader):
 
 
 def _unquote(string: str) -> str:
-    """Decode a string as JSON. If it is not JSON, remove its quotes, and unescape quotes of this kind inside it."""
+    """Decode a string as JSON. If the string is not JSON, remove its quotes and unescape quotes like these in it."""
     try:
         inner = json.loads(string, strict=False)
     except ValueError:

@@ -474,7 +474,7 @@ def _names(templates: FormatTemplates) -> TagNames:
 
 
 def _is_shared(opener: str, kind: TagKind, prefixes: Sequence[str]) -> bool:
-    """Return whether `SHARED_NAMES` reads an opening tag as a tag of this kind, with its name."""
+    """Return whether `SHARED_NAMES` reads an opening tag as a tag of the type `kind`, including its name."""
     for text in spelled(opener.replace("{name}", "x").replace("{key}", "x"), prefixes):
         tag = SHARED_NAMES.read_tag(text, 0) or SHARED_NAMES.read_token(text, 0)
         if tag is None or tag.kind != kind or (kind != "wrap" and tag.name is None):

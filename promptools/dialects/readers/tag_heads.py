@@ -39,7 +39,7 @@ class TagHeads:
     """The text that may be between the tokens around a call."""
 
     def begins_block(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a wrapper, or a call with a name, begins here.
+        """Return whether a wrapper, or a call with a name, begins at `start`.
 
         This method is for tags that never occur in prose.
         """
