@@ -113,7 +113,7 @@ Edition: TypeAlias = tuple[int, int]
 
 
 def edition() -> Edition:
-    """Return a cache key for the set of known dialects, which the app changes by `register` and by `using`."""
+    """Return a cache key for the set of known dialects, which the app can change with `register` and `using`."""
     own = _own.get()
     return _editions[0], 0 if own is None else own.number
 

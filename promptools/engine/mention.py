@@ -138,7 +138,7 @@ def in_line(before: str) -> bool:
 
 
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
-    """Return whether a call that begins with a tool's name continues a program, since a line of code precedes it.
+    """Return whether a call that begins with a tool's name continues a program, because it follows a line of code.
 
     `since`: the number of characters between the call and the end of the last text before it that began with a tool's
     name; None if no such text precedes the call.

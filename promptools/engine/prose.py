@@ -375,7 +375,7 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
 def _choose_search(
     state: ParserState, scanner: MarkerScanner, later: MarkerScanner, text: str
 ) -> Callable[[str, int], re.Match[str] | None]:
-    """Return the function that finds the next marker; in a long text, it resumes the last search of the same text."""
+    """Return the function that finds the next marker. In a long text, it resumes the last search of that text."""
     resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
     if resumed:
         return state.search.sweep_over(scanner, text).search

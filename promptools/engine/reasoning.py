@@ -142,7 +142,7 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
     """Return whether a head at the match begins a call. The text from `begin` to the match is not written yet.
 
-    Once a call is mentioned, the rest of the zone counts as text about it, so no later head begins a call.
+    Once a call is only mentioned, the rest of the zone counts as text about that call, so no later head begins a call.
     """
     assert state.reasoning.scanner is not None
     text, start = match.string, match.start()

@@ -287,9 +287,9 @@ _LOOKAHEAD = lazy_pattern(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 
 
 def _first_characters(gate: str) -> str | None:
-    """Return the first characters that a gate admits, for a character class; None if the gate does not show them.
+    """Return the first characters that a gate admits, for a character class; None if they cannot be determined.
 
-    A gate shows them if it begins with a lookahead, or is an alternation of plain words.
+    They can be determined if the gate begins with a lookahead, or is an alternation of plain words.
     """
     lookahead = _LOOKAHEAD.match(gate)
     if lookahead is not None:

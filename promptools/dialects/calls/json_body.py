@@ -127,11 +127,11 @@ def read_calls(
 ) -> list[Part]:
     """Read the JSON value at the start of `raw` as calls; return parts that tile the value's text. O(n).
 
-    If the value cannot be read, the one part is all of `raw`. `close`: the text ended inside the value, so closing
-    brackets may be missing. `stopped`: the finish reason says that the model was done. `name`: the tool that the markup
-    around the value names. `strict=False`: the value is known not to be strict JSON. `keys`: the family's keys for the
-    name and the arguments; if the key for the name is empty, the tool's name is the only key, and the arguments are its
-    value. Raises `NotACall` if the value contains anything but calls.
+    If the value cannot be read, the result is a single part with all of `raw`. `close`: the text ended inside the
+    value, so closing brackets may be missing. `stopped`: the finish reason says that the model was done. `name`: the
+    tool that the markup around the value names. `strict=False`: the value is known not to be strict JSON. `keys`: the
+    family's keys for the name and the arguments; if the key for the name is empty, the tool's name is the only key, and
+    the arguments are its value. Raises `NotACall` if the value contains anything but calls.
     """
     try:
         if node is None or (node.closers_supplied and not close):

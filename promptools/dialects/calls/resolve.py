@@ -143,7 +143,7 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
 def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
     """Return whether the arguments are the keys next to the name.
 
-    If so, the key that looks like the key of the arguments is itself a parameter of the tool.
+    If they are, the apparent key of the arguments is itself a parameter of the tool.
     """
     assert options.tools is not None
     assert unresolved.arguments is not None

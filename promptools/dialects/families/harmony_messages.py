@@ -31,9 +31,9 @@ _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before w
 
 
 class UnaddressedJson:
-    """Passes segments on, but holds JSON at the start of a message for the user. O(n).
+    """Passes segments on, but holds a JSON object at the start of a message for the user if it names no tool. O(n).
 
-    If words follow the JSON, it is left out of the reply; otherwise it is passed on as content.
+    If words follow the object, it is left out of the reply; otherwise it is passed on as content.
     """
 
     def __init__(self, options: ParseOptions) -> None:

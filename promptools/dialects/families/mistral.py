@@ -5,7 +5,7 @@
     [TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}
 
 Source: mistral-common, tokenizers v3 to v13 (2024-05 to 2025-12), the chat templates of Small 3.2, Devstral and
-Ministral 3. Unclosed brackets were seen by SGLang.
+Ministral 3. SGLang has seen calls with unclosed brackets.
 """
 
 from __future__ import annotations

@@ -421,7 +421,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_before_blocks(self, raw: str) -> bool:
-        """End a broken body before the whole blocks that it contains by mistake; return whether there are any."""
+        """End a broken body before the whole blocks that it contains by mistake; return whether any were found."""
         at = (
             find_trailing_blocks(raw, self._closers, self._options, self._evidence, self._envelope_keys)
             if self._first_marker >= 0

@@ -97,7 +97,7 @@ class PairTags:
 
     @cached_property
     def tags(self) -> dict[str, Tag]:
-        """All tags that count, the format's own and those of other formats, as a dict from their texts."""
+        """All tags that count, the format's own and those of other formats, with their texts as keys."""
         foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
         return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 
@@ -190,7 +190,7 @@ def json_opening_pattern(opener: str) -> str:
 
 
 def _prefixes_pattern(literals: Iterable[str]) -> str:
-    """Return the pattern of the proper prefixes of literals, at the end of the text."""
+    """Return a pattern that matches a proper prefix of one of the literals at the end of the text."""
     cut = {tag[:size] for tag in literals for size in range(1, len(tag))}
     return rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
 
@@ -513,7 +513,7 @@ class PairReader(SingleCallReader):
         return True
 
     def _may_be_next_key(self, key: str) -> bool:
-        """Return whether `key` is a parameter that the call has not given yet, and that may thus come next."""
+        """Return whether `key` may come next: it must be a parameter that the call has not given yet."""
         return self._call.tool is not None and key not in (self._key, "") and self._call.lacks(key)
 
     def _key_after(self) -> str | NeedMore:
@@ -541,7 +541,7 @@ class PairReader(SingleCallReader):
         self._key = self._type_name = ""
 
     def _end_value(self, size: int | None = None) -> None:
-        """End the value, after `size` characters of its text or after all of it.
+        """End the value after the first `size` characters of its text; without `size`, after all of its text.
 
         With `size`, a closing tag that lacks its last bracket is removed from the end of the text.
         """

@@ -518,7 +518,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _after_guess(self, text: str, at: int, final: bool) -> int:
-        """Decide whether a guessed end of a string is right: it is if another call follows, else it is uncertain."""
+        """Decide whether a guessed end of a string is right. It is if another call follows, else it is uncertain."""
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at

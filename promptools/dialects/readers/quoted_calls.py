@@ -265,7 +265,7 @@ class QuotedReplyReader(_QuotedReader):
 
 
 def _unquote(string: str) -> str:
-    """Decode a string as JSON. If the string is not JSON, remove its quotes and unescape quotes like these in it."""
+    """Decode a string as JSON. If the string is not JSON, remove its quotes and unescape the same quotes inside it."""
     try:
         inner = json.loads(string, strict=False)
     except ValueError:

@@ -335,7 +335,7 @@ class TagDialect(DeclaredDialect):
         )
 
     def _generic_call(self) -> str:
-        """Return a call in the format with placeholders; a copy of this is not read as a call."""
+        """Return a call in the format with placeholders. A copy of this call is not read as a call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
         return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 

@@ -330,7 +330,7 @@ class SingleCallReader(TagReader):
         self._call.fixes.append(Fix("marker", detail))
 
     def _end_value(self, size: int | None = None) -> None:
-        """End the value, after `size` characters of its text or after all of it."""
+        """End the value after the first `size` characters of its text; without `size`, after all of its text."""
         text = self._take_text()
         self._add_argument(self._key, text if size is None else text[:size])
         self._open_values = self._open_calls = 0
