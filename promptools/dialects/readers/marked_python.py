@@ -238,7 +238,7 @@ def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
 
 
 class MarkedPythonCalls(DeclaredDialect):
-    """Calls in Python's syntax between two markers, or after a label.
+    """Calls in Python's syntax.
 
     The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
     """
