@@ -399,7 +399,7 @@ class ModelText:
 
 
 def introduces_model_text(text: str) -> bool:
-    """Whether the start of an error text announces that the model's text follows."""
+    """Return whether the start of an error text announces that the model's text follows."""
     return any(prefix.search(text, 0, SEARCHED_HEAD) for prefix in (_OLLAMA_PREFIX, _LLAMACPP_PREFIX))
 
 

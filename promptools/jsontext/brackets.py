@@ -1,9 +1,9 @@
 """Find the end of a bracketed value while its text arrives in chunks.
 
-Before a value is parsed, only its start is known. This scan finds the bracket that closes the value, in one pass and
-without copying the text, so that the JSON reader runs once, on a complete value. The scan knows only brackets, strings
-and comments. A well-formed value ends exactly where a JSON reader says; any other value ends where its brackets
-balance.
+Before a value is parsed, only its start is known. The scan finds the bracket that closes the value, in one pass and
+without copying the text. The JSON reader then needs to run only once, on a complete value. The scan knows only
+brackets, strings and comments. A well-formed value ends exactly where a JSON reader says; any other value ends where
+its brackets balance.
 
 Between two chunks the scan is in one of four states: outside strings (`depth` brackets are open), in a string (`_quote`
 is the quote, or the three quotes, that close it), in a comment (`_comment` is the text that ends it), or just after a
@@ -78,7 +78,7 @@ class BracketScanner:
         return self._quote
 
     def feed(self, piece: str, start: int = 0) -> int | None:
-        """Scan `piece[start:]`; return the index just past the value's last bracket, or None if the value is open."""
+        """Scan `piece[start:]`; return the index just past the value's last bracket, or None if it has not come."""
         at = start
         if self._slash_pending and at < len(piece):
             at = self._scan_after_slash(piece, at)
@@ -179,7 +179,7 @@ class BracketScanner:
     def _count_brackets(self, char: str, begin: int, end: int) -> int:
         """Count a run of opening or of closing brackets.
 
-        Return the index past the run, or past the value's last bracket if that is in the run.
+        Return the index past the run or, if the run closes the value, past the value's last bracket.
         """
         self._last_character = char
         if char in "[{":

@@ -8,9 +8,9 @@ above all code, may look the same. Parity distinguishes them: a quote inside quo
 quotes before it, the closing quote an even number. Two facts override parity. A key that the tool declares and that the
 object does not have yet (an anchor) marks the end of the string, and so does the certain end of the value.
 
-If two quotes are equally good, the string is rejected, since a wrong value is worse than no value. A string is also
-rejected if it would contain the beginning of another call (`_find_call_end`) or of the next declared argument
-(`_find_next_argument`).
+If two quotes may equally well close the string, the string is rejected, since a wrong value is worse than no value. A
+string is also rejected if it would contain the beginning of another call (`_find_call_end`) or of the next declared
+argument (`_find_next_argument`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class _Following(Enum):
 
 
 class QuoteResolver:
-    """Decides which quotes end a string. With `trust_keys`, a declared key ends a string even at odd parity."""
+    """Decides which quotes end a string.
+
+    With `trust_keys`, a quote before a declared key ends a string even if parity says that it does not.
+    """
 
     def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
         self.declared_keys = declared_keys
@@ -139,11 +142,11 @@ class QuoteResolver:
         return -1
 
     def _find_call_end(self, text: str, start: int, end: int) -> int:
-        """Return the index at which `text[start:end]` leaves the call that it is part of; -1 if it does not.
+        """Return the index at which the call around `start` ends within `text[start:end]`; -1 if it does not end there.
 
-        A special token ends the call. So does a bracket that closes more than was opened, if an object with a key of a
-        call follows. JSON and code inside a string close every bracket that they open. So an object that is still open
-        at `end` is another call, or contains `end`; the index of this object is returned.
+        A special token ends the call. An unmatched closing bracket also ends it, if an object with a key of a call
+        follows. JSON and code inside a string have balanced brackets. So an object with a key that is still open at
+        `end` is part of another call, or of the call around `end`; the index of this object is returned.
         """
         opened: list[tuple[int, str | None]] = []
         left = -1
@@ -162,7 +165,10 @@ class QuoteResolver:
         return next((at for at, key in opened if key is not None), -1)
 
     def may_end_at(self, text: str, end: int) -> bool:
-        """Whether the value may end at `end`; after a guess, only if nothing after `end` can belong to the value."""
+        """Return whether the value may end at `end`.
+
+        If the end of a string in the value was guessed, this requires that nothing after `end` can belong to the value.
+        """
         return (
             not self.guessed_quote
             or self.end_is_certain
@@ -216,7 +222,7 @@ class QuoteResolver:
     def _classify_value_end(self, text: str, at: int, quote: str) -> _Following:
         """Return whether a value that ends at `at` ends there for certain (`END`) or only perhaps (`MAYBE_END`).
 
-        The end is certain if no further quote, a closing tag, or the next call follows.
+        The end is certain in three cases: no further quote follows, a closing tag follows, or the next call follows.
         """
         if _AFTER_VALUE.match(text, at) or not _ANY_QUOTE[quote].search(text, at):
             return _Following.END
@@ -231,7 +237,7 @@ def _truncated(text: str) -> Unreadable:
 
 
 def _is_escaped(text: str, start: int, index: int) -> bool:
-    """Whether an odd number of backslashes precedes `index`."""
+    """Return whether an odd number of backslashes precedes `index`."""
     first = index
     while first > start and text[first - 1] == "\\":
         first -= 1

@@ -36,10 +36,10 @@ def read_value(
     """Read the JSON value that begins at `text[start]`, perhaps after white space; ignore the text after the value.
 
     `declared_keys` are keys that tools declare. They help to find the end of a string whose inner quotes are not
-    escaped. `supply_closers` says that the text is complete: closing brackets that are missing at its end are supplied,
-    but never the end of a string, a key, a number or a literal. `strict=False` skips the strict reader, for text that
-    cannot be strict JSON. A lone surrogate is kept. Strict JSON is read at the speed of `json`, other text in O(n)
-    characters.
+    escaped. `supply_closers` says that no more text will come: closing brackets that are missing at the end are then
+    supplied. The end of a string, a key, a number or a literal is never supplied. `strict=False` skips the strict
+    reader, for text that cannot be strict JSON. A lone surrogate is kept. Strict JSON is read at the speed of `json`,
+    other text in O(n) characters.
 
     Raises `Unreadable`, and no other error, if no value can be read.
     """

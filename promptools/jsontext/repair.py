@@ -370,7 +370,7 @@ class RepairingReader:
         self.at = end
 
     def _end_of_minus(self) -> int:
-        """Return the index past a minus sign at the current index; -1 if there is none."""
+        """Return the index past a minus sign, if there is one at the current index; else -1."""
         return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _repair_gap(self, char: str) -> bool:

@@ -3,8 +3,8 @@
 The members of the outermost object are read one by one, each value by the scanner of `json`, which is written in C. So
 the span of each value is known. `json` accepts more than strict JSON, so hooks reject duplicate keys and numbers that
 are out of range, and the depth is checked afterwards. Hooks cost a call of a Python function per object and per float.
-So a long value with many keys is first read without hooks, and its text is surveyed. It is read again with hooks only
-if the survey finds something suspicious.
+So a long value with many keys is first read without hooks, and its text is searched for signs of a duplicate key or of
+such a number. Only if there are signs is the value read again, with hooks.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _verified_depth(value: Any, text: str) -> int | None:
 
 
 def exceeds_max_depth(value: Any, text: str, start: int, end: int) -> bool:
-    """Whether the value read from `text[start:end]` has more than `MAX_DEPTH` levels."""
+    """Return whether the value read from `text[start:end]` has more than `MAX_DEPTH` levels."""
     flat = not _inner_containers(_inner_containers(_inner_containers([[value]])))
     if flat:  # the text, which may contain a long string, need not be searched
         return False

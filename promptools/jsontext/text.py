@@ -1,4 +1,4 @@
-r"""The strings of JSON and of text that is almost JSON; the result of reading a value; and writing a value.
+r"""Decode strings in JSON and in text that is almost JSON; define the result of reading a value; write a value.
 
 This module decides for all readers which quotes open and close a string, and what the escapes in a string mean. A
 string is never changed to make it parse: a valid escape keeps its meaning, a needless escape of punctuation (`\'`,
@@ -52,7 +52,7 @@ _PATH = lazy_pattern(
 
 
 class Unreadable(ValueError):
-    """Raised if no repair makes a value readable; `at` is the index in the text at which this became certain."""
+    """Raised if no repair makes a value readable; `at` is the index in the text at which reading failed."""
 
     def __init__(self, at: int, reason: str, kind: Literal["invalid_json", "truncated", "limit"]) -> None:
         super().__init__(f"{reason} (at character {at})")

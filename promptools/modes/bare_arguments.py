@@ -1,9 +1,9 @@
-"""Read arguments without a name as a forced call: a whole reply of `{"city": "Paris"}` is the call.
+"""Read a reply that consists only of arguments, such as `{"city": "Paris"}`, as the call that the request forced.
 
 Instructor, LangChain and the AI SDK ask for structured output by a forced call. Some servers do not enforce it
 (llama.cpp with a named tool, Ollama with any). Then a model that is asked for one call often writes only the arguments.
-Usually such an object is an answer. Here the app has said that it accepts no answer, so these conditions together are
-enough evidence:
+Usually such an object is an answer. But an app that forces a call accepts no answer. The object is therefore read as a
+call if all these conditions are met:
 
 - `tool_choice` names a tool, or is `required`, and no `response_format` asks for JSON as well. A `response_format` for
   the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;
@@ -39,7 +39,7 @@ _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
-    """Whether a reply to this request may consist only of arguments."""
+    """Return whether a reply to this request may consist only of arguments, and still be read as a call."""
     accepted = request.accepted_dialects is None or JSON in request.accepted_dialects
     # it cannot be known whether a tool of another type takes the object too
     certain = request.choice.kind == "named" or (request.choice.kind == "required" and not request.other_tools)
@@ -47,14 +47,14 @@ def takes_bare_arguments(request: ToolRequest) -> bool:
 
 
 def _wants_the_arguments(request: ToolRequest) -> bool:
-    """Whether `response_format` asks for the arguments of the only tool that may be called."""
+    """Return whether `response_format` asks for the arguments of the only tool that may be called."""
     return [request.answer_schema] == [tool.parameters for tool in request.offered]
 
 
 def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
     """Return a call if the whole reply consists of arguments that fit exactly one of `options.tools`; else None.
 
-    The call has no id yet. O(n) in characters.
+    The call gets no id. O(n) in characters.
     """
     opened = _OBJECT.match(text)
     if opened is None:
@@ -80,7 +80,7 @@ def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
 
 
 def _readings(node: JsonNode, options: ParseOptions) -> Iterator[UnresolvedCall]:
-    """Yield the object itself as the arguments, then the arguments inside it, as in `{"arguments": {...}}`."""
+    """Yield the possible arguments in an object: the object itself, then those inside, as in `{"arguments": {...}}`."""
     yield UnresolvedCall(node, None, node, {}, node.fixes)
     try:
         inner = unresolved_calls(node, options.anchors, options.tools)

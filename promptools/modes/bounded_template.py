@@ -1,8 +1,8 @@
-"""Jinja's sandbox with limits, so that a chat template that comes with a model ends and does not write too much.
+"""Jinja's sandbox with limits on steps and sizes, for chat templates that come with a model.
 
-The sandbox protects the machine from a template, but not the machine's time and memory. Here each pass through a loop
-and each call of a macro counts as a step, and both the steps and the sizes of values are limited. The limits are far
-above what chat templates need. They apply to each rendering, which must stay in one thread.
+Jinja's own sandbox does not limit the time and memory that a template uses. In this sandbox, each pass through a loop
+and each call of a macro counts as a step. Both the steps and the sizes of values are limited. The limits are far above
+what chat templates need. They apply to each rendering, which must stay in one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONCAT = "promptools_concat"
 
 @contextmanager
 def bounds() -> Generator[None]:
-    """Count the steps of the rendering that happens inside the `with` block."""
+    """Limit the steps of the rendering that happens inside the `with` block."""
     token = _steps.set([0])
     try:
         yield
@@ -56,7 +56,7 @@ def _count(steps: int) -> None:
 
 
 def _step() -> str:
-    """Count a pass through a loop or a macro; return an empty string."""
+    """Count a pass through a loop or a macro; return an empty string, which adds nothing to the output."""
     _count(1)
     return ""
 
@@ -68,7 +68,7 @@ def _tried() -> bool:
 
 
 def _concat(*values: Any) -> str:
-    """Join values as `~` does."""
+    """Join values as the template operator `~` does, if the result is not too large."""
     texts = [str(value) for value in values]
     check_size(sum(map(len, texts)))
     return "".join(texts)
@@ -81,7 +81,7 @@ class _Counting(NodeTransformer):
         self._environment = environment
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Count each item, including those that the loop's condition skips."""
+        """Count each item of a loop, including the items that the loop's condition skips."""
         self.generic_visit(node)
         node.body.insert(0, nodes.Output([self._call(_STEP, node)], lineno=node.lineno))
         if node.test is not None:
@@ -95,7 +95,7 @@ class _Counting(NodeTransformer):
         return node.set_environment(self._environment)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Replace `~` by a call of a function that checks the size."""
+        """Replace the operator `~` by a call of a function that checks the size."""
         self.generic_visit(node)
         return self._call(_CONCAT, node, node.nodes)
 
@@ -107,7 +107,7 @@ class _Counting(NodeTransformer):
 
 
 class BoundedEnvironment(SandboxedEnvironment):
-    """The sandbox, with a step in each loop and macro, and a check of each value that could be large.
+    """The sandbox for templates: it counts a step in each loop and macro, and checks each value that could be large.
 
     Templates may change lists, because those of Kimi K2 do.
     """
@@ -125,7 +125,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         return counted
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Reject an operation before it makes something too large."""
+        """Apply an operator, unless the result would be too large."""
         if operator == "*":
             check_size(_size(left) * _number(right) + _size(right) * _number(left))
         elif operator == "**":
@@ -137,7 +137,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, function: Any, *args: Any, **options: Any) -> Any:
-        """Call a function or a method, unless one of its numbers could make a text too large."""
+        """Call a function or a method, unless a number among its arguments could make a text too large."""
         for value in (*args, *options.values()):
             check_size(_number(value))
         result = super().call(context, function, *args, **options)
@@ -169,7 +169,7 @@ def _length(value: Any, *kinds: type[Any]) -> int:
 
 
 def _items(value: Any) -> int:
-    """Return the number of steps to count for a value that a filter looks at."""
+    """Return the number of steps to count for a filter that goes through this value."""
     return _length(value, range, list, tuple, dict) or _size(value) // 64
 
 
@@ -178,5 +178,5 @@ def _number(value: Any) -> int:
 
 
 def _arguments(value: Any) -> tuple[Any, ...]:
-    """Return the arguments that `%` inserts."""
+    """Return the arguments that the operator `%` inserts into a text, as a tuple."""
     return (*value,) if _length(value, tuple) else (value,)

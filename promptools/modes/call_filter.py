@@ -1,8 +1,8 @@
 """Filter calls by what the request allows: a call is passed on, dropped with a note, or turned into an error.
 
-Parsers report what the model called; the filter decides whether it may. Calls come from several sources (text, the
-server's structured calls, reasoning, a JSON answer); here they get one numbering, the client's tool names, and ids that
-the server will accept back.
+Parsers report what the model called; the filter decides whether it may. Calls come from several sources: text, the
+server's structured calls, reasoning, and a JSON answer. The filter numbers the calls of all sources in one sequence. It
+gives them the client's tool names, and ids that the server will accept in later requests.
 
 A call whose start is sent before its end is known can no longer be dropped: its end or its failure is always passed on.
 So a call is started early only if nothing later could forbid it: its tool is offered and not strict,
@@ -41,13 +41,13 @@ _HARMONY = "harmony"
 
 
 def is_header_part(name: str) -> bool:
-    """Whether a call's name is part of a Harmony header that the server mistook for a tool name."""
+    """Return whether a call's name is part of a Harmony header that the server mistook for a tool name."""
     return name in HEADER_NAMES or _MARKUP.search(name) is not None
 
 
 @dataclass(slots=True)
 class CallFilter:
-    """Passes events on, changed as the request requires."""
+    """Passes on the events of calls that the request allows; drops other calls, or turns them into errors."""
 
     request: ToolRequest
     prepared: PreparedRequest
@@ -63,7 +63,7 @@ class CallFilter:
     _early: set[int] = field(default_factory=set[int])
 
     def on_start(self, event: CallStart, source: CallSource) -> list[Event]:
-        """Pass on the start of a call before its end is known, if that is allowed."""
+        """Pass on the start of a call before the call's end is known, if that is allowed."""
         name = self._client_name(event.name)
         if not self._may_start_early(name, source):
             return []
@@ -72,7 +72,10 @@ class CallFilter:
         return [replace(event, index=index, id=self._client_id(event.id), name=name, early=True)]
 
     def _may_start_early(self, name: str, source: CallSource) -> bool:
-        """Whether a call may be started before its end is known; never if its tool is strict: it is checked first."""
+        """Return whether the start of a call may be sent before the call's end is known.
+
+        A call of a strict tool may not be started early, since its arguments are checked first.
+        """
         ask, tool = self.request, self.request.offered.get(name)
         if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
             return False
@@ -84,7 +87,7 @@ class CallFilter:
         return self.prepared.restore is None and self._allows_another() and ask.choice.name in {None, name}
 
     def on_arguments(self, event: CallArgs, source: CallSource) -> list[Event]:
-        """Pass on a fragment of an early call's arguments."""
+        """Pass on a fragment of the arguments of a call that was started early."""
         index = self._numbers.get((source, event.index))
         return [replace(event, index=index)] if index is not None and index in self._early else []
 
@@ -135,7 +138,7 @@ class CallFilter:
         return [event]
 
     def _forbids_calls(self, source: CallSource) -> bool:
-        """Whether the request forbids calls from this source.
+        """Return whether the request forbids calls from this source.
 
         Without tools, a call in text is forbidden: gpt-oss calls tools that were never offered (openai/harmony#60). A
         call that the server itself returns is passed on even then, as in a forwarded reply.
@@ -143,7 +146,7 @@ class CallFilter:
         return self.request.choice.kind == "none" or (source == "text" and not self.request.takes_calls)
 
     def _may_be_undeclared(self, call: Call) -> bool:
-        """Whether a call of a tool that the request does not declare is passed on."""
+        """Return whether a call may be passed on although the request does not declare its tool."""
         misread = call.dialect == NATIVE and is_header_part(call.name)
         named = self.request.choice.kind == "named"
         return call.unknown_tool and self.request.options.takes_undeclared and not (named or misread)
@@ -169,7 +172,7 @@ class CallFilter:
         return [Discarded(raw, "markup", span)]
 
     def _is_example(self, call: Call) -> bool:
-        """Whether a call, under the name that the model knows, is a copy of an example in the prompt."""
+        """Return whether a call copies an example in the prompt, compared under the name that the model knows."""
         return any(
             (call.name, call.arguments) == (example.name, example.arguments) for example in self.prepared.examples
         )
@@ -216,7 +219,7 @@ class CallFilter:
         return self._fail(failed)
 
     def _allows_another(self) -> bool:
-        """Whether one more call may be passed on."""
+        """Return whether one more call may be passed on."""
         return self.request.parallel_calls or not (self.calls or self._early)
 
     def _index_of(self, source: CallSource, index: int) -> int:

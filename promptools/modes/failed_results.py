@@ -1,4 +1,4 @@
-"""Find the results that report a failed call. The API has no field for errors, so their text is examined too."""
+"""Find the results that report a failed call. The API has no field for errors, so the text of results is examined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing too
 
 
 class AnsweredStep(NamedTuple):
-    """The results of the calls of one reply: the names of the tools that failed, and of those that succeeded."""
+    """For the calls of one reply: the names of the tools that failed, and of the tools that succeeded."""
 
     failed: tuple[str, ...]
     succeeded: tuple[str, ...]
@@ -44,7 +44,7 @@ def answered_steps(turns: Sequence[Turn]) -> Iterator[AnsweredStep]:
 
 
 def _step(results: Sequence[Result]) -> AnsweredStep:
-    """Return the step whose results are given from the last to the first."""
+    """Return an `AnsweredStep` for results that are given from the last to the first."""
     failed, succeeded = dict[str, None](), dict[str, None]()
     for result in reversed(results):
         (failed if _failed(result) else succeeded)[result.name] = None
@@ -56,7 +56,10 @@ def _failed(result: Result) -> bool:
 
 
 def _holds_error(content: str) -> bool:
-    """Whether a text is a JSON object whose `error` is a string, an object or true; a number may be a measurement."""
+    """Return whether a text is a JSON object whose `error` is a string, an object or true.
+
+    A number under `error` does not count, since it may be a measurement.
+    """
     if not content.lstrip().startswith("{") or '"error"' not in content:
         return False
     value = try_json(content)

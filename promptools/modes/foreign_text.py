@@ -1,8 +1,8 @@
 """Escape markup in text that the app did not write: user messages, results, tools, and the model's own replies.
 
 None of this text may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System
-messages come from the app and are not escaped. The model copies escaped text into the arguments of calls. So calls in
-the reply are unescaped, but only the escaped forms that the request contained.
+messages come from the app and are not escaped. The model copies escaped text into the arguments of calls, so these
+arguments are unescaped. Only the escaped forms that the request contained are replaced.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
     """Return the escaper for a request; `dialect` is the dialect of prompt mode, or None in native mode.
 
-    In native mode the server's template writes calls and results. They are assumed to be in the template's dialect if
-    that is known, or else in the profile's dialect if the model's family is known.
+    In native mode the server's template writes calls and results. If the template's dialect is known, they are assumed
+    to be in that dialect. Otherwise, if the model's family is known, they are assumed to be in the profile's dialect.
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
@@ -87,7 +87,8 @@ class ForeignEscaper:
     def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
         """Escape tools, except for their names and types; return the same list if nothing needs escaping.
 
-        `unchanged` are the prepared tools, if `tools` is exactly what was prepared.
+        If `tools` are the unchanged payloads of prepared tools, `unchanged` are these prepared tools; searching them is
+        faster.
         """
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
@@ -99,7 +100,7 @@ class ForeignEscaper:
         return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
 
     def escape_prepared(self, tools: Tools) -> Tools:
-        """Escape tools for rendering them into the prompt."""
+        """Escape prepared tools, which are then rendered into the prompt."""
         return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
 
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
@@ -215,7 +216,7 @@ class ForeignEscaper:
 
     @property
     def restore(self) -> Unescaper | None:
-        """The function that unescapes the arguments of calls; None if nothing was escaped."""
+        """The `Unescaper` for the arguments of calls in the reply; None if nothing was escaped."""
         return Unescaper(self.markup, frozenset(self.forms)) if self.forms else None
 
 
@@ -228,13 +229,13 @@ _UNESCAPED_KEYS = frozenset(("name", "type"))
 
 @dataclass(frozen=True, slots=True)
 class Unescaper:
-    """Unescapes the arguments of a call: the forms that were written in the request, and no others."""
+    """Unescapes the arguments of a call: only the forms that were written in the request."""
 
     markup: MarkupEscaper
     forms: frozenset[str]
 
     def __call__(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
-        """Return the unescaped arguments, and a fix for each form."""
+        """Return the unescaped arguments, and a fix for each escaped form that was replaced."""
         undone: dict[str, None] = {}
 
         def text_of(text: str) -> str:

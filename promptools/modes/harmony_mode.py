@@ -1,4 +1,4 @@
-"""Harmony mode: render the whole conversation in gpt-oss' own format for a raw endpoint, and parse the reply here.
+"""Harmony mode: render the conversation in gpt-oss' own format for a raw endpoint, and parse the reply in promptools.
 
 Neither the server's chat template nor its parser, which can fail on a reply, is involved.
 """
@@ -60,7 +60,7 @@ _EFFORT_IN_TEMPLATES = ("reasoning_effort", "enable_thinking", "thinking")
 def prepare_harmony(request: ToolRequest) -> PreparedRequest:
     """Render the request in Harmony.
 
-    Raises UsageError for a conversation that Harmony cannot express, or an unknown effort.
+    Raises UsageError for a conversation that Harmony cannot express, or for an unknown reasoning effort.
     """
     notes = other_tool_notes(request, "harmony")
     template = as_object(request.body.get("chat_template_kwargs"))
@@ -135,7 +135,10 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 
 
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
-    """Return the request's messages, with the config's system prompt and, at the end, the instruction, if any."""
+    """Return the request's messages, with the config's system prompt added.
+
+    The instruction, if there is one, comes last.
+    """
     messages, configured = request.messages, request.system_prompt
     if written := request.options.written:
         texts = [written.get(str(at)) for at in range(len(messages))]
@@ -177,10 +180,10 @@ def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
 
 
 def _asks_in_text(request: ToolRequest) -> bool:
-    """Whether a required call is requested by an instruction instead of a prefilled header.
+    """Return whether a required call is requested by an instruction instead of a prefilled header.
 
     A prefilled header makes the call certain, but leaves no room for reasoning, in which gpt-oss works out the
-    arguments. So the first attempt has an instruction; the header is for a retry after the instruction was ignored.
+    arguments. So the first attempt uses an instruction. If the model ignores it, the retry uses the header.
     """
     match request.options.prefill:
         case "call":
@@ -192,7 +195,10 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Write the header of a call as gpt-oss does, as far as the tool is known; the header ends at a token boundary."""
+    """Return the header of a call, in gpt-oss' form, as far as it is the same for all these tools.
+
+    The header ends at a token boundary.
+    """
     spaces = {address.namespace for address in addresses}
     channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")
     if len(addresses) == 1:
@@ -208,7 +214,10 @@ def _call_header(addresses: Sequence[ToolAddress]) -> str:
 def _render_prompt(
     request: ToolRequest, converted: ConvertedRequest, prefill: str, foreign: ForeignEscaper
 ) -> RawPrompt:
-    """Render the prompt. Token ids need no escaping, since their text is never searched for control tokens."""
+    """Render the prompt as token ids if the vocabulary is known, else as text.
+
+    Only a prompt as text must be escaped: token ids are never searched for control tokens.
+    """
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:
         messages = map(_escape_arguments, converted.messages)
@@ -231,9 +240,10 @@ def _render_prompt(
 
 
 def _corrections(request: ToolRequest) -> frozenset[str]:
-    """Return the feedback that is reasoning and may end with HarmonyReAct's sentence.
+    """Return the texts of feedback that is sent as reasoning; empty unless HarmonyReAct is imitated.
 
-    HarmonyReAct's harness sends the control tokens in that sentence as tokens, so they must not be escaped.
+    Such a text may end with a sentence that contains control tokens. HarmonyReAct's harness sends them as tokens, so
+    this sentence must not be escaped.
     """
     if not request.options.harmony_react:
         return frozenset()
@@ -258,7 +268,7 @@ def _prefill_ids(prefill: str, encode: Encode) -> Iterator[int]:
 
 
 def _recommended_sampling(request: ToolRequest) -> dict[str, float]:
-    """Return the recommended sampling, as far as the server accepts it."""
+    """Return those of the recommended sampling parameters that the server accepts."""
     return {
         key: value
         for key, value in RECOMMENDED_SAMPLING.items()

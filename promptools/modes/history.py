@@ -42,10 +42,10 @@ _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message.
+    """A message of the conversation, parsed.
 
-    The message of an assistant has its `calls`. The message of a tool has its text in `result`, and its other parts,
-    such as images, in `attachments`.
+    For an assistant's message, `calls` holds the calls. For a tool's message, `result` holds the text, and
+    `attachments` holds the other parts, such as images.
     """
 
     message: dict[str, Any]
@@ -55,7 +55,7 @@ class Turn:
 
     @property
     def role(self) -> str:
-        """The role, with `developer` as `system` (its older name) and `function` as `tool` (its newer name)."""
+        """The message's role; `developer` is returned as `system`, and the older `function` as `tool`."""
         role = as_text(self.message.get("role"))
         return _OTHER_ROLES.get(role, role)
 
@@ -115,7 +115,10 @@ def quotable_texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _is_error(message: Mapping[str, Any]) -> bool:
-    """Whether a client marks a result as an error, by a field that Chat Completions lacks; its text proves nothing."""
+    """Return whether the client marked a tool result as an error, in a field that Chat Completions does not define.
+
+    The text of the result is not considered.
+    """
     return message.get("is_error") is True or message.get("isError") is True or message.get("status") == "error"
 
 
@@ -187,7 +190,7 @@ _SYSTEM_ROLES = frozenset(("system", "developer"))
 
 
 def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a conversation has a `developer` message, or a system message that is not at its beginning."""
+    """Return whether a conversation has a `developer` message, or a system message that is not at its beginning."""
     return any(
         message.get("role") == "developer" or (position and message.get("role") == "system")
         for position, message in enumerate(messages)
@@ -198,7 +201,7 @@ def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], t
     """Turn system messages after the beginning into marked user messages, unless the template accepts them; add a note.
 
     The messages stay in place: moved to the first message, they would change the beginning of the prompt, which the
-    server has cached. From here on they count as foreign text, so their markup is escaped: in a user message it would
+    server has cached. From then on they count as foreign text, so their markup is escaped: in a user message it would
     be read as the conversation's markup.
     """
     placed = list(turns)
@@ -224,7 +227,7 @@ def _marked(content: Any) -> Any:
 
 
 def plain_message(turn: Turn, profile: Profile) -> Message:
-    """Copy a message without its calls and null fields; adapt its parts and its reasoning field to the server."""
+    """Copy a message without its calls and null fields; adapt its parts and reasoning field to the server."""
     dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
     message = {
         key: value
@@ -254,7 +257,7 @@ def split_system(turns: Sequence[Turn]) -> tuple[list[str], list[Turn]]:
 
 
 def join_system(request: ToolRequest, own_texts: Sequence[str], tool_block: str) -> str:
-    """Join what a system message consists of: the app's own system texts, the tool block, and the config's prompt.
+    """Join the parts of the system message: the app's own system texts, the tool block, and the config's prompt.
 
     `system_prompt_placement` says where the config's prompt goes, and whether it replaces the app's own texts.
     """
@@ -284,7 +287,7 @@ def _as_parts(content: Any) -> list[Any]:
 
 
 def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> list[Message]:
-    """Prepend the system text, and change roles as far as the profile's template requires."""
+    """Prepend the system text, and change roles where the profile's template requires it."""
     settled = list(messages)
     if profile.alternate_roles or not profile.system_role:
         settled = [
@@ -349,7 +352,7 @@ class RepeatedCall(NamedTuple):
     times: int
 
     def note(self, action: RepeatAction) -> str:
-        """Return the note for the trace."""
+        """Return the note for the trace, which says that the call is repeated and what is done about it."""
         done = {"hint": "the model is told so", "answer": "it is asked to answer, by tool_choice none", "none": ""}
         told = f"{self.name!r} was called {self.times} times with the same arguments and the same result"
         return f"{told}: {done[action]}" if done[action] else told
@@ -363,7 +366,7 @@ class RepeatedCall(NamedTuple):
 
 
 class _Answered(NamedTuple):
-    """A call and its result in a comparable form."""
+    """A call and its result, in a form in which they can be compared with others."""
 
     name: str
     arguments: str
@@ -373,8 +376,8 @@ class _Answered(NamedTuple):
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
     """Return a call of the last assistant message that occurs at least `least` times with the same result.
 
-    Of several such calls, the most frequent is returned; None if there is none, or if the model has answered since.
-    O(n) in the size of the conversation.
+    Of several such calls, the most frequent is returned. None is returned if there is no such call, or if the model has
+    answered since. O(n) in the size of the conversation.
     """
     starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
     if least < 1 or not starts:
@@ -392,7 +395,7 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
 
 
 def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns without repeated calls that had the same results; of equal calls, the last stays.
+    """Return the turns without repeated calls that had the same results; of equal calls, the last is kept.
 
     Only turns since the user's last message are compared, each together with the results that follow it. A small model
     that sees its call twice keeps repeating it, whatever it is told. O(n) in the size of the conversation.
@@ -428,7 +431,7 @@ def _step_key(step: Sequence[Turn]) -> str:
 def hint_turns(
     request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
 ) -> tuple[list[Turn], tuple[str, ...]]:
-    """Return the turns, with a hint about a repeated call if `mode` gives one; also return a note, if a call repeats.
+    """Return the turns, with a hint about a repeated call if `mode` gives hints; also return notes for the trace.
 
     `sent` maps the names of tools to the names under which they are sent.
     """
@@ -465,7 +468,7 @@ def _last(found: Sequence[bool]) -> int | None:
 
 
 def _hinted(message: Mapping[str, Any], line: str) -> dict[str, Any]:
-    """Return a result's message with a line added after its content."""
+    """Return a copy of a result's message, with a line added after its content."""
     content = message.get("content")
     if is_array(content):
         return {**message, "content": [*content, {"type": "text", "text": line}]}

@@ -1,4 +1,4 @@
-"""Render a model's Jinja chat template, for servers that do not render it for us.
+"""Render a model's Jinja chat template in promptools, for servers that cannot render it.
 
 The template runs in Jinja2's sandbox, with what templates from Hugging Face rely on: a `tojson` that leaves every
 character unchanged, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`, which marks the
@@ -165,9 +165,10 @@ class TemplateFile(NamedTuple):
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
-    """Read a Jinja file and the `tokenizer_config.json` next to it, or such a JSON file that contains the template.
+    """Read the chat template in a Jinja file, or in a JSON file such as `tokenizer_config.json`.
 
-    Raises UsageError for a JSON file without a template, and OSError like other functions on files.
+    For a Jinja file, the `tokenizer_config.json` next to it is read too. Raises UsageError for a JSON file without a
+    template, and OSError if a file cannot be read.
     """
     source = file.read_text(encoding="utf-8")
     config: dict[str, Any] = {}
@@ -207,7 +208,10 @@ def _token(value: Any) -> str:
 
 
 def _environment(*, bounded: bool = False) -> jinja2.Environment:
-    """Return the sandbox for templates; if `bounded`, with limits, for a template that the user did not choose."""
+    """Return the sandbox for templates.
+
+    If `bounded`, the sandbox has limits on steps and sizes, for a template that the user did not choose.
+    """
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra
 

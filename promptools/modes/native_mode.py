@@ -1,4 +1,7 @@
-"""Native mode: the server's own `tools`, adapted to what it accepts. Its calls are checked like calls in text."""
+"""Native mode: send the tools as the API's `tools`, adapted to what the server accepts.
+
+The calls that the server returns are checked like calls in text.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def prepare_native(request: ToolRequest) -> PreparedRequest:
 def _set_tools(
     request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: ForeignEscaper
 ) -> str:
-    """Set `tools` and related keys; return the instruction that replaces a `tool_choice` which the server ignores."""
+    """Set `tools` and related keys; return the instruction that replaces an ignored `tool_choice`, or ""."""
     supported = request.profile.tool_choice
     kind = request.choice.kind
     formatted = request.json_answer and not request.profile.format_beside_tools
@@ -157,7 +160,7 @@ def _encode_tool(
 def _encode_messages(
     request: ToolRequest, turns: list[Turn], instruction: str, sent: Mapping[str, str]
 ) -> list[Message]:
-    """Encode the conversation; the images of consecutive results come in a message after the last result."""
+    """Encode the conversation; the images of consecutive results are sent in a message after the last result."""
     profile, system = request.profile, ""
     joined = profile.alternate_roles or not profile.system_role or profile.system_place == "first"
     if instruction or request.system_prompt or joined:
@@ -202,7 +205,7 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
     """Encode a result as a message without its images.
 
-    No server accepts images in a tool's message (vllm#43203), so they follow in a user message.
+    No server accepts images in a tool's message (vllm#43203), so the images are sent in a user message afterwards.
     """
     content = message.get("content")
     if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):

@@ -26,7 +26,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of a request, as an app writes them; without `provider`, which is also a setting of clients."""
+    """The options of a request, as an app writes them; `provider` is missing, since it is also a setting of clients."""
 
     mode: ModeName | None
     """Use this mode only (None: the modes of the profile, in their order)."""
@@ -89,7 +89,7 @@ class RequestOptions(TypedDict, total=False):
 class Options(BaseModel):
     """The options of a request after checking; the body's `promptools` key overrides them for that request.
 
-    `RequestOptions` explains them.
+    `RequestOptions` explains each option.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

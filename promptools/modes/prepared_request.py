@@ -1,4 +1,4 @@
-"""What the modes share: the request in the form that they return, and parts that several of them write.
+"""The parts that all modes share: the type of an encoded request, and functions that encode parts of it.
 
 A mode is a function that makes a `PreparedRequest` from a `ToolRequest`; `ReplyReader` reads the reply in every mode.
 The shared parts are the keys of the body that are forwarded, the JSON Schema that constrains the reply, and the number
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """The request as a mode sends it, and what is needed to read its reply."""
+    """A request as a mode sends it to the server, and what is needed to read the reply."""
 
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
@@ -84,13 +84,16 @@ def other_tool_notes(request: ToolRequest, mode: str) -> list[str]:
 
 
 def constraint_key(request: ToolRequest) -> str | None:
-    """Return the request key for constrained decoding; None if no call is required or the server is unreliable."""
+    """Return the request key that turns on constrained decoding for a required call.
+
+    Return None if no call is required, or if the server's constrained decoding is unreliable.
+    """
     required = len(request.offered) and request.choice.forced
     return request.profile.constrained if required and request.profile.constrained_ok else None
 
 
 def apply_constraint(body: dict[str, Any], key: str, request: ToolRequest) -> None:
-    """Set `key` in the body and remove any `response_format`."""
+    """Constrain the reply to a call by setting `key` in the body; remove any `response_format`."""
     body.pop("response_format", None)
     schema = _call_schema(request)
     match key:

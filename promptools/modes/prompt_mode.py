@@ -122,9 +122,9 @@ def render(
 ) -> list[Message]:
     """Render a conversation in a dialect: the messages that prompt mode sends to an unknown server.
 
-    They require only that the server accepts text. The tools are in the system message, past calls in the assistant's
-    text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are as in a request.
-    `escape` makes markup harmless, except in system messages. O(n) in the size of the conversation.
+    The messages can be sent to any server that accepts text. The tools are in the system message, past calls in the
+    assistant's text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are as in a
+    request. `escape` makes markup harmless, except in system messages. O(n) in the size of the conversation.
 
     Raises UsageError for a dialect that is unknown or can only be parsed, for invalid messages or tools, and for a
     `tool_choice` that cannot be satisfied.
@@ -168,7 +168,7 @@ def _encode_messages(
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
-    """Replace the ids of calls and of their results with the ids that the dialect writes."""
+    """Replace the ids of calls, and of their results, by ids in the form that the dialect writes."""
     ids: dict[str, str] = {}
     renumbered: list[Turn] = []
     number = count()
@@ -181,7 +181,7 @@ def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
 
 
 def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
-    """Render the assistant's calls after its text, as the model would have written them: it imitates what it sees."""
+    """Append the assistant's calls to its text as the model would write them, since it imitates what it sees."""
     message = plain_message(turn, profile)
     if turn.calls:
         text, _ = split_content(message.get("content"))
@@ -198,9 +198,9 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[str, str]) -> str:
     """Return the line after the results that end a conversation; without this line, small models keep calling.
 
-    The line's first sentence makes them answer; the second makes them continue if a step is missing. After an error,
-    they would only report the error, so after a failed call another line is used. If calls are impossible, small models
-    copy the last call as text unless they are told to answer (docs/reference/real-models.md).
+    The line's first sentence makes small models answer; the second makes them continue if a step is missing. After a
+    failed call another line is used, since this line would make them only report the error. If calls are impossible,
+    small models copy the last call as text unless they are told to answer (docs/reference/real-models.md).
     """
     if request.choice.forced or not turns or turns[-1].result is None:
         return ""
@@ -215,13 +215,16 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[st
 
 
 def _after_failure(steps: Iterator[AnsweredStep], names: Mapping[str, str]) -> str:
-    """Return the line that asks the model to repeat a failed call; empty if it should not. `steps`: the latest first.
+    """Return the line that asks the model to repeat a failed call; empty if the call should not be repeated.
 
-    After the first error since the user's last message, one attempt to correct the call is asked for, since the error
-    may say what is right. In the next step, models often get what the call lacked from another tool. Then they report
-    only that, or they make the same call again in that very step (Qwen2.5-Coder-1.5B). So they are reminded of the call
-    once. They are not reminded if no other tool has found anything, since that only costs a needless call. `names` maps
-    the tools that can be called to their names in the prompt.
+    `steps` come from the latest to the earliest. `names` maps the tools that can be called to their names in the
+    prompt.
+
+    After the first error since the user's last message, the model is asked to correct the call once, since the error
+    may say what is right. In the next step, models often call another tool and find what the failed call lacked. But
+    then they report only the result of that tool, or have already repeated the failed call unchanged in the same step
+    (Qwen2.5-Coder-1.5B). So the model is reminded of the failed call once. There is no reminder if no other tool has
+    found anything, since the reminder would only cause a needless call.
     """
     last, before = next(steps), next(steps, AnsweredStep((), ()))
     if not (last.failed or before.failed) or any(step.failed for step in steps):
@@ -251,7 +254,7 @@ def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, 
 
 
 def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
-    """Add the dialect's stop strings to the request's own: they stop the model before it invents a result."""
+    """Add the dialect's stop strings, which stop the model before it invents a result, to the request's own."""
     given = body.get("stop")
     own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
     more = [stop for stop in stops if stop not in own]

@@ -1,12 +1,12 @@
 """Raw mode: the server renders its own chat template, including tools; its raw endpoint continues the prompt.
 
-The model sees the format that it was trained on, and the server does not parse the reply: it is read here, including
-control tokens. Before each attempt the exchange lets the server render the conversation of `prepare_conversation`, and
-passes the prompt to `prepare_raw`.
+The model sees the format that it was trained on, and the server does not parse the reply: promptools reads the reply,
+including control tokens. Before each attempt the exchange lets the server render the conversation of
+`prepare_conversation`, and passes the prompt to `prepare_raw`.
 
-What a template cannot express is only checked in the reply, as in all modes. A required call is the exception: the
-prompt ends with the beginning of that call, in the model's own format. If the template opens reasoning, the model may
-reason first. Only after a reply without the call does the next prompt close the reasoning and begin the call.
+What a template cannot express is checked only in the reply, as in all modes. There is one exception. If a call is
+required, the prompt ends with the beginning of a call in the model's own format. If the template opens reasoning, the
+model may reason first. Only after a reply without the call does the next prompt close the reasoning and begin the call.
 """
 
 from __future__ import annotations
@@ -91,13 +91,16 @@ _RENDERED_KEYS = frozenset(TEMPLATE_KEYS) - {"model"} | {"response_format"}
 
 
 def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
-    """Whether a prompt contains the name of any tool of its conversation; true if the prompt's text is unknown."""
+    """Return whether a prompt contains the name of any tool of its conversation.
+
+    True is also returned if the prompt's text is unknown.
+    """
     sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(conversation.body.get("tools"))]
     return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
 
 
 def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: str | None) -> tuple[str, ...]:
-    """Return a note if the template writes calls differently from the model's dialect, judged by the last call.
+    """Return a note if the template writes the conversation's last call differently from the model's dialect.
 
     The dialect is still used: it includes repairs that no template shows. gpt-oss is exempt, since it writes the same
     header in two orders.
@@ -164,7 +167,7 @@ def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _opens_reasoning(text: str | None) -> bool | None:
-    """Whether a prompt ends inside reasoning; None if the prompt's text is unknown."""
+    """Return whether a prompt ends inside reasoning; None if the prompt's text is unknown."""
     if text is None:
         return None
     return _reasoning_opener(text) != ""
@@ -182,10 +185,10 @@ def _close_reasoning(opener: str) -> str:
 
 
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
-    """Return the texts that end the model's turn. If the server does not stop there, what follows is not the reply.
+    """Return the texts that end the model's turn; what a server returns after such a text is not part of the reply.
 
-    They are what the template itself writes between turns, and the end tokens of the family's dialect. A token that the
-    reply only mentions does not end it: the next turn's first token must follow.
+    These are the texts that the template writes between turns, and the end tokens of the family's dialect. A token that
+    the reply only mentions does not end it: the next turn's first token must follow.
     """
     dialect = _own_dialect(request)
     declared = dialects.get(dialect).end_tokens if dialect else ()
@@ -199,9 +202,9 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
 def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt) -> str | None:
     """Return the beginning of a required call, for the end of the prompt.
 
-    This is the common beginning of all calls that the dialect renders: up to the name or, for a named tool, up to the
-    arguments. Empty if no call is required, or its beginning is unknown. None if the template may write calls
-    differently: rendering `example_calls` then shows how.
+    All calls that the dialect renders share this beginning. It ends before the tool's name or, if a tool is named,
+    before the arguments. Empty if no call is required, or its beginning is unknown. None if the template may write
+    calls differently: rendering `example_calls` then shows how.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
@@ -234,7 +237,7 @@ def _common_head(dialect: str, name: str | None) -> str:
 
 
 def _two_calls(name: str | None) -> tuple[Call, Call]:
-    """Return two calls, of the named tool or of two tools, that have only their beginning in common."""
+    """Return two calls that share only their beginning: calls of the named tool, or of two different tools."""
     return (
         Call("call00001", name or "a", {}, "{}"),
         Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
@@ -269,7 +272,7 @@ def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
 def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
     """Return the common beginning of calls in the rendered `example_calls`; empty if they do not continue the prompt.
 
-    Before a call, the examples may close the reasoning that the prompt opens, or leave it out.
+    If the prompt opens reasoning, the examples may close the reasoning before the call, or contain no reasoning.
     """
     assert prompt.text is not None
     texts = [example.text or "" for example in examples]
@@ -286,7 +289,7 @@ def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples
 def _answer_constraint(
     request: ToolRequest, conversation: PreparedRequest, notes: list[str], *, in_reasoning: bool | None
 ) -> Mapping[str, Any]:
-    """Return the raw endpoint's own keys that enforce `response_format`, if native mode sends it."""
+    """Return the raw endpoint's keys that enforce `response_format`; empty if native mode would not send it."""
     form = conversation.body.get("response_format")
     if form is None or not request.json_answer:
         return {}

@@ -1,4 +1,4 @@
-"""The functions that encode a request in a mode, by the mode's name, and the modes that a request may use."""
+"""Maps each mode's name to the function that encodes a request in the mode; decides which modes a request may use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ PREPARE: Final[Mapping[OneStepMode, Callable[[ToolRequest], PreparedRequest]]] =
 
 
 def renders_template(profile: Profile) -> bool:
-    """Whether raw mode is possible: the chat template can be rendered, and there is an endpoint for the prompt."""
+    """Return whether raw mode is possible.
+
+    It requires that the chat template can be rendered, and that there is an endpoint that continues a prompt.
+    """
     return profile.raw is not None and (profile.template_endpoint is not None or profile.chat_template is not None)
 
 
@@ -74,7 +77,10 @@ def _impossible_raw_mode(profile: Profile) -> UsageError:
 
 
 def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> None:
-    """Raise `UsageError` if harmony mode is impossible and `others` is empty, or if it is listed for another family."""
+    """Raise `UsageError` if harmony mode cannot be used, or is listed for a model of another family than gpt-oss.
+
+    Without a raw endpoint it cannot be used, but this is an error only if there are no `others` to use instead.
+    """
     profile = request.profile
     if profile.raw is None and not others:
         raise UsageError(
@@ -91,7 +97,7 @@ def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> N
 
 
 def _check_family(request: ToolRequest) -> None:
-    """Refuse a request if the model is known to be of another family, which does not understand Harmony."""
+    """Refuse a Harmony request if the model is known to be of a family that does not understand Harmony."""
     meant, known = request.options.family, request.profile.family
     if meant is not None and known is not None and known != meant:
         raise UsageError(

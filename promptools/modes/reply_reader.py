@@ -1,15 +1,15 @@
 """Read one choice of a reply in any mode: text, reasoning and structured calls become one stream of events.
 
-A reply has three channels, each with its own source:
+A reply has three channels, each read in its own way:
 
 - `content` goes through `StreamParser`, which finds the calls in text. If the reply has token ids (Harmony), the parser
   gets decoded tokens, so that text that merely looks like a control token is not taken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
 - `reasoning` is passed on by `Thoughts`. The end of the reasoning is searched for calls only if nothing else came.
 
-All events pass through the call filter, which decides what the request allows and numbers the calls across sources;
-what it emits is recorded in `reply`. If there are tools and `response_format`, the finished content is checked once
-more for calls that the parser ignored because a JSON answer was expected.
+All events pass through the call filter. It decides what the request allows, and numbers the calls across all channels.
+The events that it emits are recorded in `reply`. If there are tools and `response_format`, the finished content is
+checked once more for calls that the parser ignored because a JSON answer was expected.
 
 Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and white space that never
 ends after a complete call.
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class RawText:
-    """Stores the text of a choice, and the spans of all of it except reasoning and its tags.
+    """Stores the whole text of a choice, and the spans of everything in it except reasoning and the tags of reasoning.
 
     Without `markup`, only the spans of text and calls are kept. O(n) in characters and events.
     """
@@ -132,7 +132,7 @@ class RawText:
 
 
 class TurnEnd:
-    """Passes on the text of a reply up to the first of `ends`. O(n) in characters."""
+    """Passes on the text of a reply up to the first of the end markers `ends`. O(n) in characters."""
 
     def __init__(self, ends: Sequence[str]) -> None:
         self._ends = ends
@@ -187,7 +187,7 @@ class TurnEnd:
 
 
 class LastCalls(NamedTuple):
-    """The calls at the end of a text, and the offset at which the text before them ends."""
+    """Holds the calls at the end of a text, and the offset at which the text before these calls ends."""
 
     calls: tuple[CallEnd, ...] = ()
     text_end: int = 0
@@ -206,7 +206,7 @@ class LastCalls(NamedTuple):
 
 
 class Thoughts:
-    """The reasoning of one choice. `parser` finds possible calls in it; None: the reasoning is not searched for calls.
+    """Collects the reasoning of one choice. `parser` finds calls in it; if None, the reasoning is not searched.
 
     O(n) in characters: held pieces are joined only when some of them are passed on.
     """
@@ -241,7 +241,7 @@ class Thoughts:
         self.release()
 
     def stop(self) -> str:
-        """Stop searching for calls, because something else came; return what is held."""
+        """Stop searching for calls, because something other than reasoning came; return the held reasoning."""
         self._parser = None
         return self.release()
 
@@ -278,8 +278,8 @@ _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 class ReplyReader:
     """Reads one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
 
-    The events obey the request: no call if `tool_choice` is `none`, at most one if `parallel_tool_calls` is false.
-    `End` is never among them, since the request may still be retried.
+    The events obey the request: there is no call if `tool_choice` is `none`, and at most one if `parallel_tool_calls`
+    is false. `End` is never among them, since the request may still be retried.
     """
 
     def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:
@@ -384,7 +384,7 @@ class ReplyReader:
             self.may_stop = self._ends_in_call()
 
     def _ends_in_call(self) -> bool:
-        """Whether the reply, if it ended here, would contain a call and nothing incomplete."""
+        """Return whether the reply, if it ended here, would contain a call and nothing incomplete."""
         structured = self._structured.pending
         if self._parser is None or not all(call.complete for call in structured):
             return False
@@ -534,7 +534,7 @@ class ReplyReader:
         """Extract the calls from an answer that does not fit `response_format`.
 
         The calls are not emitted as events: their text was already passed on, and the client's stream holds that text
-        until the reply is judged.
+        until the verdict on the reply is known.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not (text.strip() and len(self._request.offered)):
@@ -562,9 +562,10 @@ class ReplyReader:
             self._filter_events([event], "answer", lambda span: text[span.start : span.end])
 
     def _recover_from_reasoning(self) -> list[Event]:
-        """Search the reasoning when nothing else came: servers put calls there (vllm#39056, ai-dynamo/dynamo#10366).
+        """Return calls from the reasoning if nothing else came: some servers leave calls there.
 
-        Only calls at the end of the reasoning count; earlier ones are drafts. Calls of dangerous tools never count.
+        Examples are vllm#39056 and ai-dynamo/dynamo#10366. Only calls at the end of the reasoning count; earlier ones
+        are drafts. Calls of dangerous tools never count.
         """
         if self._thoughts is None:
             return []
@@ -625,7 +626,7 @@ class ReplyReader:
         return out
 
     def _with_space_before(self, event: Event) -> Event:
-        """Return an event; text that was a call regains the white space that was removed before the call."""
+        """Return an event; text that was first read as a call regains the white space removed before it."""
         if not isinstance(event, Text) or not self._text_end:
             return event
         between = self._raw_text.slice(Span(self._text_end, event.span.start))

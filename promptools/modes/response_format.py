@@ -1,4 +1,4 @@
-"""`response_format`: described in the prompt, checked and repaired in the answer, and requested again without tools.
+"""Describe `response_format` in the prompt, check and repair the answer, or request the answer again without tools.
 
 Most servers cannot enforce a format together with tools, since a grammar that forces the answer makes calls impossible.
 So the format is described in the system message, and the answer is checked here. First the answer is repaired
@@ -80,7 +80,7 @@ _BRACKETS = lazy_pattern(r"[\[\]{}]|`{3}|~{3}")
 
 
 class Healed(NamedTuple):
-    """An answer that has the requested format, as the content for the app."""
+    """Holds an answer that has the requested format, as the content for the app."""
 
     text: str
     fixes: tuple[Fix, ...] = ()
@@ -89,7 +89,7 @@ class Healed(NamedTuple):
 
 
 class Unhealed(NamedTuple):
-    """Why an answer does not have the requested format."""
+    """Holds the reason why an answer does not have the requested format."""
 
     why: str
     value: Healed | None = None
@@ -97,16 +97,17 @@ class Unhealed(NamedTuple):
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
-    """Return the answer alone, or why there is none. O(n) in characters.
+    """Return an answer's JSON value, without any text around it, or why the answer is not in the format. O(n).
 
-    If `schema` is None, any JSON object fits. With `convert`, values may be converted to the types in the schema.
+    If `schema` is None, any JSON object is accepted. With `convert`, values may be converted to the types in the
+    schema.
     """
     found = _find_value(text, schema)
     return found if isinstance(found, Unhealed) else _fit(*found, schema, convert=convert)
 
 
 def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unhealed:
-    """Return the value that an answer is or contains, as text and parsed, or why there is none."""
+    """Return the JSON value that an answer is or contains, as text and parsed; or why there is no such value."""
     try:
         value = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
@@ -118,7 +119,10 @@ def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unheal
 
 
 def form_error(value: Any, schema: Schema | None) -> str:
-    """Return why a JSON value does not fit the format, as text; empty if it fits, or its schema cannot be compiled."""
+    """Return why a JSON value does not match the format, as text; empty if it matches.
+
+    The result is also empty if the schema cannot be compiled.
+    """
     if schema is None:
         return "" if is_object(value) else "the answer is not a JSON object"
     try:
@@ -210,7 +214,7 @@ def _read(text: str, start: int) -> tuple[ParsedValue, str]:
 
 
 def _leads_to_value(words: str, *, fenced: bool) -> bool:
-    """Whether the text before a value and its fence announces the value, or is blank."""
+    """Return whether the text before a value and its fence announces the value, or is blank."""
     if _is_blank(words):
         return True
     ends = fenced or words.rstrip(" \t").endswith(("\n", ":", "："))
@@ -218,7 +222,10 @@ def _leads_to_value(words: str, *, fenced: bool) -> bool:
 
 
 def _trails(rest: str, *, after_fence: bool) -> bool:
-    """Whether the text after a value is a separate sentence, not the rest of a sentence that includes the value."""
+    """Return whether the text after a value is a separate sentence.
+
+    If the value is part of a sentence that continues after it, the result is False.
+    """
     return (after_fence or "\n" in rest[: len(rest) - len(rest.lstrip())]) and _is_sentence(rest)
 
 
@@ -248,8 +255,8 @@ class AnswerStream:
     If an answer begins with the value, or with a fence and the value, its text is sent from the value on. What may
     still turn out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which
     may belong to the string; a number or literal. From the first error on, and after the value, everything is held. An
-    answer that begins with anything else is held entirely, since it can only be judged at its end. Linear: no character
-    is read twice.
+    answer that begins with anything else is held entirely, since only the whole answer shows whether it has the format.
+    Linear: no character is read twice.
     """
 
     def __init__(self, schema: Schema | None) -> None:
@@ -329,12 +336,12 @@ class AnswerStream:
         return ""
 
     def _stop(self, rest: str) -> None:
-        """Hold everything from now on."""
+        """Hold `rest` and all text after it."""
         self.is_plain, self._is_stopped = False, True
         self._held.append(rest)
 
     def _scan(self, text: str) -> str:
-        """Continue reading, and return what is certain."""
+        """Continue reading; return the text that can no longer turn out to be wrong."""
         out: list[str] = []
         at = certain = 0
         while at < len(text) and self._state != _END:

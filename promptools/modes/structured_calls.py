@@ -116,7 +116,10 @@ class ToolCallAssembler:
         return None if delta.name and self._begins_call(delta.name, last) else last
 
     def _begins_call(self, name: str, last: PendingCall) -> bool:
-        """Whether a name without a new id begins a call; otherwise it repeats or continues the last call's name."""
+        """Return whether a name without a new id begins a new call.
+
+        Otherwise the name repeats or continues the name of the last call.
+        """
         if last.complete:
             return True
         if name == last.name or not last.name:
@@ -138,7 +141,7 @@ class ToolCallAssembler:
 
 @dataclass(slots=True)
 class CollectedChoice:
-    """A choice of a reply as the server sent it, assembled from its deltas without judging it."""
+    """A choice of a reply, assembled from the server's deltas without any checks."""
 
     content: str = ""
     """The text, including the text of a refusal."""
@@ -175,10 +178,10 @@ class EventFilter(Protocol):
 
 
 class StructuredCalls:
-    """Reads the structured calls of one choice. `notes` collects what the trace should say about them.
+    """Reads the structured calls of one choice. `notes` collects notes on the calls for the trace.
 
-    `emit` filters the events. It is passed on every call, so that this object and its owner do not refer to each other,
-    and both are freed at the end of a request.
+    The methods take `emit`, the filter for the events, as an argument. If it were stored, this object and its owner
+    would refer to each other and would not be freed at the end of a request.
     """
 
     def __init__(self, request: ToolRequest, options: ParseOptions, new_id: NewId, notes: list[str]) -> None:
@@ -284,7 +287,7 @@ class StructuredCalls:
     def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
         """Rewrite a call so that its arguments begin with what was sent.
 
-        A call that does not fit its schema is passed on too, unless `on_malformed` is `error`.
+        A call that does not match its schema is passed on too, unless `on_malformed` is `error`.
         """
         misfit = isinstance(outcome, Malformed) and outcome.reason == "invalid_arguments"
         call = outcome.call if isinstance(outcome, Malformed) else outcome

@@ -75,7 +75,7 @@ def short_recipient(place: ToolAddress) -> str:
 
 
 def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Copy `tools`, renamed according to `sent`, with their marks."""
+    """Return copies of `tools`, renamed according to `sent`; promptools' marks on the tools are kept."""
     if not sent:
         return tools
     renamed = Tools([rename_tool(tool, sent) for tool in tools.to_openai()])

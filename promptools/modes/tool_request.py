@@ -115,21 +115,30 @@ class ToolRequest:
 
     @property
     def checks_response_format(self) -> bool:
-        """Whether the answer is checked here against `response_format`, since that is not sent together with tools."""
+        """Whether promptools itself checks the answer against `response_format`.
+
+        It does so if tools are sent to a server that does not accept both together.
+        """
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
         return bool(len(self.offered) or self.other_tools)
 
     @property
     def heals_answer(self) -> bool:
-        """Whether a formatted answer is healed; never with log probabilities, which belong to the original tokens."""
+        """Whether a formatted answer is healed.
+
+        No answer is healed if log probabilities are requested, since they belong to the original tokens.
+        """
         if not (self.json_answer and self.options.heal_format):
             return False
         return not (self.body.get("logprobs") or self.body.get("top_logprobs"))
 
     @property
     def streams_answer(self) -> bool:
-        """Whether a healed answer is sent while it arrives, since no call can take its place."""
+        """Whether a healed answer is sent while it arrives.
+
+        This is so only if no call can take the answer's place.
+        """
         return self.heals_answer and not (self.checks_response_format or self.choice.forced)
 
     @property
@@ -174,7 +183,7 @@ class ToolRequest:
 
 
 def involves_tools(body: Any) -> bool:
-    """Whether a request involves tools: it offers some, or has calls or results in its history."""
+    """Return whether a request involves tools: it offers some, or has calls or results in its history."""
     data = as_object(body)
     if data.get("tools") or data.get("functions"):
         return True
@@ -195,7 +204,7 @@ def parse_request(
     vocabulary: Callable[[], TokenCodec | None] | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> ToolRequest:
-    """Parse a Chat Completions body. `model` replaces the body's model; `marks` are the config's marks, by tool name.
+    """Parse a Chat Completions body. `model` replaces the body's model; `marks` maps tool names to the config's marks.
 
     No tool is refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is
     left out if the server would ignore it; otherwise UsageError is raised. Raises UsageError also for tools that are
@@ -268,7 +277,7 @@ def _with_marks(tools: Tools, marks: Mapping[str, Mapping[str, Any]] | None) -> 
 
 
 class _GivenTools(NamedTuple):
-    """The tools of a body, sorted and prepared."""
+    """Holds the tools in a request body: function tools, also in prepared form, and offers of other types."""
 
     functions: list[dict[str, Any]]
     tools: Tools
@@ -392,7 +401,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
 def _with_own_names(
     tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
 ) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Return a choice, and the names that may be called, with each tool's own name in place of another name for it."""
+    """Return the choice and the allowed names, with every alternative name of a tool replaced by its own name."""
     own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
     if not any(name != own_name for name, own_name in own.items()):
         return choice, allowed

@@ -1,4 +1,4 @@
-"""Judge a complete reply against its request: answer the client, ask the model to correct it, or try another mode.
+"""Decide what to do with a complete reply: return it to the client, ask for a correction, or try another mode.
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
@@ -74,7 +74,7 @@ MAX_HIDDEN_TOKENS = 12
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with a reply, and what may help."""
+    """States what is wrong with a reply, if anything, and what may help."""
 
     kind: VerdictKind
     reply: Reply
@@ -106,9 +106,9 @@ def judge_reply(
     refused: bool = False,
     committed: bool = False,
 ) -> Verdict:
-    """Judge a complete reply.
+    """Return the verdict on a complete reply.
 
-    `raw` is the model's text from the `ReplyReader`, `usage` the usage of this attempt alone; `names` maps the sent
+    `raw` is the model's text from the `ReplyReader`. `usage` is the usage of this attempt alone. `names` maps the sent
     tool names to the client's. `refused` says that the text is a refusal, `committed` that part of the reply was sent
     to the client. In harmony and raw `mode` the reply is the text of a raw endpoint, so no parser of the server can
     have lost a part of it. The verdict's reply never contains a call that was cut off.
@@ -162,9 +162,9 @@ def _lost_call(
 
 
 def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool, committed: bool) -> Verdict:
-    """Judge an answer by its `response_format`, and heal it.
+    """Return the verdict on an answer that must have a `response_format`; heal the answer if possible.
 
-    An answer that was cut off passes, since it would be cut off again. An answer without a JSON value is requested
+    An answer that was cut off is accepted, since it would be cut off again. An answer without a JSON value is requested
     again only if the schema is known: under `json_object`, prose may be meant.
     """
     if reply.finish_reason in {"length", "content_filter"}:
@@ -190,7 +190,7 @@ def _with_healed(reply: Reply, healed: Healed) -> Reply:
 
 
 def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
-    """Whether text answers a request that forbade calls, so that a lost call does not matter."""
+    """Return whether text answers a request that forbade calls, so that a lost call does not matter."""
     return request.choice.kind == "none" and bool(reply.content.strip())
 
 
@@ -228,8 +228,9 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     """Copy the reply with those failed calls that are passed on; if there are none, everything is content.
 
     A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
-    arguments do not fit is passed on if the server itself made it a call, or if `on_malformed` is `call`: then the
-    app's error reaches the model, whereas an agent that gets the call as text takes it for the answer, and stops.
+    arguments do not match the schema is passed on if the server itself made it a call, or if `on_malformed` is `call`:
+    then the app's error reaches the model, whereas an agent that gets the call as text takes it for the answer, and
+    stops.
     """
     calls = [
         _with_sent_arguments(failed)
@@ -263,7 +264,7 @@ def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _is_unknown_call(request: ToolRequest, reply: Reply, failed: Malformed, raw: str) -> bool:
-    """Whether the server returned a complete call of a tool that the request does not declare."""
+    """Return whether the server returned a complete call of a tool that the request does not declare."""
     if failed.reason != "unknown_tool" or _is_misread_header(failed):
         return False
     return reply.finish_reason in COMPLETE_REASONS and _may_pass(request, failed, raw)
@@ -284,9 +285,10 @@ def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
 
 
 def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> bool:
-    """Whether the server returned, in a complete reply, a call of an offered tool that does not fit the tool's schema.
+    """Return whether the server returned a call of an offered tool whose arguments do not match the tool's schema.
 
-    The arguments must be one JSON object: if a server concatenated several, none of them is certain.
+    The reply must be complete, and the arguments must be one JSON object: if a server concatenated several objects,
+    none of them is certain.
     """
     if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
         return False
@@ -309,7 +311,7 @@ def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
 def _with_sent_arguments(failed: Malformed) -> Call:
     """Return a failed call with the arguments that were sent, since a partial repair is worthless.
 
-    Text that was escaped in the request stays unescaped: the app has never seen the escaped form.
+    If a value in them was unescaped, the call is returned unchanged, since the app has never seen the escaped form.
     """
     call = failed.call
     assert call is not None
@@ -322,7 +324,7 @@ def _with_sent_arguments(failed: Malformed) -> Call:
 
 
 def _is_in_fence(failed: Malformed, raw: str) -> bool:
-    """Whether a call of an unknown tool is in a code fence, and so is taken for an example."""
+    """Return whether a call of an unknown tool is in a code fence; such a call is taken for an example."""
     at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
@@ -352,7 +354,10 @@ def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, 
 
 
 def _is_misread_header(failed: Malformed) -> bool:
-    """Whether the server mistook part of a Harmony header for a tool name; calls parsed here from text are exempt."""
+    """Return whether the server mistook part of a Harmony header for a tool name.
+
+    This is never so for a call that promptools parsed from text.
+    """
     return failed.dialect == NATIVE and is_header_part(failed.name or "")
 
 
@@ -467,7 +472,7 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 def _empty_reply(
     request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool
 ) -> Verdict:
-    """Judge a reply without content and calls: lost by the server, forbidden by the request, or really empty."""
+    """Return the verdict on a reply without content and calls: lost by the server, forbidden, or really empty."""
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):

@@ -1,4 +1,4 @@
-"""What a reply is made of: events, parts and messages; also the search for markers, and the emitter of events.
+"""The types of which a reply is made (events, parts, messages), the search for markers, and the emitter of events.
 
 No module here knows a dialect. The calls are found by `promptools.engine`.
 """

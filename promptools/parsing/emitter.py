@@ -1,4 +1,4 @@
-"""Turn text and parts into events and the `Reply`, and hold back what later text decides.
+"""Turn text and parts into events and the `Reply`, and hold back input whose meaning depends on later text.
 
 The parser passes text and parts in the order of the input. Each character is emitted in one event, so the spans tile
 the input. `ReplyRecord` contains what was emitted, up to `ReplyRecord.offset`. Input after this offset is held. Held
@@ -6,10 +6,11 @@ input is of three kinds, in this order:
 
 - *White space* before or after a call or a tag is `Discarded`; anywhere else it is text. So trailing white space is
   held until what follows shows which of the two it is. At most `MAX_HELD_SPACE` characters are held; the rest of a
-  longer run is emitted as text. If something between two texts is removed, the white space after it separates the
-  texts. If there is none, the white space before it separates them; until then it is kept in `_separators`.
-- *Tokens* are special tokens that no dialect reads. They are text if a sentence is about them. Otherwise, and at the
-  end of the reply, they are removed.
+  longer run is emitted as text. If a call or a tag between two texts is removed, the white space after it
+  separates the texts, or else the white space before it. The white space before it is kept in `_separators` until the
+  next text shows whether it is needed.
+- *Tokens* are special tokens that no dialect reads. They are emitted as text if a sentence mentions them. Otherwise,
+  and at the end of the reply, they are removed.
 - A *group* consists of tentative calls and what is between them. The calls are accepted when the reply ends. If text
   follows instead, the group is emitted as text, byte for byte.
 
@@ -139,7 +140,7 @@ class Emitter:
         return self.last_text(size - len(held)) + held
 
     def in_block_quote(self, following: str = "") -> bool:
-        """Whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
+        """Return whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
 
         What follows a call or a tag counts as a new line. All uses together are O(n), since text is searched once.
         """
@@ -201,9 +202,9 @@ class Emitter:
             self._hold_space(raw[len(body) :])
 
     def _emit_after_removed(self, held: str, body: str) -> None:
-        """Emit text that follows something removed.
+        """Emit the text that follows a removed piece, such as a call.
 
-        The white space after or before the removed piece separates this text from the text before.
+        The white space after the removed piece, or else that before it, separates this text from the text before.
         """
         bare = body.lstrip(SPACE)
         space = held + body[: len(body) - len(bare)]
@@ -270,7 +271,10 @@ class Emitter:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def add_zone_tag(self, raw: str, zone: Zone) -> None:
-        """Add a tag that opens or closes a zone. The group before the tag is accepted: only prose would reject it."""
+        """Add a tag that opens or closes a zone.
+
+        The group before the tag is accepted, since only prose after a group would reject it.
+        """
         self.accept_before_header()
         self.record.discard(raw, "markup")
         self.set_zone(zone)
@@ -281,7 +285,10 @@ class Emitter:
         self._discard_held_space()
 
     def add_message_boundary(self, raw: str, zone: Zone, *, delimited: bool) -> None:
-        """Add the header or the end of a message; if `delimited`, adjacent white space is part of the content."""
+        """Add the header or the end of a message.
+
+        If `delimited`, white space next to the boundary is part of the messages' content.
+        """
         if not delimited:
             self.add_zone_tag(raw, zone)
             return
@@ -389,7 +396,7 @@ class Emitter:
         self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
-        """Set the zone without a tag: the template wrote the opening tag, or the reply ended inside a zone."""
+        """Set the zone without a tag, because the template wrote the opening tag or the reply ended inside a zone."""
         self._zone = zone
         self._preceded_by = "tag"
 
@@ -410,7 +417,10 @@ class Emitter:
                 self._emit_part(part)
 
     def add_quoted_call(self, parts: list[Part]) -> None:
-        """Add to the group a call that is quoted from the conversation. The call counts only if no text follows."""
+        """Add to the group a call that is quoted from the conversation.
+
+        The call is accepted only if no text follows.
+        """
         self.group_is_quoted = True
         self.add_parts(parts, definite=False)
 
@@ -430,7 +440,7 @@ class Emitter:
 
     @property
     def token_before_group(self) -> str:
-        """The token with which the group begins, if it is undeclared or belongs to prompts; else empty."""
+        """The special token with which the group begins, if it is a turn's header or undeclared; else empty."""
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:
@@ -530,7 +540,7 @@ def _tail(pieces: Iterable[str], size: int) -> str:
 
 
 def begins_block_quote(line: str) -> bool:
-    """Whether a line begins as a Markdown block quote; its first `LINE_START` characters are enough."""
+    """Return whether a line begins as a Markdown block quote; its first `LINE_START` characters are enough."""
     return _BLOCK_QUOTE.match(line) is not None
 
 

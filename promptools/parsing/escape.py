@@ -1,12 +1,12 @@
 r"""Escape markup in untrusted text so that the change is visible, and undo it exactly.
 
-There are two kinds of markup. A token is markup wherever it occurs: `<|im_end|>`, `[TOOL_CALLS]`, `</tool_response>`.
-A label is markup only at the beginning of a line: `Observation:`. Escaping inserts a backslash after the first
-character of a token or label: `<\|im_end|>`, `O\bservation:`.
+There are two kinds of markup. A token is markup wherever it occurs: `<|im_end|>`, `[TOOL_CALLS]`, `</tool_response>`. A
+label is markup only at the beginning of a line: `Observation:`. Escaping inserts a backslash after the first character
+of a token or label: `<\|im_end|>`, `O\bservation:`.
 
-Why `unescape` is exact: both functions look for markup as if all backslashes that `escape` may insert, those after the
-first character of any token, were absent. So an escaped text has markup at the same places as before, each with one
-more backslash, which `unescape` removes. Text that is escaped already gets a second backslash.
+Why `unescape` is exact: `escape` inserts backslashes only after the first character of a token or label. Both functions
+look for markup as if the backslashes at such places were absent. So an escaped text has markup at the same places as
+before, each with one more backslash, which `unescape` removes. Text that is escaped already gets a second backslash.
 
 A label that begins with three backticks is the label of a code fence. It matches what readers take for this fence: more
 backticks, tildes instead, letters in any case, and white space before the label. The backslash goes before the last two
@@ -44,7 +44,7 @@ _LINE: Final = r"(?<![^\r\n\v\f\x85\u2028\u2029])[ \t]*"
 
 
 def is_valid_token(token: str) -> bool:
-    """Whether `token` can be escaped as a token.
+    """Return whether `token` can be escaped as a token.
 
     It must have 2 to `MAX_TOKEN_LENGTH` characters and no backslash, and must not begin with a digit, white space or a
     placeholder such as `{n}`.
@@ -70,7 +70,7 @@ class MarkupEscaper:
             self._kinds.append(self._tokens)
 
     def is_in(self, text: str) -> bool:
-        """Whether `text` contains markup, escaped or not."""
+        """Return whether `text` contains markup, escaped or not."""
         return any(kind.is_in(text) for kind in self._kinds)
 
     def find_unescaped(self, text: str) -> list[str]:
@@ -104,12 +104,15 @@ class MarkupEscaper:
         return text
 
     def may_be_in_json(self, json_text: str) -> bool:
-        """Whether the strings of the JSON `json_text` may contain markup; a cheap check of the whole text at once."""
+        """Return whether the strings of the JSON `json_text` may contain markup.
+
+        This is a cheap check of the whole text at once.
+        """
         return any(kind.may_be_in_json(json_text) for kind in self._kinds)
 
 
 class _MarkupPatterns:
-    """Tokens or labels as patterns.
+    """Holds the regular expressions that find tokens, or labels, in a text.
 
     A match ends after the first character of a token or label; its last group is the rest of the token or label.
     """
@@ -130,7 +133,7 @@ class _MarkupPatterns:
 
     @cached_property
     def _gate(self) -> re.Pattern[str]:
-        """The pattern of a token's first two characters. Most texts do not match, so they are not searched further."""
+        """A fast pattern for the first two characters of a token; a text that it does not match has no token."""
         seconds: dict[str, set[str]] = {}
         for first, *rest in map(_SYMBOL.findall, self.texts):
             second = _atom(rest[0], ()) if rest and first not in _HOLES else ""
@@ -212,7 +215,7 @@ class _MarkupPatterns:
 
 
 class _FencePatterns(_MarkupPatterns):
-    """Patterns of the labels that begin with a code fence. `_MarkupPatterns` has those of other labels."""
+    """Holds the patterns for labels that begin with a code fence; `_MarkupPatterns` has those for other labels."""
 
     def __init__(self, labels: Collection[str]) -> None:
         super().__init__(labels, _LINE)
@@ -234,9 +237,9 @@ def _longest_literal(symbols: Sequence[str]) -> str:
 
 
 def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], before: str, backslash: str) -> str:
-    """Build the pattern of a first character and `backslash`.
+    """Build a pattern that matches the first character of a token or label, followed by `backslash`.
 
-    It matches only where a token or label of `symbol_lists` begins.
+    `symbol_lists` has the symbols of each token or label.
     """
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
@@ -250,9 +253,10 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
 
 
 def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
-    """Build the pattern of a fence with one of `labels`: the fence up to its last two characters, then `backslash`.
+    """Build the pattern of a fence with one of `labels`.
 
-    Tildes open a fence, but do not close a fence that backticks opened.
+    It matches the fence up to its last two characters, then `backslash`. Tildes open a fence, but do not close a fence
+    that backticks opened.
     """
     rests = sorted(label.removeprefix(FENCE) for label in labels)
     branches: list[str] = []

@@ -42,7 +42,7 @@ class WasReasoning:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """The beginning of a call; provisional until `CallEnd`."""
+    """The beginning of a call; provisional until `CallEnd` or `Malformed` ends the call."""
 
     index: int
     id: str

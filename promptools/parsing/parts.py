@@ -21,12 +21,12 @@ PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
 
 class NeedMore(enum.Enum):
-    """The type of the constant `NEED_MORE`."""
+    """The type of `NEED_MORE`, the result of a function that cannot decide before more text arrives."""
 
     NEED_MORE = "more text is needed"
 
     def __bool__(self) -> Literal[False]:
-        """Return False, since nothing has been decided."""
+        """Return False, since the answer is not known yet."""
         return False
 
 
@@ -105,7 +105,7 @@ class CandidateBase:
         return False
 
     def _emit_early(self, parts: Sequence[Part]) -> None:
-        """Emit parts before the end of the candidate; nothing can revoke them."""
+        """Emit parts before the end of the candidate; they cannot be taken back."""
         self.early += parts
         self._emitted += parts
 

@@ -1,4 +1,4 @@
-"""Find out whether a call in a reply is quoted from the conversation.
+"""Decide whether a call in a reply is quoted from the conversation.
 
 A model that talks about a web page, a log or a question with a call in it quotes that call. The comparison ignores
 white space and the `>` of block quotes, since a model indents and wraps what it quotes. Each text is also searched with
@@ -42,7 +42,10 @@ class QuotableTexts:
         self._quoted = False
 
     def contain_call(self, call: str) -> bool:
-        """Whether one of the texts contains `call`, the text of a call from its opening tag to its closing tag."""
+        """Return whether one of the texts contains `call`.
+
+        `call` is the text of a call from the opening tag to the closing tag.
+        """
         key = _normalize(call)
         if not key:
             return False
@@ -55,7 +58,10 @@ class QuotableTexts:
         return known
 
     def may_contain_prefix(self, prefix: str) -> bool:
-        """Whether one of the texts may contain a call that begins with `prefix`; True if no search is left."""
+        """Return whether one of the texts may contain a call that begins with `prefix`.
+
+        True is also returned once the allowed number of searches is used up.
+        """
         if not self._prefix_searches_left or len(self._known) == MAX_SEARCHES:
             return True
         self._prefix_searches_left -= 1

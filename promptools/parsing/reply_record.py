@@ -172,7 +172,10 @@ class ReplyRecord:
         self._early_length = 0
 
     def _is_repeat(self, call: Call) -> bool:
-        """Whether `call` repeats an earlier call in another dialect. A repeat in the same dialect is a further call."""
+        """Return whether `call` repeats an earlier call in another dialect.
+
+        A repeat in the same dialect is a further call.
+        """
         self._dialects.add(call.dialect)
         if len(self._dialects) < 2:
             return False

@@ -1,9 +1,9 @@
 r"""Find the next marker in text that arrives in chunks, and how much of the end of the text to hold back.
 
 There are hundreds of markers, most text is prose, and `re` has no efficient search for many literals. So a search has
-two steps. A *gate*, one regular expression over the first sixteen characters of every marker, runs over prose at C
-speed. Where the gate matches, the full patterns of the markers that begin with these characters are tried once. A cache
-maps the characters to these markers.
+two steps. First, one regular expression, the *gate*, which knows the first sixteen characters of every marker, runs
+over prose at C speed. Where the gate matches, the full patterns of the markers that begin with these characters are
+tried once. A cache maps the characters to these markers.
 
 Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
 separately: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
@@ -71,7 +71,7 @@ def prefix_tree(words: Set[str]) -> str:
 
 
 class LiteralSet:
-    """Tests whether a text contains any of several literals. In a long text, rare characters are searched for first."""
+    """Tests whether a text contains any of several literals; in a long text, looks for rare characters first."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = frozenset(literals)
@@ -84,7 +84,7 @@ class LiteralSet:
         self._any = lazy_pattern(alternatives(sorted(self.literals)))
 
     def occurs_in(self, text: str) -> bool:
-        """Whether `text` contains one of the literals. O(n), at C speed."""
+        """Return whether `text` contains one of the literals. O(n), at C speed."""
         if len(text) < SHORT_TEXT:
             return self._any.search(text) is not None
         return any(
@@ -206,7 +206,7 @@ LETTERS = 4
 
 
 class RareLiteralMarker(NamedTuple):
-    """A marker that begins with common letters, and is searched for by a literal inside it that is rare in prose.
+    """A marker that begins with common letters, and so is searched for by a literal inside it that is rare in prose.
 
     `search_literals`: the rare literals. `max_before` and `max_after`: how far before and after the beginning of such a
     literal a match of `pattern` may reach. `prefixes`: the prefixes of the marker to hold back at the end of the text.
@@ -323,7 +323,10 @@ class LineGate(Protocol):
         ...
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Whether more text may make the last line, after the line break at `text[line]`, begin with a marker."""
+        """Return whether more text may make the last line begin with a marker.
+
+        The last line begins after the line break at `text[line]`.
+        """
         ...
 
 
@@ -345,7 +348,7 @@ class LineStartMarkers:
         self._pattern = _line_pattern(tuple(heads.items()))
 
     def with_gate(self, gate: LineGate) -> LineStartMarkers:
-        """Return a copy with another gate."""
+        """Return a copy that uses another `LineGate`."""
         other = copy(self)
         other._gate = gate  # noqa: SLF001  a copy of itself
         return other
@@ -535,9 +538,9 @@ class MarkerScanner:
 
 
 class _UnfinishedMarkers:
-    """The prefixes of markers: a text that ends with one may continue with the rest of the marker.
+    """Holds the prefixes of markers: a text that ends with such a prefix may continue with the rest of the marker.
 
-    They are computed on first use, and copies of a scanner share them.
+    The prefixes are computed on first use, and copies of a scanner share them.
     """
 
     def __init__(self, literals: Sequence[str], rare: Sequence[RareMarkers]) -> None:

@@ -1,4 +1,7 @@
-"""Special tokens that are meant for the server, such as the end of a turn; and whether a text only quotes them."""
+"""Recognize special tokens that are meant for the server, and decide whether a text only quotes such a token.
+
+An example is the token that ends a turn.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ _QUOTES = "\"'`“”„‘’«»‹›「」『』([{*_=,/|"
 
 
 def is_quoted_token(before: str, gap: str, following: str) -> bool:
-    """Whether a token inside text is quoted, that is, part of a sentence or in quotation marks.
+    """Return whether a token inside text is quoted: it is part of a sentence, or in quotation marks.
 
     `before` is the text before the token, `gap` the white space after it, `following` the text after the gap. A token
-    that leaked directly follows the text before it, or is between two sentences. If `before` contains special tokens,
-    they were taken as text, so this token is text too.
+    is not quoted if it directly follows the text before it, or is between two sentences: then it leaked. If `before`
+    contains special tokens, they were taken as text, so this token is text too.
     """
     if SPECIAL_TOKEN.search(before):
         return True
@@ -51,10 +54,10 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
 
 
 def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, before_text: Set[str]) -> int:
-    """Return how many of `tokens`, from the first on, are text. White space after tokens is among `tokens`.
+    """Return how many of `tokens`, from the first on, are text; `tokens` include the white space after each token.
 
     `before` and `following` are the texts before and after all tokens; `following` is empty at the end of the reply.
-    `before_text` contains those special tokens that may come directly before a program or a name.
+    `before_text` contains the special tokens that are text if any text follows, such as a program or a name.
     """
     last = len(tokens)
     if not following:
@@ -75,20 +78,23 @@ def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, bef
 
 
 def is_only_tokens(text: str) -> bool:
-    """Whether `text` consists of special tokens and white space."""
+    """Return whether `text` consists of special tokens and white space."""
     return _TOKENS.fullmatch(text) is not None
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether `line` ends with punctuation that ends a sentence; white space after it is not allowed."""
+    """Return whether `line` ends with punctuation that ends a sentence; white space after it is not allowed."""
     return _SENTENCE_ENDS.search(line) is not None
 
 
 def _sentence_continues(gap: str, first: str) -> bool:
-    """Whether a sentence that begins with a token continues after the token; `first` is the character after `gap`."""
+    """Return whether a sentence that begins with a token continues after the token.
+
+    `first` is the first character after the white space `gap`.
+    """
     return first.islower() if gap else first in ",;:.!?)\"'`”’»/|<"
 
 
 def _is_html_closer(token: str, before: str) -> bool:
-    """Whether a token that looks like an end token is the closing tag of an HTML element, `</s>` after `<s>`."""
+    """Return whether a token that looks like an end token is the closing tag of an HTML element, `</s>` after `<s>`."""
     return token == "</s>" and before.rfind("<s>") > before.rfind("</s>")

@@ -101,7 +101,7 @@ def shown_text(text: str) -> str:
 
 
 def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
-    """Whether a URL certainly leads to this machine: its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
+    """Return whether a URL certainly leads to this machine: its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
 
     Names are not looked up. Any other host counts as another machine. This includes 127.1 and 2130706433, which only
     some libraries understand, as well as 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
@@ -111,7 +111,7 @@ def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> b
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether the name of a host certainly means this machine."""
+    """Return whether the name of a host certainly means this machine."""
     if host.lower() == "localhost" or host in {"[::1]", "::1"}:
         return True
     try:
@@ -152,7 +152,7 @@ def _concerns(config: Config, base_url: str | None, provider: str | None) -> boo
 
 
 def same_url(one: str, other: str) -> bool:
-    """Whether two base URLs are equal apart from case and a trailing slash."""
+    """Return whether two base URLs are equal apart from case and a trailing slash."""
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
@@ -226,7 +226,7 @@ def _of_dialects(files: Iterable[str], folder: Path) -> Iterator[Reached]:
 
 
 def _is_below(file: str, folder: Path) -> bool:
-    """Whether a file is inside a folder, at any depth, after following links."""
+    """Return whether a file is inside a folder, at any depth, after following links."""
     try:
         return Path(file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # a link to itself, a null character

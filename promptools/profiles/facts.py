@@ -60,7 +60,7 @@ class Fact(Table):
     """The number of parameters below which the fact was measured."""
 
     def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
-        """Whether the fact holds for this kind and version of server, and this number of parameters of the model.
+        """Return whether the fact holds for this kind and version of server, and this number of parameters of the model.
 
         An unknown version counts as the newest. A fact about some sizes does not hold for a model of unknown size.
         """
@@ -330,7 +330,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Whether a model whose template fits the families `by_template` may be of this family.
+    """Return whether a model whose template fits the families `by_template` may be of this family.
 
     It may not be if the family's templates are known, and the model's template fits only other families.
     """

@@ -181,7 +181,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 
 
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
-    """Whether a template renders tools. A separate template for tools counts too; `chat_template_caps` ignores it."""
+    """Return whether a template renders tools. A separate template for tools counts too; `chat_template_caps` ignores it."""
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
 
@@ -300,18 +300,18 @@ class _FamilySearch:
         yield from ((field, text, family_of(text), self._allows) for field, text in self._model.served_names)
 
     def _allows(self, family: str) -> bool:
-        """Whether neither the template nor the weights contradict a family."""
+        """Return whether neither the template nor the weights contradict a family."""
         return family not in self._excluded and template_allows(family, self._fitting)
 
     def _fits(self, family: str) -> bool:
-        """Whether the model's template is a template of this family.
+        """Return whether the model's template is a template of this family.
 
         The name of a base model counts only then, since a fine-tune often has another template than its base model.
         """
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Whether the template allows a family. The weights do not count, as Ollama's parsers imply only a format."""
+        """Return whether the template allows a family. The weights do not count, as Ollama's parsers imply only a format."""
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:

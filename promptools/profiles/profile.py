@@ -173,12 +173,12 @@ _ENDS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cogn
 
 
 def is_openai_host(host: str) -> bool:
-    """Whether a host is one of OpenAI's or Azure's."""
+    """Return whether a host is one of OpenAI's or Azure's."""
     return host.endswith(_ENDS)
 
 
 def is_openai_url(url: str) -> bool:
-    """Whether a URL leads to OpenAI or Azure; false for an invalid URL."""
+    """Return whether a URL leads to OpenAI or Azure; false for an invalid URL."""
     try:
         return is_openai_host((urlsplit(url).hostname or "").lower())
     except ValueError:

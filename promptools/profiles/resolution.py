@@ -260,7 +260,7 @@ def api_key(target: Target, environ: Mapping[str, str]) -> str | None:
 
 
 def is_local(url: str | None) -> bool:
-    """Whether a URL is on this machine or a private network."""
+    """Return whether a URL is on this machine or a private network."""
     from ipaddress import ip_address  # only for servers of unknown kind
     from urllib.parse import urlsplit
 

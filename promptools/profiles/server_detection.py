@@ -187,7 +187,7 @@ def with_family(seen: ServerInfo, finding: FamilyFinding) -> ServerInfo:
 
 
 def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
-    """Whether the result of `kind_requests` is final, so that it can be cached."""
+    """Return whether the result of `kind_requests` is final, so that it can be cached."""
     return all(
         answer is not None and answer.status not in _TRANSIENT_STATUSES and not _is_down(answer.status)
         for answer in responses
@@ -195,7 +195,7 @@ def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
 
 
 def is_server_final(seen: ServerInfo, responses: Sequence[ProbeResponse | None]) -> bool:
-    """Whether the result of `server_requests` is final, so that it can be cached.
+    """Return whether the result of `server_requests` is final, so that it can be cached.
 
     A server that is still starting, rejects the key or is busy may answer differently the next time.
     """
@@ -243,7 +243,7 @@ def read_model(
 
 
 def may_serve_ollama(seen: ServerInfo) -> bool:
-    """Whether a server of unknown kind may have Ollama's own routes.
+    """Return whether a server of unknown kind may have Ollama's own routes.
 
     It may if it answered the request for Ollama's version with 200, or may answer differently the next time.
     """

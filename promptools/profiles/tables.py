@@ -51,12 +51,12 @@ class Location:
 
 
 def is_table(value: Any) -> bool:
-    """Whether plain data is a table."""
+    """Return whether plain data is a table."""
     return isinstance(value, Mapping)
 
 
 def is_array(value: Any) -> bool:
-    """Whether plain data is an array."""
+    """Return whether plain data is an array."""
     return isinstance(value, (list, tuple, set, frozenset))
 
 

@@ -1,9 +1,9 @@
-"""Tools and their JSON Schemas: prepared once, then used to rename, validate and coerce the arguments of calls.
+"""Prepare tools and their JSON Schemas once; then use them to rename, validate and coerce the arguments of calls.
 
 Tools are read (`tool_definition`) and prepared (`tools`, `prepared_tool`). Their schemas are JSON Schema documents of
-any draft, which are read (`documents`), normalized (`normalize`), and linked along `$ref` (`graph`). What a model
-writes is fitted to a tool: variant spellings of names and keys are matched (`spelling`), arguments are checked against
-the schema (`predicates`, `validate`), and types are converted (`coerce`). `relax` simplifies schemas for weak servers.
+any draft, which are read (`documents`), normalized (`normalize`), and linked along `$ref` (`graph`). A call is then
+adapted to its tool: variant spellings of names and keys are matched (`spelling`), arguments are checked against the
+schema (`predicates`, `validate`), and types are converted (`coerce`). `relax` simplifies schemas for weak servers.
 
 The submodules are imported when one of these names is first used: text can be parsed without tools.
 """

@@ -27,12 +27,12 @@ CHARACTERS_PER_STEP = 32
 
 
 class UncheckedError(Exception):
-    """Validation was abandoned: the value is known neither as valid nor as invalid."""
+    """Raised if validation is abandoned: the value is then known neither as valid nor as invalid."""
 
 
 @dataclass(slots=True)
 class ValidationRun:
-    """One validation of a value: what is left of its budget, and cached results."""
+    """The state of one validation of a value: the rest of the budget, and cached results."""
 
     value: Any
     steps_left: int = STEPS

@@ -1,4 +1,4 @@
-"""Coerce values to the types that a schema wants, guided by the validator's own errors.
+"""Coerce values to the types that a schema requires, guided by the validator's own errors.
 
 Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a parameter that they do not use. Whether
 that is a mistake depends on the schema alone, so the validator runs first and only what it reports is edited:
@@ -60,7 +60,7 @@ NumberTexts: TypeAlias = Callable[[Path], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacement of the value at a path; `wrapped` means that a single value becomes a list."""
+    """The replacement of the value at a path; `wrapped` means that a single value becomes a list."""
 
     path: Path
     value: Any
@@ -94,7 +94,10 @@ def coerce_value(
 
 
 def _refused_nulls(errors: Iterable[Any]) -> Iterator[Path]:
-    """Yield the paths of members that are null and must not be: models write null for an unused parameter."""
+    """Yield the paths of members that are null although the schema does not allow null.
+
+    Models write null for an unused parameter.
+    """
     for error in errors:
         if error.instance is None and error.absolute_path and isinstance(error.absolute_path[-1], str):
             yield tuple(error.absolute_path)
@@ -193,7 +196,7 @@ class _EditPlanner:
 
 
 def _accepts_strings(errors: list[Any]) -> bool:
-    """Whether an alternative that rejected a string only rejected its text, and accepts strings in general."""
+    """Return whether an alternative that rejected a string only rejected its text, and accepts strings in general."""
     for error in errors:
         if error.validator in {"type", "enum", "const", None}:
             return False
@@ -205,8 +208,8 @@ def _accepts_strings(errors: list[Any]) -> bool:
 def _match_member(value: Any, members: list[Any]) -> Any:
     """Return the only enum member that a value can mean; `UNREADABLE` if there is not exactly one.
 
-    A string means another string if only case and outer space differ. If no member is such a string, it means the
-    member that has this JSON text. An integer means the string of its digits.
+    A string can mean a member that is a string and differs only in case and outer space. If there is none, the string
+    can mean a member with this JSON text. An integer can mean the string of its digits.
     """
     if isinstance(value, str):
         folded = value.strip().casefold()
@@ -245,7 +248,10 @@ def _edit_for_type(path: Path, value: Any, wanted: set[str], number_texts: Numbe
 
 
 def _number_as_string(path: Path, value: Any, number_texts: NumberTexts) -> Any:
-    """Return a number as the model spelled it. Parsing `1.10` loses the zero, so a float needs the source text."""
+    """Return a number as a string, spelled as the model wrote it.
+
+    A float needs the source text, since parsing `1.10` loses the zero.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return UNREADABLE
     text = number_texts(path)

@@ -190,7 +190,7 @@ def draft_of(schema: Any) -> Draft:
 
 
 def same_in_latest(node: Schema, draft: Draft) -> bool:
-    """Whether a schema's own keywords mean the same in `draft` as in the latest draft.
+    """Return whether a schema's own keywords mean the same in `draft` as in the latest draft.
 
     The keywords must be well formed in the latest draft.
     """
@@ -207,7 +207,7 @@ def same_in_latest(node: Schema, draft: Draft) -> bool:
 
 
 def well_formed(node: Schema) -> bool:
-    """Whether jsonschema would certainly accept the keywords of a schema; its subschemas are not looked at."""
+    """Return whether jsonschema would certainly accept a schema's own keywords; subschemas are not examined."""
     for keyword, value in node.items():
         test = VALUE_TESTS.get(keyword)
         if test is not None and not test(value):

@@ -157,7 +157,7 @@ def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
 
 
 def _declares_names(schema: Any) -> bool:
-    """Whether any object in a schema declares a name (`$id`, `$anchor`, ...), or refers to one."""
+    """Return whether any object in a schema declares a name (`$id`, `$anchor`, ...), or refers to one."""
     stack = [schema]
     while stack:
         current = stack.pop()

@@ -5,10 +5,10 @@ confirming this. A schema that uses a keyword outside the common part gets no pr
 predicate always agrees with jsonschema.
 
 Recursion is handled by a forward reference: while a schema is being compiled, references to it get a predicate that
-looks up the finished predicate when called. The cost of a predicate must stay linear in the value. A predicate does not
-remember results, so alternatives in a recursive schema would double the cost of a "no" at each level. Also, many
-subschemas may apply to one value; `schemas_per_value` counts them. Both kinds of schema are left to jsonschema, whose
-run has a budget (`promptools.schema.budget`).
+looks up the finished predicate when called. The cost of a predicate must stay linear in the value. But a predicate does
+not remember results, so alternatives in a recursive schema would double the cost of a "no" at each level. In other
+schemas, many subschemas apply to one value; `schemas_per_value` counts them. Both kinds of schema are left to
+jsonschema, whose run has a budget (`promptools.schema.budget`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A prepared tool: its checked, linked and compiled schema, its parameter names, and the check of arguments.
 
-`prepare_tool` prepares a tool once; `check` fits the arguments of each call to it.
+`prepare_tool` prepares a tool once; `check` validates the arguments of each call, and adapts them to the schema.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CompiledSchema:
         return relax_graph(self.graph)
 
     def is_surely_valid(self, value: Any) -> bool:
-        """Whether the fast predicate accepts a value. False means undecided, so that jsonschema must decide."""
+        """Return whether the fast predicate accepts a value. False means undecided, so that jsonschema must decide."""
         return self.predicate is not None and self.predicate(value)
 
     def errors(self, value: Any) -> Iterable[Any]:
@@ -147,7 +147,7 @@ def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
 
 
 def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> Mapping[str, Any]:
-    """Return those of the marks that a tool with these parameters can have."""
+    """Return the marks without those that a tool with these parameters cannot have."""
     kept = dict(marks)
     aliases = marks.get("aliases")
     if is_object(aliases):
@@ -167,7 +167,7 @@ def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
 
 
 def _check_marks(entry: PreparedTool) -> None:
-    """Raise UsageError if the tool has marks that do not fit its parameters."""
+    """Raise UsageError if the tool has marks that do not match its parameters."""
     tool, declared = entry.tool, entry.compiled.declared
     for alias, name in tool.aliases.items():
         if alias in declared:
@@ -188,7 +188,7 @@ def _check_marks(entry: PreparedTool) -> None:
 
 
 def _takes_text(compiled: CompiledSchema, key: str) -> bool:
-    """Whether the schema declares a parameter that may be a string."""
+    """Return whether the schema declares a parameter that may be a string."""
     types = parameter_types(compiled.graph, key)
     return key in compiled.declared and ("string" in types or not types)
 
@@ -212,12 +212,15 @@ class Checked(NamedTuple):
 
     @property
     def verified(self) -> bool:
-        """Whether the arguments were found valid; False also if they were accepted because validation was abandoned."""
+        """Whether the arguments were found to be valid.
+
+        False if there are errors, and also if the arguments were accepted because validation was abandoned.
+        """
         return not self.errors and all(fix.kind != "unchecked" for fix in self.fixes)
 
 
 def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, guess: bool, split: bool) -> Checked:
-    """Fit arguments to a tool.
+    """Validate the arguments of a call, and adapt them to the tool's schema.
 
     With `guess`, the only undeclared key may be taken for the only missing required parameter. With `split`, a key that
     contains its value may be split.
@@ -255,7 +258,7 @@ def _check_renamed(
 
 
 def _is_surely_valid(shape: CompiledSchema, arguments: dict[str, Any]) -> bool:
-    """Whether arguments are certainly valid without changes; never raises on any value."""
+    """Return whether arguments are certainly valid without changes; never raises on any value."""
     try:
         return shape.is_surely_valid(arguments)
     except Exception:  # noqa: BLE001  `_validate_and_coerce` reports the problem
@@ -265,7 +268,7 @@ def _is_surely_valid(shape: CompiledSchema, arguments: dict[str, Any]) -> bool:
 def _validate_and_coerce(
     entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None
 ) -> Checked:
-    """Validate arguments, and coerce values that do not fit. Never raises on any value.
+    """Validate arguments, and coerce values of a wrong type. Never raises on any value.
 
     Arguments that could not be validated are accepted, with a fix that says so; a `strict` tool rejects them.
     """

@@ -101,7 +101,7 @@ def name_candidates(written: str) -> Iterable[str]:
 
 
 def _strip_layer(name: str) -> str:
-    """Remove one layer: a namespace, an index, a call's parentheses, or a channel of a Harmony header."""
+    """Remove one layer around a name: a namespace, an index, a call's parentheses, or a Harmony channel."""
     for pattern in (_NAMESPACE, _TAIL, _WORD):
         match = pattern.match(name) if pattern is _NAMESPACE else pattern.search(name)
         if match:
@@ -121,7 +121,7 @@ def escape_fixes(name: str) -> tuple[Fix, ...]:
 
 
 def is_offered_name(name: str, tools: Tools | None) -> bool:
-    """Return whether this is an offered tool's name, spelled as declared, perhaps after a namespace."""
+    """Return whether a name is that of an offered tool, spelled as declared, perhaps after a namespace."""
     if tools is None:
         return False
     bare = unescape_name(name)
@@ -135,7 +135,7 @@ def is_offered_name(name: str, tools: Tools | None) -> bool:
 
 
 class OtherNames:
-    """The other names of the tools in one request."""
+    """Finds tools by their other names, for the tools of one request."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.by_name: dict[str, str] = {}
@@ -315,7 +315,8 @@ def guess_key(
     """Rename the only undeclared key to the only missing required parameter, if their names mean the same.
 
     Two names mean the same if one is the other with additional words, or if they are synonyms. Nothing is renamed if
-    the key also fits another parameter that is not given. The caller must check whether the value fits.
+    the key could also mean another parameter that is not given. The caller must check whether the value is valid for
+    the parameter.
     """
     unknown = [key for key in arguments if key not in declared]
     missing = [name for name in required if name not in arguments]
@@ -362,10 +363,10 @@ def _split_words(key: str) -> list[str]:
 
 
 def _same_meaning(key: list[str], name: list[str]) -> bool:
-    """Whether a key means the parameter `name`; both are given as words.
+    """Return whether a key means the parameter `name`; both are given as words.
 
-    It does if they are synonyms. It also does if the longer one consists of the shorter one and generic words after it,
-    or of the shorter one and any words before it. But a key with a distinguishing word before the name means something
+    Synonyms mean the same. So do two names if the longer one consists of the shorter one and generic words after it, or
+    of the shorter one and any words before it. But a key with a distinguishing word before the name means something
     else.
     """
     short, long = sorted((key, name), key=len)
@@ -399,7 +400,7 @@ def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) ->
 
 
 def _is_schema_or_type(value: Any) -> bool:
-    """Whether a member is a parameter's schema or the name of a type, and so not a value."""
+    """Return whether a member is a parameter's schema or the name of a type, and so not a value."""
     if isinstance(value, str):
         return value in _TYPES
     return is_object(value) and not _SCHEMA_KEYWORDS.isdisjoint(value)

@@ -77,7 +77,7 @@ SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """Copies of a tool and of the dict to send for it; `notes` say what was wrong with the definition."""
+    """Holds copies of a tool and of the dict to send for it; `notes` say what was wrong with the definition."""
 
     tool: Tool
     payload: dict[str, Any]

@@ -47,11 +47,11 @@ _DECODER = json.JSONDecoder(parse_constant=_FINITE.__getitem__)
 class Tools(Sequence[Tool]):
     """The tools that one request offers; immutable.
 
-    Takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts, pydantic models, typed
-    functions and `Tool`s. `marks` maps the names of tools to their marks: `dangerous`, `infer`, `aliases`, `names` and
-    `free_text`. Unusable parts of a schema are left out, and `notes` lists them. If `strict`, a schema that is invalid
-    or would need I/O is a UsageError instead. Raises UsageError for a tool without a name, for a name given twice, and
-    for two tools that have the same other name.
+    The constructor takes OpenAI tool dicts, bare `{name, description, parameters}` dicts, `input_schema` dicts,
+    pydantic models, typed functions and `Tool`s. `marks` maps the names of tools to their marks: `dangerous`, `infer`,
+    `aliases`, `names` and `free_text`. Unusable parts of a schema are left out, and `notes` lists them. If `strict`, a
+    schema that is invalid or would need I/O is a UsageError instead. Raises UsageError for a tool without a name, for a
+    name given twice, and for two tools that have the same other name.
     """
 
     __slots__ = (
@@ -208,7 +208,7 @@ class Tools(Sequence[Tool]):
         return None
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Whether a tool has exactly this name, and the arguments are certainly valid for that tool unchanged.
+        """Return whether a tool has exactly this name, and the arguments are certainly valid for that tool unchanged.
 
         False means undecided: then `check` decides. Never raises on any value.
         """
@@ -270,9 +270,10 @@ class Tools(Sequence[Tool]):
         return self._by_key.get(key, ())
 
     def _fitting(self, entries: list[PreparedTool], arguments: Mapping[str, Any]) -> list[PreparedTool]:
-        """Return at most two tools that arguments fit.
+        """Return at most two tools for which the arguments are valid.
 
-        With too many candidates, two of them are returned untried, so that the tool counts as ambiguous.
+        If there are too many candidates to try, the first two are returned untried, so that the call counts as
+        ambiguous.
         """
         if len(entries) > MAX_INFERENCE_CANDIDATES:
             return entries[:2]

@@ -222,12 +222,15 @@ def _compile_error(pattern: str) -> str | None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a JSON number: finite, and not a boolean."""
+    """Return whether a value is a JSON number: finite, and not a boolean."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value - value == 0)
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer, as programs expect one: `3.0` is not, but is later coerced to `3`."""
+    """Return whether a value is an integer, as programs expect it.
+
+    `3.0` is not an integer, but is coerced to `3` later.
+    """
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -370,7 +373,7 @@ def _validator_class() -> Any:
 
 
 class Validator:
-    """One schema, compiled by jsonschema on first use."""
+    """Validates values by one schema, which jsonschema compiles on first use."""
 
     def __init__(self, graph: SchemaGraph) -> None:
         self.graph = graph

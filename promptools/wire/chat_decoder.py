@@ -281,7 +281,7 @@ def error_of(body: Any) -> ErrorBody | None:
 
 
 def is_error(value: Any) -> bool:
-    """Whether the value of an `error` key is an error; some servers send an empty value."""
+    """Return whether the value of an `error` key is an error; some servers send an empty value."""
     return any(value.values()) if is_object(value) else bool(value)
 
 

@@ -138,7 +138,7 @@ def _decode_repaired(text: str) -> Decoded:
 
 
 def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value has at most `levels` levels of nesting; a deeper value might fail to be encoded again. O(n)."""
+    """Return whether a value has at most `levels` levels of nesting; a deeper value might fail to be encoded again. O(n)."""
     level = [value]
     for _ in range(levels):
         level = [inner for item in level for inner in (item.values() if is_object(item) else as_list(item))]

@@ -106,7 +106,7 @@ def _checked(data: Mapping[str, Any], key: str, where: str, fits: Callable[[Any]
 
 
 def is_objects(value: Any) -> bool:
-    """Whether a value is a list of objects."""
+    """Return whether a value is a list of objects."""
     return is_array(value) and all(map(is_object, value))
 
 
@@ -217,7 +217,7 @@ _REFUSED_RAW = {
 
 
 def is_unload_request(data: Mapping[str, Any]) -> bool:
-    """Whether a request without a prompt or messages unloads the model, because its `keep_alive` is zero."""
+    """Return whether a request without a prompt or messages unloads the model, because its `keep_alive` is zero."""
     return as_number(data.get("keep_alive")) == 0 or data.get("keep_alive") in ("0", "0s")
 
 
