@@ -1,4 +1,4 @@
-"""The rules of retries: the table of failures and remedies, the circuit breaker, and the retry policy."""
+"""The rules for retries: the table of failures and remedies, the circuit breaker, and the retry policy."""
 
 from promptools.fallback.breaker import Breaker, BreakerKey, BreakerState
 from promptools.fallback.overflow import ContextSizes, Overflow, fitting_context, read_overflow

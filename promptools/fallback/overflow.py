@@ -1,4 +1,4 @@
-"""Context overflow: the token counts in servers' error texts, and a context size that is large enough.
+"""Handle context overflow: read the token counts in servers' error texts, and find a context size that is large enough.
 
 The size that an earlier request needed, or that a server reported, is kept and used again.
 """
@@ -84,8 +84,8 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
 def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | None:
     """Return a context size for a `prompt` and an `answer` of that many tokens; None if `limit` is too low.
 
-    If `answer` is None, `DEFAULT_ANSWER_TOKENS` are reserved. If the size would exceed `limit`, `limit` is returned, as
-    long as that leaves the answer `MIN_ANSWER_TOKENS` or, if `answer` is smaller, that many.
+    If `answer` is None, `DEFAULT_ANSWER_TOKENS` are reserved. If the size would exceed `limit`, `limit` is returned,
+    unless it leaves too few tokens for the answer: fewer than `MIN_ANSWER_TOKENS`, and fewer than `answer`.
     """
     wanted = DEFAULT_ANSWER_TOKENS if answer is None or answer < 1 else answer
     size = -(-(prompt + wanted) // CONTEXT_STEP) * CONTEXT_STEP

@@ -1,4 +1,4 @@
-"""What servers have refused: remembered for an hour, so that the next request is reworded before it is sent."""
+"""Remember for an hour what servers have refused, so that the next request is reworded before it is sent."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Rewording(NamedTuple):
 class Refusals:
     """Keeps, by provider and model, how requests had to be reworded before the server accepted them.
 
-    After `lifetime` seconds, requests are sent unchanged again: the server may have been updated. Times are from the
-    exchange's clock. Thread-safe: each step is a single operation of a dict.
+    After `lifetime` seconds, requests are sent unchanged again: the server may have been updated. Times are in seconds
+    of the exchange's clock. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, *, lifetime: float = 3600.0, limit: int = 1024) -> None:

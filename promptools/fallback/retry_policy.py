@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 @dataclass(slots=True)
 class RetryState:
-    """The argument of a `stop=` or `wait=` object: the fields of tenacity's `RetryCallState` about time and count.
+    """The argument for `stop=` and `wait=` objects: the time and count fields of tenacity's `RetryCallState`.
 
     `stop_after_attempt`, `stop_after_delay` and `stop_before_delay` work with it, and so does every `wait_*` that uses
     only these fields.

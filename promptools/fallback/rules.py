@@ -63,7 +63,7 @@ _NEAR = r"[\s\S]{0,80}?"
 
 
 def refusal_of(names: Iterable[str]) -> str:
-    """Return a pattern for error texts which say that one of these parameters is not accepted."""
+    """Return a pattern for error texts that refuse one of these parameters."""
     named = rf"\b(?:{'|'.join(names)})\b"
     return f"{_NOT_TAKEN}{_NEAR}{named}|{named}{_NEAR}{_NOT_TAKEN}"
 
@@ -155,7 +155,7 @@ Remedy: TypeAlias = Adaptation | RetryAction
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row: an error text that matches `pattern` anywhere, ignoring case, is a failure of this kind."""
+    """A row of the table: an error text that matches `pattern` anywhere, ignoring case, is a failure of this kind."""
 
     kind: FailureKind
     pattern: str

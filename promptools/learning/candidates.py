@@ -1,7 +1,7 @@
-"""Derive tables from what a template writes for calls: one or more tables of each kind that may fit.
+"""Derive dialect tables from what a template writes for calls: one or more tables of each kind that may match.
 
 A candidate is a guess, based on the places of names, ids, keys and values in a few renderings;
-`promptools.learning.validation` decides whether it holds.
+`promptools.learning.validation` decides whether it is right.
 """
 
 from __future__ import annotations

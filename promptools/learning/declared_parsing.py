@@ -1,8 +1,9 @@
 """Derive tables from what a model's config says about parsing its replies.
 
 transformers reads the key `response_template` of `tokenizer_config.json` from 5.13 on, and `response_schema` before
-that. Both find calls with regular expressions, which are analyzed here and never run: one from an untrusted source may
-take forever. The resulting table is a candidate like any other, and the chat template decides whether it holds.
+that. Both find calls with regular expressions. These are only analyzed, never run, since an expression from an
+untrusted source may take forever. The resulting table is a candidate like any other, and the chat template decides
+whether it holds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 
 
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
-    """Yield the tables of a declaration. Before each, yield the candidates that express the same, and more."""
+    """Yield the tables of a declaration. Before each table, yield the candidates that express at least the same."""
     known = [*candidates]
     for table in declaration.tables:
         yield from (each for each in known if _said(each) == _said(table))

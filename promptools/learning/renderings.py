@@ -1,8 +1,8 @@
 """Render conversations that differ in one respect each, and find the calls in the renderings.
 
 A template is a function of a conversation that anyone may have written: it may reject a conversation, drop a part of
-it, or write arguments differently depending on whether they are an object or text. A rejected conversation is not a
-failure; that variant is just missing.
+it, or write arguments differently depending on whether they are an object or text. A rejected conversation is not an
+error; it only means that this variant is not available.
 """
 
 from __future__ import annotations
@@ -302,6 +302,6 @@ def common_suffix(one: str, other: str) -> int:
 def is_printed_object(text: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether a text holds arguments as Python prints them.
 
-    A template that expects the arguments as text writes an object so.
+    This is how a template that expects the arguments as text writes an object.
     """
     return str(dict(arguments)) in text and json.dumps(arguments) != str(dict(arguments))

@@ -440,7 +440,10 @@ class Emitter:
 
     @property
     def token_before_group(self) -> str:
-        """The special token with which the group begins, if it is a turn's header or undeclared; else empty."""
+        """The special token with which the group begins, or an empty string.
+
+        Only a token counts that no dialect declares, or that belongs to prompts.
+        """
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:

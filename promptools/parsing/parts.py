@@ -74,7 +74,7 @@ class EarlyArguments(NamedTuple):
 
 
 class TriedStrategy(NamedTuple):
-    """A strategy that was tried on a candidate's text, beginning at its first character; the engine adds the offset."""
+    """A strategy that was tried on a candidate's text from the first character on; the engine adds the offset."""
 
     strategy: str
     outcome: Literal["call", "malformed", "text"]

@@ -1,4 +1,4 @@
-"""What endpoints and models can do: packaged facts, the user's config, and how both are combined."""
+"""State what endpoints and models can do: packaged facts, the user's config, and the rules that combine both."""
 
 from promptools.profiles.config import (
     Config,

@@ -1,4 +1,4 @@
-"""The user's config as values, and the search for the config file."""
+"""The classes that hold the user's config, and the search for the config file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class ToolModePolicy:
-    """How a ppxai config wants tools to be requested. Such a config cannot ask for harmony mode."""
+    """States how a ppxai config requests tools. Such a config cannot ask for harmony mode."""
 
     native: bool
     """Whether tools are requested in native mode first; if not, in prompt mode."""
@@ -41,7 +41,7 @@ class ToolModePolicy:
     def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
         """Return the modes for a model whose profile lists the modes `order`.
 
-        With `fallback`, harmony mode stays if `order` contains it.
+        If `fallback` is set and `order` contains harmony mode, harmony mode is kept.
         """
         first: ModeName = "native" if self.native else "prompt"
         if not self.fallback:
@@ -96,7 +96,7 @@ class Provider:
 class Descriptions:
     """Descriptions of tools that replace those in a request, by tool name.
 
-    Some hold for all models, others only for one provider or one model.
+    Some descriptions apply to all models, others only to one provider or one model.
     """
 
     everywhere: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -104,7 +104,7 @@ class Descriptions:
     by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     def of(self, provider: str, model: str) -> dict[str, str]:
-        """Return the descriptions for a provider's model: those for the model win over those for the provider."""
+        """Return the descriptions for a provider's model; those for the model take precedence over the provider's."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
@@ -173,7 +173,7 @@ class Config:
 
 
 class ModelKeys(BaseModel):
-    """The keys of a model that both kinds of config file have."""
+    """The keys of a model that `promptools.toml` and `ppxai-config.json` have in common."""
 
     aliases: Strings = ()
     family: str | None = None
@@ -186,7 +186,7 @@ class ModelKeys(BaseModel):
 
 
 class ProviderKeys(BaseModel):
-    """The keys of a provider that both kinds of config file have; an empty string means no value."""
+    """The keys of a provider that both kinds of config file have in common; an empty string means no value."""
 
     kind: str | None = None
     base_url: OneOrMore = ()

@@ -61,7 +61,7 @@ class _Capabilities(OpenTable):
 
 
 class ToolCalling(OpenTable):
-    """How tools are requested."""
+    """The table `tool_calling` of a ppxai config: how tools are requested."""
 
     mode: Literal["native", "prompt_based", "auto"] = "auto"
     fallback_on_empty: bool = True
@@ -96,7 +96,7 @@ class _Provider(ProviderKeys, OpenTable):
 
 
 class _Tools(BaseModel):
-    """The descriptions of tools; ppxai has further keys in this table."""
+    """The table of tool descriptions; further keys, which ppxai uses, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 

@@ -1,4 +1,4 @@
-"""What a config reaches: where it sends prompts and keys, which files it reads, and whom it admits to the proxy.
+"""Find out what a config reaches: where it sends prompts and keys, which files it reads, whom it admits to the proxy.
 
 A config that was only found, for example in a cloned repository, is used without asking the user if it reaches nothing
 beyond this machine, and names no dialect file outside its own folder. The user's trust is stored with
@@ -64,7 +64,7 @@ class ConfigReach:
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """What a config that was merely found may reach only with the user's trust."""
+        """The entries that a config that was merely found may reach only if the user trusts it."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
@@ -75,7 +75,7 @@ class ConfigReach:
 
 
 class UntrustedConfig(UsageError):
-    """Raised if a config that was found and is not trusted would have an effect.
+    """Raised if a config that was found, and that the user does not trust, would have an effect.
 
     Such a config reaches another machine or a file outside its folder, or another user may have put it there.
     """
@@ -101,7 +101,9 @@ def shown_text(text: str) -> str:
 
 
 def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
-    """Return whether a URL certainly leads to this machine: its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
+    """Return whether a URL certainly leads to this machine.
+
+    This is so if its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
 
     Names are not looked up. Any other host counts as another machine. This includes 127.1 and 2130706433, which only
     some libraries understand, as well as 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.

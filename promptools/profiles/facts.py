@@ -1,8 +1,8 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
 Each file holds `title` and `[[fact]]` tables. The file of a kind of server may also hold `aliases` and `base_url`. The
-file of a family may hold `globs`, `known_as`, `[[template]]` and `[weights]`, by which the family is recognized in a
-server's description of its model, and `template_dialect`.
+file of a family may hold `globs`, `known_as`, `[[template]]` and `[weights]`: by these, the family is recognized in a
+server's description of its model. It may also hold `template_dialect`.
 
 A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
 checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
@@ -60,7 +60,7 @@ class Fact(Table):
     """The number of parameters below which the fact was measured."""
 
     def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
-        """Return whether the fact holds for this kind and version of server, and this number of parameters of the model.
+        """Return whether the fact holds for a server of this kind and version, and a model with this many parameters.
 
         An unknown version counts as the newest. A fact about some sizes does not hold for a model of unknown size.
         """
@@ -92,7 +92,10 @@ class TemplateSignature(Table):
 
 
 class Weights(Table):
-    """Properties of the models of a family. Each property lists all values that occur; none if they are not known."""
+    """Properties of the models of a family.
+
+    Each property lists all values that occur; it is empty if the values are not known.
+    """
 
     architectures: Strings = ()
     """The architectures of the models, as GGUF files name them."""
@@ -187,13 +190,16 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
 
 
 def _check_tokens(value: str | int, location: Location) -> None:
-    """Reject a number of tokens below one. A string is accepted, since its type has been checked already."""
+    """Raise `UsageError` for a number of tokens below one.
+
+    A string is accepted, since its type has been checked already.
+    """
     if isinstance(value, int) and value < 1:
         raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
 
 
 def _check_control_tokens(tokens: tuple[str, ...], location: Location) -> None:
-    """Reject a control token that cannot be distinguished from ordinary text."""
+    """Raise `UsageError` for a control token that cannot be distinguished from ordinary text."""
     for token in tokens:
         if not is_valid_token(token):
             raise location.error(
@@ -317,7 +323,8 @@ def family_of(model: str) -> str | None:
 def families_of_template(template: str) -> tuple[str, ...]:
     """Return the families that may have this chat template.
 
-    Those with the longest fragments come first, then those with the shortest names.
+    The families whose templates are recognized by the longest fragments come first; of equals, those with the shortest
+    names.
     """
     matching = [
         (-sum(map(len, known.holds)), len(family), family)
@@ -330,9 +337,9 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Return whether a model whose template fits the families `by_template` may be of this family.
+    """Return whether a model whose template matches the families `by_template` may be of this family.
 
-    It may not be if the family's templates are known, and the model's template fits only other families.
+    The model is not of this family if the family's templates are known and none of them matches.
     """
     return not by_template or family in by_template or not load_builtin(family).templates
 

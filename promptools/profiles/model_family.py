@@ -1,9 +1,9 @@
-"""The family of a model, by evidence: its chat template, its architecture and sizes, then its names.
+"""Find the family of a model by evidence: the chat template, then the architecture and sizes, then the names.
 
 Apps send arbitrary model names, and many servers accept any name, so a name in a request is the weakest evidence. The
 template formats the conversation, no matter how the model is named. The architecture and the size of the vocabulary
-describe the weights. All these exclude families, but rarely leave only one: a family shares its template with its
-fine-tunes. Names then choose among the remaining families, in this order:
+describe the weights. This evidence excludes families, but rarely leaves only one, since a family shares its template
+with its fine-tunes. Names then choose among the remaining families, in this order:
 
 1. the file from which the model was loaded, and the names in that file (`root`, `model_path`, `general.name`)
 2. the server's own names for a kind of model (an architecture, a parser), if such a name means one family
@@ -71,7 +71,9 @@ class ModelDescription(NamedTuple):
 
 
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
-    """Return the model that serves requests for a name: the one with this name, or one that serves any name; else None.
+    """Return the listed model that serves requests for a name; None if there is none.
+
+    It is the model with this name, or else a model that serves any name.
 
     On most servers, the only listed model serves requests for any name. But some servers load the model that is
     requested. So a name that implies a family does not select a model with another name.
@@ -181,7 +183,10 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 
 
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
-    """Return whether a template renders tools. A separate template for tools counts too; `chat_template_caps` ignores it."""
+    """Return whether a template renders tools.
+
+    A separate template for tools counts too, although `chat_template_caps` does not consider it.
+    """
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
 
@@ -258,7 +263,7 @@ def family_by_name(requested_name: str) -> FamilyFinding:
 
 
 class _FamilySearch:
-    """The evidence about a model: the families that its template fits, and those that are excluded."""
+    """Collects the evidence about a model: the families that its template matches, and those that are excluded."""
 
     def __init__(self, model: ModelDescription) -> None:
         self._model = model
@@ -286,7 +291,7 @@ class _FamilySearch:
     def _names(self) -> Iterator[tuple[str, str, str | None, Callable[[str], bool]]]:
         """Yield `(field, name, family, test)` for each name of the model, the most reliable first.
 
-        `test` returns whether a family counts if this name implies it.
+        `test` returns whether a family that this name implies is accepted.
         """
         for field, text in self._model.files:
             for number, part in enumerate(name_parts(text)):
@@ -306,12 +311,15 @@ class _FamilySearch:
     def _fits(self, family: str) -> bool:
         """Return whether the model's template is a template of this family.
 
-        The name of a base model counts only then, since a fine-tune often has another template than its base model.
+        Only then does the name of a base model count, since a fine-tune often has another template than its base model.
         """
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Return whether the template allows a family. The weights do not count, as Ollama's parsers imply only a format."""
+        """Return whether the template allows a family.
+
+        The weights are not considered, since the names of Ollama's parsers imply only a format.
+        """
         return template_allows(family, self._model.template_families)
 
     def _record(self, label: str, family: str | None, allows: Callable[[str], bool]) -> bool:
@@ -322,7 +330,7 @@ class _FamilySearch:
         return decides
 
     def _exclude(self, field: str, value: str | int, without: frozenset[str]) -> None:
-        """Exclude the families `without` this value, unless that would exclude every family that the template fits."""
+        """Exclude the families `without` this value, unless that would exclude all families the template matches."""
         excluded = [family for family in self._fitting if family in without]
         if excluded and len(excluded) == len(self._fitting):
             self._evidence.append((f"{field} {value!r}", "not counted: it contradicts the chat template"))

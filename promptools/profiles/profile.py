@@ -1,4 +1,4 @@
-"""What an endpoint and a model can do: one flat record of facts, each with its default."""
+"""Define `Profile`, a flat record of facts on what an endpoint and a model can do, each with a default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resolve where a request goes and what is known about that endpoint: all facts combined, with reasons.
+"""Resolve where a request goes and what is known about the endpoint; combine all facts, and keep the reasons.
 
 Facts come in layers, and for each key the last layer wins: the defaults of `Profile`, the packaged facts about the
 server's kind, those about the model's family, what the server said in a probe, the config's provider, the config's
@@ -31,7 +31,7 @@ server's version, since its kind is configured."""
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An endpoint and a model. `reasons` explain each decision and fact, one sentence each."""
+    """An endpoint and a model. `reasons` has a sentence for each decision and fact."""
 
     provider: str | None
     """Name of the provider; None if neither the config nor the caller names one."""
@@ -101,13 +101,13 @@ class _ProfileBuilder:
             self.add_builtin(self.family, version)
 
     def add_detected(self, seen: ServerInfo) -> None:
-        """Add facts from what the server said about the model."""
+        """Add the facts that follow from what the server stated about the model."""
         for key, value, why in detected_facts(seen, self.modes):
             self.add({key: value}, why)
 
     @property
     def modes(self) -> tuple[ModeName, ...]:
-        """The modes in the facts so far, or the default modes."""
+        """The modes from the facts added so far; the default modes if these facts have none."""
         modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
         return modes
 
@@ -120,9 +120,9 @@ class _ProfileBuilder:
     def add_raw_mode(self, order: tuple[ModeName, ...]) -> str:
         """Add raw mode after native mode if the chat template can be rendered; return why it is offered, or why not.
 
-        Raw mode avoids faults of the server's parser. It is not added for the family of harmony mode, which does the
-        same, or if the config lists the modes. `order` has the modes before the config's facts: if they do not begin
-        with native mode, the model's template does not show it the tools.
+        Raw mode avoids faults of the server's parser. It is not added if the config lists the modes, or for gpt-oss,
+        whose harmony mode avoids them too. `order` holds the modes before the config's facts. If `order` does not begin
+        with native mode, the template does not show tools to the model, so raw mode is not added.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -334,7 +334,7 @@ def _kind(provider: Provider, seen: ServerInfo | None) -> tuple[str, str]:
 
 
 def _probe_scope(provider: Provider) -> ProbeScope | None:
-    """Return what to probe for; None if probing is forbidden, or would find out nothing."""
+    """Return what a probe has to find out; None if probing is forbidden or would find out nothing."""
     if provider.detect is False:
         return None
     kind = provider.kind or kind_of(provider.name)
@@ -399,7 +399,10 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
-    """Reject unknown dialects. Reading a file does not check them, since an app may register its own dialects later."""
+    """Raise `UsageError` for unknown dialects.
+
+    Reading a config does not check them, since an app may register its own dialects later.
+    """
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:
         raise (location / "accept").error(wrong)

@@ -1,4 +1,4 @@
-"""Detect what a server is: the probe requests to send, and how to read the responses. This module does no I/O.
+"""Detect the kind of a server: build the probe requests, and read the responses. This module does no I/O.
 
 A kind is inferred only from what the server itself says, in a form that no other server is known to use, and never from
 a port, a host or a model's name. If the responses point to two kinds, as those of a gateway or an emulating server may,
@@ -82,7 +82,7 @@ class ProbeRequest(NamedTuple):
 
 
 class ProbeResponse(NamedTuple):
-    """A server's response to a probe; a very long body is truncated."""
+    """A server's response to a probe request; a very long body is truncated."""
 
     status: int
     body: bytes
@@ -255,7 +255,10 @@ def may_serve_ollama(seen: ServerInfo) -> bool:
 
 
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    """Yield `(profile key, value, reason)` for each fact that a server states; `modes` are the modes before that."""
+    """Yield `(profile key, value, reason)` for each fact that a server states.
+
+    `modes` are the modes according to the facts found before.
+    """
     if seen.template_dialect is not None:
         yield "template_dialect", seen.template_dialect, seen.template_why
     if seen.parser is not None:
@@ -336,7 +339,7 @@ def _owner(models: Mapping[str, Any]) -> str | None:
 
 
 def _sole_version(table: Mapping[str, Any]) -> str | None:
-    """Return the version in a response that contains only that; None for any other response."""
+    """Return the version in a response that contains nothing but a version; None for any other response."""
     version = nonempty_string(table.get("version"))
     return version if version and len(table) == 1 and _NUMBERED.match(version) else None
 

@@ -104,7 +104,7 @@ def _reject_duplicates(value: Any) -> Any:
 
 
 def accepting_arrays(kind: Any) -> Any:
-    """Return a type annotation in which tuples and frozensets, even inside a union, accept any array."""
+    """Return a type annotation with its tuples and frozensets, even inside a union, changed to accept any array."""
     if get_origin(kind) in {tuple, frozenset}:
         return Annotated[kind, Field(strict=False), BeforeValidator(_reject_duplicates)]
     args = [accepting_arrays(arg) for arg in get_args(kind)]
@@ -150,7 +150,10 @@ _WANTED = {
 
 
 def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
-    """Return the first validation error as a `UsageError`; for a union, the error of the branch of the value's type."""
+    """Return the first validation error as a `UsageError`.
+
+    For a union of types, the error for the branch that has the value's type is returned.
+    """
     first = errors[0]
     if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):
         first = errors[1]
@@ -175,7 +178,7 @@ _UNION_BRANCH = lazy_pattern(r"literal\[.*|\[(?:array|table)\]")
 
 
 def _array_or_table(value: Any) -> str:
-    """Return the discriminator tag of a value that may be either an array or a table."""
+    """Return the discriminator tag for a value of a union: whether the value is an array or a table."""
     return "[array]" if is_array(value) else "[table]"
 
 

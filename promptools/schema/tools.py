@@ -221,22 +221,24 @@ class Tools(Sequence[Tool]):
             return False
 
     def check(self, tool: Tool, arguments: dict[str, Any], text: str | None = None, *, guess: bool = True) -> Checked:
-        """Fit arguments to a tool: rename other spellings to declared names, validate, and coerce only if that fails.
+        """Adapt arguments to a tool: rename keys to declared names, validate, and coerce values that are invalid.
 
-        `text` is the JSON from which the arguments were parsed, if there is any: numbers that the schema wants as
-        strings are spelled as in this text. With `guess`, a key that contains its value may be split. The only
-        undeclared key may then also be taken for the only missing required parameter, unless the tool is dangerous.
-        Never raises on any value, never does I/O, and never changes `arguments`.
+        `text` is the JSON from which the arguments were parsed, if there is any. If the schema requires a string and
+        the model wrote a number, the number is spelled as in this text. With `guess`, a key that contains its value may
+        be split. The only undeclared key may then also be taken for the only missing required parameter, unless the
+        tool is dangerous. Never raises on any value, never does I/O, and never changes `arguments`.
         """
         return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
-        """Return the only tool that arguments without a name fit, and a fix that says so; None unless exactly one fits.
+        """Find the tool that a call without a name means: the only tool for which the arguments are valid.
+
+        Return this tool, and a fix that says that it was inferred; return None for no tool or several tools.
 
         A tool that is dangerous or marked `infer=False` is never returned. With `optin_only`, only a tool marked
         `infer=True` is. Every key must be a declared name or an alias. Tools for which a key is an alias are tried only
-        if no tool that declares all keys fits. Fixes of the arguments themselves are not returned: `check` returns
-        those.
+        if the arguments are valid for no tool that declares all keys. Fixes of the arguments themselves are not
+        returned: `check` returns those.
         """
         keys = arguments.keys()
         if not keys:

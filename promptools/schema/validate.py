@@ -1,4 +1,4 @@
-"""Validation by jsonschema (draft 2020-12): no I/O, bounded cost, errors as sentences for the model.
+"""Validate by jsonschema (draft 2020-12) without I/O and at bounded cost; describe errors in sentences for the model.
 
 Schemas come from callers and values from models, so neither may make validation slow. jsonschema's validator is
 extended for that:

@@ -1,6 +1,6 @@
 """Decode Chat Completions as servers really send them: complete replies, chunks and error bodies become `Delta`s.
 
-A complete reply becomes the same deltas as a stream, so higher layers read a single type. Nothing is judged here:
+A complete reply becomes the same deltas as a stream, so higher layers read a single type. The decoder rejects nothing:
 missing fields are empty, irregular fields are normalized, and no body raises an error.
 """
 
@@ -23,7 +23,7 @@ REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """An error body of any form. `message` is complete unless `is_clipped`, since it may contain the model's text."""
+    """An error body of any form. `message` may contain the model's text, and is complete unless `is_clipped`."""
 
     message: str
     type: str | None = None
@@ -190,7 +190,10 @@ def _token_ids(raw_ids: Any) -> tuple[int, ...] | None:
 
 
 def _content(content: Any) -> tuple[str, str]:
-    """Return the text and the reasoning of `content`, a string or a list of parts; Mistral's reasoning is a part."""
+    """Return the text and the reasoning of `content`, which is a string or a list of parts.
+
+    Mistral's servers send reasoning as a part of the content.
+    """
     if isinstance(content, str):
         return content, ""
     texts: list[str] = []
@@ -301,7 +304,10 @@ def _error_value(error: Any, body: Any) -> ErrorBody:
 
 
 def _error_text(text: str, body: Any) -> ErrorBody:
-    """Decode an error that is text. The text may be JSON: Ollama forwards its runner's JSON error inside a string."""
+    """Decode an error that is sent as text.
+
+    The text may be JSON: Ollama sends its runner's JSON error inside a string.
+    """
     if text.lstrip().startswith("{"):
         inner = try_json(text)
         problem = error_of(inner) if is_object(inner) else None

@@ -24,9 +24,10 @@ _CHUNK_FIELDS = ("system_fingerprint", "service_tier")
 
 
 def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
-    """Return the finish reason for a client: `tool_calls` only with calls; `length` and `content_filter` unchanged.
+    """Return the finish reason for a client.
 
-    There is one exception: with calls, `length` becomes `tool_calls`, since complete calls can be run even if the text
+    `tool_calls` is returned only if there are calls. `length` and `content_filter` are returned unchanged, with one
+    exception: if there are complete calls, `length` becomes `tool_calls`, since these calls can be run even if the text
     after them was cut off. If a call itself was cut off, `length` is kept.
     """
     reason = reply.finish_reason
@@ -102,7 +103,7 @@ def encode_chunk(
 
 
 def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
-    """Return a choice's last chunk with the server's other fields for the choice and the message added.
+    """Return a choice's last chunk, with the fields added that the server sent and promptools does not decode.
 
     A chunk without choices is returned unchanged.
     """
@@ -151,9 +152,9 @@ class ChunkWriter:
         return bool(self._open)
 
     def role(self, content: str | None = "") -> dict[str, Any]:
-        """Encode the first chunk of a stream. If no text follows at once, pass None as content, like OpenAI's API.
+        """Encode the first chunk of a stream. If no text follows at once, pass None as `content`, as OpenAI's API does.
 
-        Otherwise clients that begin a text part at "" would show an empty part before the calls (Vercel's AI SDK 6).
+        With "" as content, some clients would show an empty text part before the calls (Vercel's AI SDK 6).
         """
         return self.chunk({"role": "assistant", "content": content})
 
@@ -192,7 +193,7 @@ class ChunkWriter:
         return encode_chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
 
     def _client_index(self, index: int) -> int:
-        """Return the index of a call for the client. Calls that failed leave no gaps in the client's indexes."""
+        """Return the index of a call for the client; failed calls leave no gaps between the client's indexes."""
         return self._client_indexes.setdefault(index, len(self._client_indexes))
 
     def _call_chunk(self, index: int, call: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@
     tokenize    POST /tokenize, which returns token ids (vLLM 0.28 to 0.32; SGLang 0.5.12 to 0.5.23, from its source)
     ollama      POST /api/chat with `_debug_render_only`, which returns text (0.11.11 to 0.32.15)
 
-These endpoints accept the same conversation as the chat endpoints, so raw mode rewrites nothing in a conversation.
+These endpoints accept the same conversation as the chat endpoints, so raw mode sends the conversation unchanged.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _tokens_text(strings: Sequence[str]) -> str:
 
 
 def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
-    """Return the bytes of a token; `of_bytes`: in this vocabulary, each letter is a byte."""
+    """Return the bytes of a token; if `of_bytes`, each letter in the vocabulary's strings represents a byte."""
     if string.startswith("<") and string.endswith(">"):
         byte = _BYTE.fullmatch(string)
         return string.encode() if byte is None else bytes([int(byte[1], 16)])

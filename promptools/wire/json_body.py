@@ -49,7 +49,7 @@ _GUESS_PREFIX = "unescaped quotes"
 
 
 class Decoded(NamedTuple):
-    """The JSON values of a text: a single value, except for servers that omit the separator between two values."""
+    """Holds the JSON values of a text. Most texts have one value, but some servers send several without a separator."""
 
     values: list[Any]
     fixes: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def parse_object(data: str | bytes) -> dict[str, Any]:
 
 
 def parse_body(body: bytes) -> tuple[Any, str]:
-    """Parse a request's body; return the object and "", or None and the reason: not an object, or nested too deeply."""
+    """Parse a request's body; return the object and "", or else None and the reason why the body cannot be used."""
     try:
         value = parse_json(body)
     except ValueError:
@@ -138,7 +138,10 @@ def _decode_repaired(text: str) -> Decoded:
 
 
 def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Return whether a value has at most `levels` levels of nesting; a deeper value might fail to be encoded again. O(n)."""
+    """Return whether a value has at most `levels` levels of nesting. O(n).
+
+    A deeper value might fail to be encoded again.
+    """
     level = [value]
     for _ in range(levels):
         level = [inner for item in level for inner in (item.values() if is_object(item) else as_list(item))]

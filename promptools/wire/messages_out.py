@@ -1,7 +1,7 @@
 """Anthropic's Messages API, `/v1/messages`: encode responses for a client, complete or as events, and errors.
 
-Each call is a separate block, after reasoning and text. Reasoning needs a signature, which clients send back without
-examining it; promptools' signature is a constant.
+Each call is a separate block, after reasoning and text. The API requires a signature for reasoning. Clients send the
+signature back without examining it, so promptools uses a constant.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ MESSAGE_STOP: Mapping[str, Any] = {"type": "message_stop"}
 
 @dataclass(slots=True)
 class _Group:
-    """Events that must wait: the events of the call with the index `call`; if it is None, text and reasoning."""
+    """Holds events that must wait until an earlier call ends.
+
+    They are the events of the call with the index `call` or, if `call` is None, of text and reasoning.
+    """
 
     call: int | None
     events: list[Event] = field(default_factory=list[Event])
@@ -191,7 +194,7 @@ class BlockWriter:
         return encoded
 
     def discard_attempt(self) -> None:
-        """Mark the open reasoning as part of a failed attempt, so that it ends where the next block begins."""
+        """Mark the open reasoning as part of a failed attempt, so that its block ends when the next block begins."""
         self._discarded = bool(self._block)
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:  # noqa: ARG002 one signature for all writers
@@ -222,7 +225,7 @@ class BlockWriter:
         group.events.append(event)
 
     def _release(self) -> list[dict[str, Any]]:
-        """Encode the events that wait, up to and including a call that is not complete. O(n): no event waits twice."""
+        """Encode the events that wait, in order, until a call that is not complete has become the open one. O(n)."""
         encoded: list[dict[str, Any]] = []
         while self._waiting and self._call is None:
             group = self._waiting.popleft()
@@ -265,7 +268,7 @@ class BlockWriter:
         return [*ended, *self._enter("tool_use", id=call_id, name=name, input={})]
 
     def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
-        """Begin a block of this type, and end the open one.
+        """Begin a block of this type, and end the open block.
 
         Do nothing if the open block has this type and does not belong to a failed attempt.
         """

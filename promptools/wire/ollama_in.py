@@ -95,9 +95,9 @@ def _decode_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(data: Mapping[str, Any], key: str, where: str, fits: Callable[[Any], bool], what: str) -> Any:
-    """Return the value of a key. Raises `UsageError`, like Ollama, for a value that is neither null nor valid.
+    """Return the value of a key; raise `UsageError`, as Ollama does, if the value is invalid and not null.
 
-    Otherwise such a value would be lost silently.
+    Without this check an invalid value would be lost silently.
     """
     value = data.get(key)
     if value is None or fits(value):

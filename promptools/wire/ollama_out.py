@@ -79,7 +79,7 @@ def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
 def encode_usage(
     usage: Mapping[str, Any] | None, extra: Mapping[str, Any], seconds: float, phases: tuple[float, float]
 ) -> dict[str, Any]:
-    """Encode the usage: counts of tokens, and durations in nanoseconds. What the server states takes precedence.
+    """Encode the usage: counts of tokens, and durations in nanoseconds. The server's own values take precedence.
 
     `seconds` is the total time. `phases` are the times before and after the first byte of the last reply; apps compute
     tokens per second from them.
@@ -175,7 +175,7 @@ class ListedModel:
 
     @property
     def capabilities(self) -> list[str]:
-        """What the model can do, in Ollama's terms. This always includes tools, since promptools provides them."""
+        """The model's capabilities, as Ollama names them; always with `tools`, since promptools provides them."""
         modalities = as_list(as_object(self.entry.get("architecture")).get("input_modalities"))
         seen = [name for name, known in (("vision", "image" in modalities), ("thinking", self._thinks)) if known]
         return ["completion", "tools", *seen]

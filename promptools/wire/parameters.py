@@ -1,4 +1,7 @@
-"""How each endpoint of another API handles each parameter of a Chat Completions body. Every loss gets a note."""
+"""Define how each endpoint of another API handles each parameter of a Chat Completions body.
+
+Every loss gets a note.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
 
 
 class ParameterRule(NamedTuple):
-    """How one endpoint handles a parameter."""
+    """States how one endpoint handles a parameter."""
 
     handling: ParameterHandling
     """What happens to the parameter.
@@ -34,7 +37,7 @@ class ParameterRule(NamedTuple):
 
 
 class EndpointRules(NamedTuple):
-    """How each endpoint handles one parameter."""
+    """Maps each endpoint to the rule by which it handles one parameter."""
 
     ollama: ParameterRule
     """The rule for Ollama's /api/chat."""
@@ -199,7 +202,7 @@ def thinking_budget(thinking: Any) -> int | None:
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return the parameters of a body that are kept, those that go into `options`, and notes on those that are dropped.
+    """Return the parameters of a body to send, those to send in `options`, and notes on those that are dropped.
 
     There is one note per reason. If two parameters would be sent under the same name, the first in `PARAMETERS` wins.
     """
@@ -222,8 +225,8 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
     """Return Ollama's `options`: the converted `options`, overridden by the request's own `options` in `kept`.
 
-    The argument `num_ctx` is used if neither of the two sets it. If the request's own `options` are not an object, they
-    are returned unchanged, so that the server refuses them.
+    The argument `num_ctx` is used if neither of these two options sets `num_ctx`. If the request's own `options` are
+    not an object, they are returned unchanged, so that the server refuses them.
     """
     own = kept.get("options", {})
     context = {} if num_ctx is None else {"num_ctx": num_ctx}

@@ -92,8 +92,8 @@ COMPLETIONS_PATH = "completions"
 def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> RawRequest:
     """Encode a Chat Completions body, with `prompt` instead of its messages; `ids`: the server accepts token ids.
 
-    A limit is always sent, because vLLM and SGLang stop after 16 tokens without a limit. The reply must keep its
-    special tokens, which vLLM and SGLang strip by default.
+    The request always has a token limit, because vLLM and SGLang stop after 16 tokens without one. The reply must keep
+    its special tokens, which vLLM and SGLang strip by default.
     """
     kept, _, notes = apply_rules(body, "completions")
     encoded: dict[str, Any] = {"max_tokens": prompt.max_tokens, **kept, **prompt.constraint, "prompt": prompt.as_json}
@@ -121,9 +121,10 @@ def decode_completions_reply(body: Any) -> list[Delta]:
 
 
 def _restore_end_of_turn(delta: Delta) -> Delta:
-    """Add the token that ended the turn to the text. The server reports this token, but omits it from the text.
+    """Add the token that ended the turn to the text.
 
-    The token ids that vLLM sends include this token.
+    The server reports this token as the stop reason, but omits it from the text. The token ids that vLLM sends include
+    it.
     """
     stop = END_OF_TURN_IDS.get(as_int(delta.stop_reason) or 0)
     return replace(delta, content=delta.content + stop) if stop else delta

@@ -47,7 +47,7 @@ _NOT_SERVED = {
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool with the name and namespace that the client gave it."""
+    """A tool, with the name and the namespace that the client gave to the tool."""
 
     name: str
     namespace: str | None = None
@@ -62,7 +62,10 @@ class ClientTool:
 
 
 class ClientTools:
-    """The offered tools. A model of `family` gets them as functions; `client_tool` finds the tool for a function."""
+    """Holds the offered tools in the form in which a model of `family` gets them: as functions.
+
+    `client_tool` finds the client's tool for a function.
+    """
 
     def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
@@ -212,7 +215,7 @@ def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(kinds: Iterable[str], more: str = "") -> str:
-    """Return the error message for tools of types that cannot be served; `more` states what else is wrong."""
+    """Return the error message for types of tools that cannot be served; `more` states a further problem."""
     return _refusal_for({kind: _NOT_SERVED.get(kind, "it is not known here") for kind in kinds}, more)
 
 
@@ -571,7 +574,7 @@ def _decode_tools(data: Mapping[str, Any], tools: ClientTools) -> dict[str, Any]
 
 
 def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the request's token limit, if there is one; if so, remove the limit of the config from `body`."""
+    """Return the request's token limit, if it has one, and then remove the config's limit from `body`."""
     if data.get("max_output_tokens") is None:
         return {}
     body.pop("max_completion_tokens", None)

@@ -29,7 +29,7 @@ _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content
 
 @dataclass(slots=True)
 class ResponseFrame:
-    """What is known about a response before its output: ids, time, and the request whose settings it repeats."""
+    """Holds what a response states before its output: ids, the time, and the request whose settings it repeats."""
 
     request: ResponsesRequest
     token: str
@@ -225,7 +225,10 @@ class ResponseEvents:
 
     @property
     def discarded_ids(self) -> tuple[str, ...]:
-        """The ids of the items from failed attempts, which are the first of the output and contain only reasoning."""
+        """The ids of the items from failed attempts.
+
+        These items come first in the output, and contain only reasoning.
+        """
         return (*(item["id"] for item in self.output[: self._discarded]),)
 
     @property
@@ -282,7 +285,7 @@ class ResponseEvents:
     # --- reasoning and text
 
     def _switch(self, kind: str) -> list[StreamEvent]:
-        """Begin an item of this kind, unless such an item is open; an open item of another kind ends."""
+        """Begin an item of this kind, and end an open item of another kind; do nothing if such an item is open."""
         current = self._open
         if current is not None and current.kind == kind and current.position >= self._discarded:
             return []

@@ -50,7 +50,7 @@ class SseDecoder:
         return self._split_lines(self._utf8.decode(data))
 
     def close(self) -> list[ServerSentEvent]:
-        """Return the remaining event and lines; servers that break off often omit the last blank line."""
+        """Return the remaining event and lines, since servers that break off often omit the last blank line."""
         events = self._split_lines(self._utf8.decode(b"", final=True))
         if self._line:
             self._process_line("".join(self._line), events)

@@ -38,10 +38,10 @@ def _function(
 
 
 def _needs(parameter: str, needed: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the keywords of JSON Schema that state which other parameters each value of `parameter` needs.
+    """Return JSON Schema keywords that state which other parameters are required with each value of `parameter`.
 
-    The conditions are nested: each further `if` is in the `else` of the `if` before it. They are not listed in an
-    `allOf`, since the grammars of some servers ignore `if`, but take an `allOf` for the whole schema.
+    The conditions are nested: each further `if` is in the `else` of the `if` before it. An `allOf` would not work: some
+    servers' grammars ignore `if`, and take an `allOf` for the whole schema.
     """
     keywords: dict[str, Any] = {}
     for value, names in reversed([*needed.items()]):
@@ -149,7 +149,7 @@ Other versions of a tool, which are not listed, may have other parameters.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedTool:
-    """A tool as a function, and the conversion of its calls to and from items."""
+    """A tool that an API defines by its type, as a function, with the conversion of calls to and from items."""
 
     kind: str
     """The tool's type; the types of its items begin with this text."""
@@ -162,7 +162,10 @@ class TypedTool:
     """Returns the function's arguments for a call's item."""
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the fields of a call's item; None if the arguments do not fit: an item would lose some of them."""
+        """Return the fields of a call's item; None if the arguments do not match the function's schema.
+
+        An item would lose such arguments.
+        """
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)
         return self.to_item(arguments) if checked.verified and checked.arguments is arguments else None
@@ -350,5 +353,8 @@ _TRAINED = _PLAIN | {
 
 
 def openai_tools(family: str | None) -> Mapping[str, TypedTool]:
-    """Return the tools of the Responses API that the client runs, by type, with functions for a model of `family`."""
+    """Return the tools of the Responses API that the client runs, by type.
+
+    They have the functions that suit a model of `family`.
+    """
     return _TRAINED if family == GPT_OSS else _PLAIN
