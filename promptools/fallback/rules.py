@@ -2,8 +2,8 @@
 
 The text decides, not the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and as
 an event in a stream. Only if no rule matches does `exchange.failures` use the status. Rules are tried from top to
-bottom, and the first match wins. So a rule for an error text that quotes the model (`raw='...'`, `at pos 12: ...`)
-comes before the rules that the quoted text could match by chance.
+bottom, and the first that matches is used. So a rule for an error text that quotes the model (`raw='...'`, `at pos 12:
+...`) comes before the rules that the quoted text could match by chance.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Read JSON text, strict or broken: the value, and the fixes that were needed. Nothing here knows tools or dialects."""
+"""Read JSON text, strict or broken: return the value, and the fixes that were needed.
+
+The modules are independent of tools and dialects.
+"""

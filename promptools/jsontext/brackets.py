@@ -1,7 +1,7 @@
 """Find the end of a bracketed value while its text arrives in chunks.
 
 Before a value is parsed, only its start is known. The scan finds the bracket that closes the value, in one pass and
-without copying the text. The JSON reader then needs to run only once, on a complete value. The scan knows only
+without copying the text. The JSON reader then needs to run only once, on a complete value. The scan considers only
 brackets, strings and comments. A well-formed value ends exactly where a JSON reader says; any other value ends where
 its brackets balance.
 

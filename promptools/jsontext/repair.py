@@ -374,7 +374,7 @@ class RepairingReader:
         return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _repair_gap(self, char: str) -> bool:
-        """Replace a gap by a space: comments, escapes outside strings, and white space that is not JSON's.
+        """Replace a gap by a space: comments, escapes outside strings, and white space that JSON does not allow.
 
         Return whether there was such a gap.
         """

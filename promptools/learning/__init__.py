@@ -6,7 +6,7 @@
 
 `renderings` finds the calls in a template's output, `candidates` derives tables from them, `declared_parsing` derives
 tables from the model's config, and `validation` accepts a table only if it reads and writes calls that it was not
-derived from. Nothing is registered here. docs/why/learned-dialects.md explains the decisions.
+derived from. Learning registers nothing. docs/why/learned-dialects.md explains the decisions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Derive tables from what a model's config says about parsing its replies.
+"""Derive dialect tables from a model's config, which may state how replies are parsed.
 
 transformers reads the key `response_template` of `tokenizer_config.json` from 5.13 on, and `response_schema` before
 that. Both find calls with regular expressions. These are only analyzed, never run, since an expression from an

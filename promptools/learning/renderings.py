@@ -136,7 +136,7 @@ class Renderings:
         return self.render([message, *follow], prompt=bool(variant.follow))
 
     def tokens_in(self, text: str) -> list[tuple[int, int]]:
-        """Return the ranges of the markers in a text; where two overlap, the template's special tokens win."""
+        """Return the ranges of the markers in a text; if two overlap, the template's special tokens take precedence."""
         spans = [match.span() for match in _TOKEN.finditer(text)]
         own = "|".join(map(re.escape, sorted(self.special_tokens, key=len, reverse=True)))
         special = [match.span() for match in re.finditer(own, text)] if own else []

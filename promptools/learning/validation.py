@@ -1,7 +1,7 @@
 """Check a candidate table with calls that it was not derived from: it must read and write them as the template does.
 
-Reading alone would miss wrong keys and closing markers, since the parser repairs them. So no call may need a repair,
-and the table's output is compared with the template's.
+A test that only reads calls would miss wrong keys and closing markers, since the parser repairs them. So no call may
+need a repair, and the table's output is compared with the template's.
 """
 
 from __future__ import annotations

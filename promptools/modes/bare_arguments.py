@@ -7,11 +7,11 @@ call if all these conditions are met:
 
 - `tool_choice` names a tool, or is `required`, and no `response_format` asks for JSON as well. A `response_format` for
   the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;
-- the reply is complete. Apart from reasoning, and one code fence around the object, it consists of the object alone:
-  after a label or a sentence, the object may be an example;
-- the object has at least one key, its keys are parameters of the tool, and it fits the schema after the usual fixes. It
-  fits exactly one of the tools that may be called, and that tool may be inferred: it is neither `dangerous` nor marked
-  `infer=False`.
+- the reply is complete. Apart from reasoning, and one code fence around the object, it consists only of the
+  object. (After a label or a sentence, the object may be an example);
+- the object has at least one key, its keys are parameters of the tool, and it is valid for the tool's schema after the
+  usual fixes. It is valid for exactly one of the tools that may be called. That tool may be inferred: it is neither
+  `dangerous` nor marked `infer=False`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def _wants_the_arguments(request: ToolRequest) -> bool:
 
 
 def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
-    """Return a call if the whole reply consists of arguments that fit exactly one of `options.tools`; else None.
+    """Return a call if the whole reply is an object of arguments for exactly one of `options.tools`; else None.
 
-    The call gets no id. O(n) in characters.
+    The call has no id yet. O(n) in characters.
     """
     opened = _OBJECT.match(text)
     if opened is None:

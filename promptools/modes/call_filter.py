@@ -141,7 +141,7 @@ class CallFilter:
         """Return whether the request forbids calls from this source.
 
         Without tools, a call in text is forbidden: gpt-oss calls tools that were never offered (openai/harmony#60). A
-        call that the server itself returns is passed on even then, as in a forwarded reply.
+        structured call that the server returns is passed on even without tools, as it would be in a forwarded reply.
         """
         return self.request.choice.kind == "none" or (source == "text" and not self.request.takes_calls)
 
@@ -155,9 +155,9 @@ class CallFilter:
         """Turn a forbidden call in text back into text; drop a forbidden call that the server parsed.
 
         If `tool_choice` is `none`, a call in Harmony is dropped too, since text in Harmony cannot look like a call. If
-        no tool is offered, the arguments of a Harmony call become text: they may be all that the model wrote, since
-        agents leave out the tools in their last turn. A header without arguments is dropped: it is markup, not text for
-        a user.
+        no tool is offered, the arguments of a Harmony call become text, since they may be all that the model wrote:
+        agents offer no tools in their last turn. A header without arguments is dropped: it is markup, not text for a
+        user.
         """
         unoffered = self.request.choice.kind != "none"
         if source == "text" and dialect != _HARMONY:

@@ -104,7 +104,10 @@ class ForeignEscaper:
         return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
 
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
-        """Map the tool names that contain markup to names without markup; names in `sent` keep their replacements."""
+        """Map each tool name that contains markup to a name without markup.
+
+        Names in `sent`, which have a replacement already, keep it.
+        """
         every = list(names)
         if self.markup.is_in("\n".join(every)):
             others = legal_names(every, Profile().tool_names).items()
@@ -147,13 +150,16 @@ class ForeignEscaper:
         return Turn(message, calls, result, turn.attachments)
 
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape a field of a message other than its content: a template may write any field, such as `tool_plan`."""
+        """Escape a field of a message other than the content.
+
+        Any field may reach the prompt, since templates write fields such as `tool_plan`.
+        """
         if key == "tool_calls" and is_array(value):
             return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
         return value if key in _PARSED_FIELDS else self._escape_value(value, text_markup)
 
     def _escape_call_fields(self, raw_call: dict[str, Any], text_markup: MarkupEscaper) -> dict[str, Any]:
-        """Escape the fields of a call that are not parsed here."""
+        """Escape the fields of a past call that `Call` does not contain."""
         return {
             key: value if key in _PARSED_CALL_FIELDS else self._escape_value(value, text_markup)
             for key, value in raw_call.items()

@@ -124,7 +124,7 @@ def _convert(request: ToolRequest, template: Mapping[str, Any], messages: Sequen
 
 
 def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
-    """Return the reasoning effort of the request, from any of the fields that servers know."""
+    """Return the request's reasoning effort, which may be in any of several fields."""
     efforts = (
         body.get("reasoning_effort"),
         as_object(body.get("reasoning")).get("effort"),

@@ -2,7 +2,7 @@
 
 Clients send all kinds of histories: calls without ids, ids used twice, arguments that are cut off or are objects,
 results that name no call. One broken message would make a server refuse every further request of the conversation. So
-past calls get readable arguments, and results are matched to their calls.
+unreadable arguments of past calls are replaced, and results are matched to their calls.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ class _PendingCalls:
         self.names.update((call.id, call.name) for call in calls)
 
     def match_result(self, call_id: str, name: str) -> tuple[str, str]:
-        """Return the id and name of the call that a result belongs to: by id, by name, or the first still pending."""
+        """Return the id and name of the call that a result belongs to.
+
+        The call is found by id, or else by name. If the result has no id and no such name, the first call that still
+        awaits a result is taken.
+        """
         call = next((pending for pending in self.pending if pending.id == call_id), None)
         if call is None and call_id in self.names:
             return call_id, name or self.names[call_id]
@@ -166,7 +170,7 @@ def _dump(value: Any) -> str:
 
 
 def alnum9_id(call_id: str) -> str:
-    """Return `call_id` if it is nine letters and digits, else an id of that form made from its hash (vllm#9019)."""
+    """Return `call_id` if it consists of nine letters and digits, else such an id made from its hash (vllm#9019)."""
     if _ALNUM9.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -200,9 +204,9 @@ def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
     """Turn system messages after the beginning into marked user messages, unless the template accepts them; add a note.
 
-    The messages stay in place: moved to the first message, they would change the beginning of the prompt, which the
-    server has cached. From then on they count as foreign text, so their markup is escaped: in a user message it would
-    be read as the conversation's markup.
+    The messages are not moved: if they were moved to the first message, they would change the beginning of the prompt,
+    which the server has cached. From then on they count as foreign text, so their markup is escaped: in a user message
+    it would be read as the conversation's markup.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -398,7 +402,7 @@ def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
     """Return the turns without repeated calls that had the same results; of equal calls, the last is kept.
 
     Only turns since the user's last message are compared, each together with the results that follow it. A small model
-    that sees its call twice keeps repeating it, whatever it is told. O(n) in the size of the conversation.
+    that sees a call twice keeps repeating the call, even if it is told not to. O(n) in the size of the conversation.
     """
     asked = next((at for at in reversed(range(len(turns))) if turns[at].role == "user"), -1)
     steps: list[list[Turn]] = []
@@ -480,7 +484,7 @@ def _with_line(text: str, line: str) -> str:
 
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the distinct contents of a turn's results; all contents that are not text count as equal."""
+    """Return the distinct contents of a turn's results; all contents other than text are treated as equal."""
     contents = [message.get("content") for message in messages if message.get("role") in _RESULT_ROLES]
     return {content.strip() if isinstance(content, str) else "" for content in contents}
 

@@ -148,10 +148,11 @@ def text_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: ToolRequest, text: str) -> int:
-    """Return an estimate of a prompt's tokens, rarely too low, based on the server's count for the previous prompt.
+    """Return an estimate of a prompt's tokens, which is rarely too low.
 
-    In a growing conversation, additions count by their bytes. A shortened conversation may contain denser text than
-    what was removed, so slightly more than its proportional share is assumed.
+    The estimate is based on the server's count for the previous prompt. If the conversation has grown, tokens are added
+    in proportion to the added bytes. A shortened conversation may contain denser text than what was removed, so
+    slightly more than its proportional share is assumed.
     """
     known = request.options.last_prompt
     counted, before, size = known.get("tokens"), known.get("bytes"), len(text.encode("utf-8", "surrogatepass"))

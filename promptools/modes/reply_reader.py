@@ -3,7 +3,7 @@
 A reply has three channels, each read in its own way:
 
 - `content` goes through `StreamParser`, which finds the calls in text. If the reply has token ids (Harmony), the parser
-  gets decoded tokens, so that text that merely looks like a control token is not taken for one.
+  reads tokens that were decoded one by one. Text that merely looks like a control token is then not taken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
 - `reasoning` is passed on by `Thoughts`. The end of the reasoning is searched for calls only if nothing else came.
 
@@ -11,8 +11,8 @@ All events pass through the call filter. It decides what the request allows, and
 The events that it emits are recorded in `reply`. If there are tools and `response_format`, the finished content is
 checked once more for calls that the parser ignored because a JSON answer was expected.
 
-Two defects of servers are handled here: raw Harmony that vLLM's parser returns as content, and white space that never
-ends after a complete call.
+This module handles two defects of servers: raw Harmony that vLLM's parser returns as content, and white space that
+never ends after a complete call.
 """
 
 from __future__ import annotations
@@ -446,7 +446,10 @@ class ReplyReader:
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on the held reasoning of the content, because `event` follows it; white space alone does not count."""
+        """Pass on the held reasoning of the content, because `event` follows it.
+
+        Nothing is passed on if the event has only white space.
+        """
         if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
             return []
         held = self._held_thought
@@ -479,7 +482,10 @@ class ReplyReader:
         return self._filter_events(self._parser.feed(text), "text", self._raw_text.slice)
 
     def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
-        """Read decoded tokens, so that text that looks like a control token is not taken for one."""
+        """Read decoded tokens instead of text.
+
+        Text that merely looks like a control token is then not taken for a control token.
+        """
         if not pieces:
             return []
         events = self._read_text("") if self._parser is None else []
@@ -531,7 +537,7 @@ class ReplyReader:
         )
 
     def _read_answer(self) -> None:
-        """Extract the calls from an answer that does not fit `response_format`.
+        """Extract the calls from an answer that does not match `response_format`.
 
         The calls are not emitted as events: their text was already passed on, and the client's stream holds that text
         until the verdict on the reply is known.
@@ -562,7 +568,7 @@ class ReplyReader:
             self._filter_events([event], "answer", lambda span: text[span.start : span.end])
 
     def _recover_from_reasoning(self) -> list[Event]:
-        """Return calls from the reasoning if nothing else came: some servers leave calls there.
+        """Return calls from the reasoning if the reply has nothing else, since some servers do not parse calls there.
 
         Examples are vllm#39056 and ai-dynamo/dynamo#10366. Only calls at the end of the reasoning count; earlier ones
         are drafts. Calls of dangerous tools never count.
@@ -654,7 +660,7 @@ class ReplyReader:
 
 
 def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
-    """Return `turn_ends`, and each of them without its white space, which the model may leave out."""
+    """Return `turn_ends`, and the same texts without their white space, which the model may leave out."""
     return tuple(dict.fromkeys((*turn_ends, *("".join(end.split()) for end in turn_ends))))
 
 

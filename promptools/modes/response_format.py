@@ -1,9 +1,9 @@
 """Describe `response_format` in the prompt, check and repair the answer, or request the answer again without tools.
 
 Most servers cannot enforce a format together with tools, since a grammar that forces the answer makes calls impossible.
-So the format is described in the system message, and the answer is checked here. First the answer is repaired
-("healed"): the app gets only the JSON value, without a fence, a sentence around it or errors in the JSON. If it still
-does not fit, it is requested again without tools.
+So the format is described in the system message, and promptools checks the answer. First the answer is repaired
+("healed"): the app gets only the JSON value, without a fence, a sentence around it or errors in the JSON. If the
+repaired answer does not have the format either, the answer is requested again without tools.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def _validator(schema: str) -> Validator:
 
 
 def _fit(healed: Healed, value: Any, schema: Schema | None, *, convert: bool) -> Healed | Unhealed:
-    """Return the answer, with its value converted to the types in the schema if necessary, or why it does not fit."""
+    """Return the answer if its value matches the schema, or why it does not match.
+
+    If necessary, the value is converted to the types in the schema.
+    """
     why = form_error(value, schema)
     if not why:
         return healed
@@ -442,7 +445,7 @@ def describe_answer_format(request: ToolRequest) -> str:
 
 
 def format_error(request: ToolRequest, text: str) -> str:
-    """Return why an answer does not fit `response_format`, as text; empty if it fits.
+    """Return why an answer does not match `response_format`, as text; empty if it matches.
 
     The check is strict, since the app will parse the text as JSON.
     """
@@ -467,10 +470,10 @@ def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> He
 def calls_in_answer(
     request: ToolRequest, text: str, parser: StreamParser, finish_reason: str | None
 ) -> tuple[list[Event], str]:
-    """Return the calls, valid and malformed, in an answer that does not fit its format, and the text without them.
+    """Return the calls, valid and malformed, in an answer that does not match its format, and the text without them.
 
-    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. If any JSON object fits
-    the format, only calls without fixes count.
+    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. If the format allows any
+    JSON object, only calls without fixes are returned.
     """
     fits = isinstance(check_answer(request, text), Healed)
     if fits and request.answer_schema is not None:

@@ -1,8 +1,8 @@
 """The calls of a choice that the server parsed itself: streamed while they arrive, checked when complete.
 
 `ToolCallAssembler` joins the deltas of calls. `CollectedChoice` joins the deltas of a whole choice, for callers that
-only want what the server sent. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments of
-a call may be streamed before the call is complete; the finished call must then begin with what was sent.
+need the server's reply unchecked. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments
+of a call may be streamed before the call is complete; the finished call must then begin with what was sent.
 """
 
 from __future__ import annotations

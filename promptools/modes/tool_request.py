@@ -110,7 +110,7 @@ class ToolRequest:
 
     @property
     def accepted_dialects(self) -> tuple[str, ...] | None:
-        """The dialects in which a call in text counts; None means all."""
+        """The dialects in which calls in text are recognized; None means all dialects."""
         return self.options.accept if self.options.accept is not None else self.profile.accept
 
     @property
@@ -250,7 +250,7 @@ def parse_request(
 
 
 def _agent_defaults(body: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    """Return the parameters that an agent's request gets unless it sets them itself."""
+    """Return the parameters that are added to an agent's request, except those that the request itself sets."""
     made: dict[str, Any] = {}
     if profile.agent_temperature is not None and "temperature" not in as_object(body.get("options")):
         made["temperature"] = profile.agent_temperature

@@ -165,7 +165,7 @@ def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool
     """Return the verdict on an answer that must have a `response_format`; heal the answer if possible.
 
     An answer that was cut off is accepted, since it would be cut off again. An answer without a JSON value is requested
-    again only if the schema is known: under `json_object`, prose may be meant.
+    again only if the schema is known: under `json_object`, prose may be intended.
     """
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
@@ -229,8 +229,8 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
     A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
     arguments do not match the schema is passed on if the server itself made it a call, or if `on_malformed` is `call`:
-    then the app's error reaches the model, whereas an agent that gets the call as text takes it for the answer, and
-    stops.
+    the app then returns an error to the model. An agent that gets the call as text would take the text for the answer,
+    and stop.
     """
     calls = [
         _with_sent_arguments(failed)
@@ -248,8 +248,8 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     """Copy a reply that has valid calls, adding those of the server's own calls that failed the checks.
 
-    The reply is not requested again, so without these calls the app would miss part of what the model wants. They come
-    last, since a stream has already sent the valid calls.
+    The reply is not requested again, so without these calls the app would miss part of what the model asked for. They
+    come last, since a stream has already sent the valid calls.
     """
     if not (reply.calls and reply.malformed and request.parallel_calls):
         return reply
@@ -456,7 +456,8 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 
     Ollama drops a call after text, if its tool was not offered; vLLM's hermes parser drops, in a stream, all text after
     a quoted tag. A token is at least one byte, so a reply with fewer bytes than tokens is incomplete. A long text can
-    hide a lost short call. If the request hides the reasoning, the result is empty, since hidden tokens count too.
+    hide a lost short call. If the request hides the reasoning, the result is empty, since the server counts the hidden
+    tokens too.
     """
     profile, hides_thoughts = request.profile, request.body.get("include_reasoning") is False
     drops = profile.cuts_streams if request.stream else profile.wire == "ollama" and profile.swallows

@@ -1,7 +1,7 @@
-"""The ollama package with our transport inside: use `from promptools import ollama` instead of `import ollama`.
+"""The ollama package over promptools' transport: use `from promptools import ollama` instead of `import ollama`.
 
-`Client` and `AsyncClient` are ours; everything else comes from the installed package. The functions (`chat`, `list`,
-...) are methods of one client, which is created when one of them is first accessed.
+`Client` and `AsyncClient` are promptools' classes; everything else comes from the installed package. The functions
+(`chat`, `list`, ...) are methods of one client, which is created when one of them is first accessed.
 """
 
 from __future__ import annotations

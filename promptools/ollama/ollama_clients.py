@@ -1,4 +1,4 @@
-"""The ollama package's clients with our transport inside."""
+"""The ollama package's clients over promptools' transport."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V1 = "/v1"
 
 
 class ClientOptions(Settings, total=False):
-    """The arguments of both clients: our settings, and the options that the package passes to its HTTP client."""
+    """Arguments of both clients: promptools' settings, and the options that the package passes to its HTTP client."""
 
     headers: Mapping[str, str | None] | None
     timeout: Any
@@ -43,9 +43,9 @@ class ClientOptions(Settings, total=False):
 class Client(ollama.Client):
     """`ollama.Client` whose chats return working tool calls, from Ollama or any other open-model server.
 
-    Takes everything that the package's class takes, and the settings below. Without `host=`, the address comes from the
-    first of these: `provider=`, the default provider of a given config, OLLAMA_HOST, the default provider of a config
-    that is found, Ollama's own default.
+    The constructor takes all arguments of the package's class, and the settings below. Without `host=`, the address
+    comes from the first of these: `provider=`, the default provider of a given config, OLLAMA_HOST, the default
+    provider of a config that is found, Ollama's own default.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))
@@ -72,7 +72,7 @@ class AsyncClient(ollama.AsyncClient):
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options into our session and the package's own."""
+    """Split a constructor's options into promptools' session and the package's own options."""
     ours = {name: value for name, value in options.items() if name in SETTING_NAMES}
     return Session(ours), {name: value for name, value in options.items() if name not in SETTING_NAMES}
 

@@ -142,7 +142,8 @@ class Emitter:
     def in_block_quote(self, following: str = "") -> bool:
         """Return whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
 
-        What follows a call or a tag counts as a new line. All uses together are O(n), since text is searched once.
+        Text after a call or a tag is treated as the beginning of a line. All uses together are O(n), since text is
+        searched once.
         """
         pieces = self.record.pieces[self._zone]
         if self._group or self._preceded_by or not (pieces or self._space or self._tokens):

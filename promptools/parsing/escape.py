@@ -74,7 +74,7 @@ class MarkupEscaper:
         return any(kind.is_in(text) for kind in self._kinds)
 
     def find_unescaped(self, text: str) -> list[str]:
-        """Return the markup in `text` that is not escaped."""
+        """Return each token or label in `text` that is not escaped."""
         return [token for kind in self._kinds for token in kind.find_unescaped(text)]
 
     def escape(self, text: str, on_escape: EscapeCallback | None = None) -> str:

@@ -1,7 +1,7 @@
 """The part of a reply that has been emitted: its events, and the resulting `Reply`.
 
-Everything recorded here is final. `Emitter` decides what is emitted, and in which order. Each character of the input is
-recorded once, so that the spans tile the input; `offset` is the offset of the next character.
+Everything that is recorded is final. `Emitter` decides what is emitted, and in which order. Each character of the input
+is recorded once, so that the spans tile the input; `offset` is the offset of the next character.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ReplyRecord:
         return True
 
     def add_malformed(self, raw: str, malformed: Malformed) -> None:
-        """Record a call that was meant but cannot be returned."""
+        """Record text that the model intended as a call, but that cannot be returned as a call."""
         span = self.advance(raw)
         call = malformed.call
         live, self._early_call = self._early_call, None
@@ -202,7 +202,7 @@ class ReplyRecord:
     # --- the trace -----------------------------------------------------------------------------------------------
 
     def add_fix(self, fix: Fix) -> None:
-        """Record a fix to the reply itself."""
+        """Record a fix that concerns the whole reply, not one call."""
         if len(self._fixes) < MAX_TRIES:
             self._fixes.append(fix)
 

@@ -1,14 +1,14 @@
 r"""Find the next marker in text that arrives in chunks, and how much of the end of the text to hold back.
 
 There are hundreds of markers, most text is prose, and `re` has no efficient search for many literals. So a search has
-two steps. First, one regular expression, the *gate*, which knows the first sixteen characters of every marker, runs
-over prose at C speed. Where the gate matches, the full patterns of the markers that begin with these characters are
-tried once. A cache maps the characters to these markers.
+two steps. First, one regular expression, the *gate*, finds the first sixteen characters of any marker, at C speed.
+Where the gate matches, the full patterns of the markers that begin with these characters are tried once. A cache maps
+the characters to these markers.
 
 Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
 separately: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
-beginning of a line (`LineStartMarkers`). The leftmost match wins; of two matches at the same offset, the one whose
-marker is earlier in the list wins.
+beginning of a line (`LineStartMarkers`). The leftmost match is returned; of two matches at the same offset, the one
+whose marker is earlier in the list.
 
 When the text ends, its longest suffix that is a proper prefix of a marker's literal is held back until more text
 arrives (`MarkerScanner.hold_from`). A pattern that contains `\Z` may also match an incomplete marker at the end of the
@@ -241,7 +241,7 @@ class RareLiteralMarker(NamedTuple):
 class LetterMarkers:
     """Markers that begin with letters. They are searched for separately, since letters would stop a gate too often.
 
-    If two markers match at the same offset, the one that is earlier in the list wins.
+    If two markers match at the same offset, the marker that is earlier in the list takes precedence.
     """
 
     def __init__(self, markers: Sequence[Marker]) -> None:
@@ -400,7 +400,7 @@ MAX_CACHED_WINDOWS = 1024
 
 
 class MarkerScanner:
-    """Searches a text for markers. If two match at the same offset, the one that is earlier in the list wins."""
+    """Searches a text for markers. At the same offset, earlier markers take precedence."""
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
         self._markers = tuple(markers)
@@ -480,7 +480,7 @@ class MarkerScanner:
         return here.match(text, at) if here is not None else None
 
     def _possible_at(self, text: str, at: int) -> FirstMarker | None:
-        """Return the markers that may begin at `at`, judged by the characters there; None if there are none."""
+        """Return the markers that may begin with the characters at `at`; None if there are none."""
         window = text[at : at + WINDOW_LENGTH]
         try:
             return self._windows[window]

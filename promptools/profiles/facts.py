@@ -62,7 +62,8 @@ class Fact(Table):
     def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
         """Return whether the fact holds for a server of this kind and version, and a model with this many parameters.
 
-        An unknown version counts as the newest. A fact about some sizes does not hold for a model of unknown size.
+        If the version is unknown, the newest is assumed. A fact about some sizes does not hold for a model of unknown
+        size.
         """
         if (self.on and kind not in self.on) or not self._holds_for_size(parameters):
             return False
@@ -147,7 +148,8 @@ _UNITS = {"m": 1e6, "b": 1e9}
 def size_in_name(name: str) -> float | None:
     """Return the number of parameters that a model's name states (`qwen2.5-coder-0.5b`: 5e8); None without one.
 
-    Of several sizes the first one counts, since the active parameters of a mixture of experts follow (`30b-a3b`).
+    If a name has several sizes, the first is returned: in a mixture of experts, the active parameters come second
+    (`30b-a3b`).
     """
     size = _SIZE_IN_NAME.search(normalize_model_name(name))
     return float(size[1]) * _UNITS[size[2]] if size else None
@@ -293,7 +295,7 @@ def family_dialect(family: str) -> str | None:
     """Return the dialect that a family's template teaches; None if unknown.
 
     It is the dialect that prompt mode asks for, unless the family's file names another dialect as `template_dialect`.
-    `json` does not count, since it is our own format, which no template teaches.
+    If that is `json`, None is returned, since `json` is promptools' own format, which no template teaches.
     """
     builtin = load_builtin(family)
     named = (fact.value for fact in builtin.facts if fact.key == "dialect" and fact.value != "json")
@@ -302,14 +304,17 @@ def family_dialect(family: str) -> str | None:
 
 @cache
 def kind_of(name: str) -> str | None:
-    """Return the kind of server that a name or alias means, ignoring case; None if it means none."""
+    """Return the kind of server that a name or alias means, ignoring case; None if there is no such kind."""
     wanted = name.lower()
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 
 
 @lru_cache(maxsize=256)
 def family_of(model: str) -> str | None:
-    """Return the family that a model's name matches, or None. The glob with the most literal characters wins."""
+    """Return the family that a model's name matches, or None.
+
+    If several globs match, the one with the most literal characters decides.
+    """
     name = normalize_model_name(model)
     matching = [
         (len(re.sub(r"\[[^]]*\]|[*?]", "", glob)), family)

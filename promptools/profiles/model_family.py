@@ -6,7 +6,7 @@ describe the weights. This evidence excludes families, but rarely leaves only on
 with its fine-tunes. Names then choose among the remaining families, in this order:
 
 1. the file from which the model was loaded, and the names in that file (`root`, `model_path`, `general.name`)
-2. the server's own names for a kind of model (an architecture, a parser), if such a name means one family
+2. the server's own names for a kind of model (an architecture, a parser), if such a name implies one family
 3. the names under which the model is served (`model_alias`, `id`), then the name in the request
 
 The name of an excluded family is ignored. If no name decides, the most likely family of the template is used.

@@ -1,9 +1,9 @@
 """Resolve where a request goes and what is known about the endpoint; combine all facts, and keep the reasons.
 
-Facts come in layers, and for each key the last layer wins: the defaults of `Profile`, the packaged facts about the
-server's kind, those about the model's family, what the server said in a probe, the config's provider, the config's
-model, and the request's override. `resolve` chooses the provider, model, kind, address and family, applies the layers,
-and records the reason for each decision and each fact in a sentence.
+Facts come in layers, and for each key the last layer takes precedence: the defaults of `Profile`, the packaged facts
+about the server's kind, those about the model's family, what the server said in a probe, the config's provider, the
+config's model, and the request's override. `resolve` chooses the provider, model, kind, address and family, applies the
+layers, and records the reason for each decision and each fact in a sentence.
 """
 
 from __future__ import annotations
@@ -162,11 +162,11 @@ def resolve(
 ) -> Target:
     """Return where a request for `model` goes and what is known about the endpoint, without sending anything.
 
-    Facts come in layers, and the last one wins: the defaults, the server's kind, the model's family, what was `seen` in
-    a probe, the config's provider, the config's model, and `overrides`. Some facts hold only for some versions of the
-    server. The version is `server_version`, else the provider's, else the one that was seen; without any, the newest is
-    assumed. Raises `UsageError` for unknown names, including those of dialects, for invalid overrides, and for an
-    untrusted config that would have an effect.
+    Facts come in layers, and the last layer takes precedence: the defaults, the server's kind, the model's family, what
+    was `seen` in a probe, the config's provider, the config's model, and `overrides`. Some facts hold only for some
+    versions of the server. The version is `server_version`, else the provider's, else the one that was seen; without
+    any, the newest is assumed. Raises `UsageError` for unknown names, including those of dialects, for invalid
+    overrides, and for an untrusted config that would have an effect.
     """
     config = _usable(config or Config(), base_url, provider)
     chosen, provider_why = _provider(provider, base_url, config)

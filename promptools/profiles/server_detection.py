@@ -380,7 +380,10 @@ def _lmstudio(bodies: _Bodies, _owner: str | None, _: ProbeResponse | None) -> s
 
 
 def _build(bodies: _Bodies) -> str | None:
-    """Return llama.cpp's build in the form of a release name, such as `b10488`; None for 0, which means unknown."""
+    """Return llama.cpp's build in the form of a release name, such as `b10488`.
+
+    Return None for build 0, which means that the build is unknown.
+    """
     match = _BUILD.match(nonempty_string(bodies["GET /props"].get("build_info")) or "")
     return match[0] if match and int(match[1]) else None
 

@@ -1,7 +1,8 @@
 """Coerce values to the types that a schema requires, guided by the validator's own errors.
 
-Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a parameter that they do not use. Whether
-that is a mistake depends on the schema alone, so the validator runs first and only what it reports is edited:
+Models write `"5"` for 5, `"[1, 2]"` for a list, `True` for true and null for a parameter that they do not use. Only the
+schema shows whether such a value is a mistake. So the validator runs first, and only the values that it reports are
+edited:
 
 1. `_plan_edits` turns each error into edits, `(path, new value)`; the first edit of a path wins. An error of `anyOf` or
    `oneOf` becomes the edits of the first alternative all of whose errors can be fixed.
@@ -277,7 +278,10 @@ def _parse_number(text: str) -> Any:
 
 
 def _parse_structure(text: str, kind: type) -> Any:
-    """Decode a string that is JSON or a Python literal of the wanted kind, even if it is encoded several times."""
+    """Decode a string that is JSON or a Python literal of the type `kind`.
+
+    The string may have been encoded several times.
+    """
     for _ in range(MAX_ROUNDS):
         decoded = _parse_json(text)
         if isinstance(decoded, kind):

@@ -1,7 +1,7 @@
 """Read JSON Schema documents: their types, subschemas and draft, and whether their keywords are well formed.
 
-Nothing here depends on tools or calls. Arguments are validated by draft 2020-12. `normalize` rewrites a schema of an
-older draft if it would mean something else in draft 2020-12, and `graph` links the subschemas.
+This module does not depend on tools or calls. Arguments are validated by draft 2020-12. `normalize` rewrites a schema
+of an older draft if it would mean something else in draft 2020-12, and `graph` links the subschemas.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def type_name(value: object) -> str:
 
 
 def read_type(given: Any) -> str | list[str] | None:
-    """Return the JSON type or types that a value of the keyword `type` means; None if it means any type or is unknown.
+    """Return the JSON type or types that a value of the keyword `type` means; None for any type or an unknown value.
 
     Values such as `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of such values
     are understood.

@@ -1,8 +1,8 @@
 """A tool's schema as a graph: its nodes are the subschemas, and each `$ref` is an edge to the subschema it points to.
 
-All references are resolved here, once, when tools are prepared. Nothing looks up a reference by its text later, and
-nothing is ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe
-because that copy keeps them alive.
+All references are resolved once, when tools are prepared. Nothing looks up a reference by its text later, and nothing
+is ever fetched. The graph holds its own copy of the schema. Nodes are identified by `id()`, which is safe because that
+copy keeps them alive.
 
 `build_graph` takes the first of these ways that works:
 
@@ -96,7 +96,10 @@ class SchemaGraph:
 
 
 def merge_nodes(nodes: Iterable[Schema]) -> Schema:
-    """Merge nodes that apply to one value: the first value of a keyword wins; properties and `required` are united."""
+    """Merge nodes that apply to one value.
+
+    The first value of a keyword is kept, but properties and `required` are united.
+    """
     made: Schema = {}
     for node in nodes:
         for keyword, value in node.items():

@@ -280,8 +280,8 @@ class _Normalizer:
     def normalize_lists(self, node: Schema, at: str) -> None:
         """Normalize keywords that hold a list of schemas, or a single schema.
 
-        An unreadable member of `anyOf` or `oneOf` stays, and so the whole keyword is dropped later as malformed: with
-        one of its alternatives missing, the keyword would reject valid values.
+        An unreadable member of `anyOf` or `oneOf` is kept, so that the whole keyword is dropped later as malformed. If
+        only the member were dropped, the keyword would reject valid values.
         """
         for word in SCHEMA_LISTS:
             members = node.get(word)

@@ -1,7 +1,7 @@
 """A fast path for valid arguments: the common part of JSON Schema is compiled to plain Python predicates.
 
 jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate is many times faster at
-confirming this. A schema that uses a keyword outside the common part gets no predicate, and jsonschema alone decides. A
+confirming this. A schema that uses a keyword outside the common part gets no predicate, and only jsonschema is used. A
 predicate always agrees with jsonschema.
 
 Recursion is handled by a forward reference: while a schema is being compiled, references to it get a predicate that
@@ -69,7 +69,7 @@ class _UnsupportedError(Exception):
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:
-    """Return the predicate of a schema; None if jsonschema alone must decide."""
+    """Return the predicate of a schema; None if only jsonschema can decide."""
     if any(not UNSUPPORTED_KEYWORDS.isdisjoint(node) for node in graph.nodes):
         return None
     compiler = _Compiler(graph)

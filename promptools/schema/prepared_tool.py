@@ -58,7 +58,7 @@ def _stated_types(node: dict[str, Any]) -> Iterator[str]:
 
 @dataclass
 class CompiledSchema:
-    """Everything that is computed once for a schema."""
+    """Holds everything that is computed once for a schema."""
 
     graph: SchemaGraph
     validator: Validator

@@ -13,8 +13,8 @@ class RecentCache(Generic[T]):
 
     When the newer generation is full, it becomes the older one, and the former older one is dropped. A value that is
     used moves to the newer generation. Each generation holds at most `max_entries` values, whose keys together have at
-    most `max_characters` characters. A value whose key alone is longer is not kept. Every step is a single dict
-    operation, so threads may share a cache.
+    most `max_characters` characters. A value is not kept if its key has more characters than that. Every step is a
+    single dict operation, so threads may share a cache.
     """
 
     def __init__(self, max_entries: int, max_characters: int) -> None:

@@ -87,10 +87,10 @@ class ToolDefinition:
 
 
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
-    """Read one tool; `position` counts from 0 and appears in errors. If `copied`, the dict may be changed. O(n).
+    """Read one tool; `position`, counted from 0, appears in errors. If `copied`, the dict may be changed. O(n).
 
-    Raises UsageError for anything that is not a tool or has no name. If `strict`, it also raises UsageError instead
-    of adding a note.
+    Raises UsageError for anything that is not a tool or has no name. If `strict`, it also raises UsageError instead of
+    adding a note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)

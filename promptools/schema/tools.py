@@ -144,8 +144,8 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set, by tool name; marks for tools that are not in the list are ignored.
 
-        Marks that do not fit their tool, or conflict with those of another tool, are ignored too: the
-        author of a config does not know the tools.
+        Marks that do not match the tool's parameters, or conflict with those of another tool, are ignored too, since
+        the author of a config does not know the tools of a request.
         """
         return _from_entries(
             [
@@ -179,7 +179,7 @@ class Tools(Sequence[Tool]):
         return self._entries.get(name) or self._entries.get(self._other_names.by_name.get(name, ""))
 
     def find(self, written: object) -> tuple[Tool, Fix | None] | None:
-        """Return the tool that a model means by a name, with a fix if the name differs; None if it means no tool.
+        """Return the tool that a model means by a name, with a fix if the names differ; None if there is no such tool.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
         exactly, ignoring case, and ignoring `-`, `_`, `.` and spaces too; the last two comparisons need a unique match.

@@ -398,7 +398,7 @@ class Validator:
 def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[str, ...]:
     """Describe the first errors, each in one sentence: where the error is, what is wrong, and what is expected.
 
-    The place of an error is given as a JSON pointer, or as `whole` if the error concerns the value itself.
+    A sentence names the place of the error by a JSON pointer, or by `whole` if the error concerns the whole value.
     """
     lines = [
         f"{clip(pointer(error.relative_path)) or whole}: {describe_error(error)}"

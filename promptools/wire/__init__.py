@@ -1,6 +1,6 @@
 """The JSON and event-stream formats of the APIs: decode anything that servers send, encode exactly what clients expect.
 
-Replies of every API are decoded to the same `Delta`s, so that modes and exchanges need not know which API a server has.
+Replies of every API are decoded to the same `Delta`s, so modes and exchanges are independent of the server's API.
 
     chat_decoder, chat_encoder          Chat Completions, to and from which every other API is converted
     messages_in, ollama_in,             requests of clients in another API, decoded to Chat Completions

@@ -365,7 +365,7 @@ def _decode_tool_choice(choice: Any) -> dict[str, Any]:
 
 
 def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `max_tokens`; leave it out if the prompt and as many tokens together may exceed the context.
+    """Decode `max_tokens`; leave it out if the prompt and that many tokens may exceed the context.
 
     Clients made for Anthropic's models ask for more tokens than many models' contexts have. Servers other than Ollama
     refuse such requests.

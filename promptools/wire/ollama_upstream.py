@@ -49,7 +49,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
 
 
 def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode one message; `names` maps the ids of earlier calls to tool names, and gets those of this message too."""
+    """Encode one message; `names` maps the ids of earlier calls to tool names; the calls of this message are added."""
     role = as_text(message.get("role"))
     text, others = split_content(message.get("content"))
     encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
@@ -279,7 +279,10 @@ def _finish_reason(data: Mapping[str, Any]) -> str | None:
 
 
 def _usage(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the usage; None if there is none. The server omits a count of zero, as for a prompt that was cached."""
+    """Return the usage; None if there is none.
+
+    The server omits a count of zero, for example if the prompt was cached.
+    """
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is None and answer is None:
         return None

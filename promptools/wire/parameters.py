@@ -1,6 +1,6 @@
 """Define how each endpoint of another API handles each parameter of a Chat Completions body.
 
-Every loss gets a note.
+There is a note for every parameter that is lost.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ def thinking_budget(thinking: Any) -> int | None:
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
     """Return the parameters of a body to send, those to send in `options`, and notes on those that are dropped.
 
-    There is one note per reason. If two parameters would be sent under the same name, the first in `PARAMETERS` wins.
+    There is one note per reason. If two parameters would be sent under the same name, the first in `PARAMETERS` is
+    sent.
     """
     given = {key: value for key, value in body.items() if value is not None}
     ordered = [*(key for key in PARAMETERS if key in given), *(key for key in given if key not in PARAMETERS)]
