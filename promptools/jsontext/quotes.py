@@ -178,7 +178,10 @@ class QuoteResolver:
     def _candidates(
         self, text: str, first: int, quote: str, stack: Sequence[OpenContainer]
     ) -> Iterator[tuple[int, bool, _Following]]:
-        """Yield for each quote after `first` that may end the string: index, whether parity is even, what follows."""
+        """Yield a tuple for each quote after `first` that may end the string.
+
+        The tuple has the quote's index, whether parity is even there, and what follows the quote.
+        """
         before = 0
         at = first
         for match in _CANDIDATES[quote].finditer(text, first + 1):

@@ -96,7 +96,10 @@ def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSp
 
 
 def _read_with_repairs(text: str, start: int, declared_keys: frozenset[str], supply_closers: bool) -> ParsedValue:
-    """Read with repairs. Strings end at their first quote; if that fails, their ends are guessed."""
+    """Read with repairs.
+
+    Strings are first assumed to end at their first quote; if that fails, their ends are guessed.
+    """
     from promptools.jsontext.quotes import QuoteResolver
     from promptools.jsontext.repair import RepairingReader
 

@@ -146,7 +146,7 @@ class BoundedEnvironment(SandboxedEnvironment):
 
 
 def _checked(function: Any) -> Any:
-    """Return a filter that checks its input and its result."""
+    """Wrap a filter so that the sizes of its input and of its result are checked."""
 
     @wraps(function)
     def checked(*args: Any, **options: Any) -> Any:

@@ -197,7 +197,7 @@ class CallFilter:
         return "" if said else placeholder
 
     def _fail_unfilled(self, call: Call, index: int, placeholder: str, raw: str, span: Span) -> list[Event]:
-        """Drop a call with a placeholder if there are other calls, which may provide the value; else reject it."""
+        """Drop a call with a placeholder if other calls may provide the value; if there are none, reject the call."""
         if self.calls:
             self.notes.append(f"the call of {call.name!r} was left out: {placeholder} stands in place of a value")
             self.discarded.append(Discarded(raw, "markup", span))

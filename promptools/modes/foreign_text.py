@@ -106,7 +106,7 @@ class ForeignEscaper:
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
         """Map each tool name that contains markup to a name without markup.
 
-        Names in `sent`, which have a replacement already, keep it.
+        A name that `sent` already maps to another name keeps that other name.
         """
         every = list(names)
         if self.markup.is_in("\n".join(every)):

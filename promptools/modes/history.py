@@ -74,8 +74,8 @@ class _PendingCalls:
     def match_result(self, call_id: str, name: str) -> tuple[str, str]:
         """Return the id and name of the call that a result belongs to.
 
-        The call is found by id, or else by name. If the result has no id and no such name, the first call that still
-        awaits a result is taken.
+        The call is found by id, or else by name. For a result without an id, it may also be the first call that still
+        awaits a result.
         """
         call = next((pending for pending in self.pending if pending.id == call_id), None)
         if call is None and call_id in self.names:

@@ -128,7 +128,7 @@ def _effort(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
-    """Copy a message with the arguments of its calls as objects, which templates format themselves."""
+    """Copy a message with its calls' arguments as objects, since templates format the arguments themselves."""
     calls = [as_object(call) for call in as_list(message.get("tool_calls"))]
     if not calls:
         return message
@@ -193,7 +193,10 @@ def _parse_config(file: Path, source: str) -> dict[str, Any]:
 
 
 def _template_of(config: dict[str, Any], file: Path, *, with_tools: bool) -> str:
-    """Return the template in a tokenizer's config; of several templates, the one for tools if there is one."""
+    """Return the template in a tokenizer's config.
+
+    Of several templates, the one for tools is returned, unless there is none or `with_tools` is false.
+    """
     template = config.get("chat_template")
     if is_array(template):
         named = {as_text(as_object(entry).get("name")): as_object(entry).get("template") for entry in template}

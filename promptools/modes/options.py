@@ -138,7 +138,7 @@ class Options(BaseModel):
 
     @property
     def max_corrections(self) -> int:
-        """How many times the model may be asked to correct its calls; by default once, five times for HarmonyReAct."""
+        """How many times the model may be asked to correct its calls: once by default, five times for HarmonyReAct."""
         return self.corrections if self.corrections is not None else 5 if self.harmony_react else 1
 
     def override(self, changes: Any, source: str = "promptools") -> Options:

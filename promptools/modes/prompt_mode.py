@@ -141,7 +141,10 @@ def render(
 
 
 def _declaration(dialect: Dialect, tools: Tools, *, parallel: bool, required: bool) -> str:
-    """Return the block that declares the tools, rendered once for each `tools` object, since apps repeat them."""
+    """Return the block that declares the tools.
+
+    It is rendered only once for each `tools` object, since apps send the same tools repeatedly.
+    """
     rendered = _declarations.setdefault(tools, {})
     key = dialect.name, dialects.edition(), parallel, required
     block = rendered.get(key)
@@ -241,7 +244,10 @@ def _after_failure(steps: Iterator[AnsweredStep], names: Mapping[str, str]) -> s
 
 
 def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, line: str = "") -> list[Message]:
-    """Render consecutive results as one user message: the results, then a line of instructions, then the images."""
+    """Render consecutive results as one user message.
+
+    The message has the results, then a line of instructions, then the images of the results.
+    """
     results: list[Result] = [turn.result for turn in turns if turn.result is not None]
     if not results:
         return []

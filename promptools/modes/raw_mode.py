@@ -66,7 +66,7 @@ def prepare_conversation(request: ToolRequest) -> PreparedRequest:
 
 
 def prepare_raw(request: ToolRequest, conversation: PreparedRequest, rendered: RenderedPrompt) -> PreparedRequest:
-    """Encode the request, with the prompt that was `rendered` from its `conversation`."""
+    """Encode the request with the prompt `rendered`, which the template made from `conversation`."""
     notes = [*other_tool_notes(request, "raw"), *conversation.notes, *rendered.notes]
     notes += _notes_on_form(request, conversation, rendered.text)
     body = {key: value for key, value in forwarded_body(request).items() if key not in _RENDERED_KEYS}
@@ -174,7 +174,7 @@ def _opens_reasoning(text: str | None) -> bool | None:
 
 
 def _reasoning_opener(text: str) -> str:
-    """Return the tag of reasoning at the end of a prompt, ignoring white space; empty if there is none."""
+    """Return the opening tag of reasoning at the end of a prompt, ignoring white space; empty if there is none."""
     tail = text[-_LONGEST_TAIL:].rstrip()
     # The templates of DeepSeek-R1, Qwen3-Thinking and MiniMax-M2 open `<think>`: the output has only the closing tag.
     return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag.rstrip())), "")

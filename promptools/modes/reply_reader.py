@@ -347,7 +347,7 @@ class ReplyReader:
         )
 
     def feed(self, delta: Delta) -> list[Event]:
-        """Add a delta of this choice and return the events that are certain."""
+        """Add a delta of this choice; return the events that later deltas can no longer change."""
         if delta.stop_reason is not None:
             self._stop_reason = delta.stop_reason
         events: list[Event] = []

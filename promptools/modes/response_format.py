@@ -203,7 +203,10 @@ def _find_container(text: str) -> tuple[Healed, Any] | Unhealed:
 
 
 def _read(text: str, start: int) -> tuple[ParsedValue, str]:
-    """Read the value at an index, repaired as the arguments of a call are; return it and its text as strict JSON."""
+    """Read the value at an index, with the same repairs as for the arguments of a call.
+
+    Return the value, and its text as strict JSON.
+    """
     try:
         parsed = read_value(text, start)
     except Unreadable as problem:
@@ -253,7 +256,7 @@ _MAX_HEAD = 64
 
 
 class AnswerStream:
-    """The part of an answer that can be sent while it arrives: the value, as long as it is strict JSON.
+    """Finds the part of an answer that can be sent while the answer arrives: the value, as long as it is strict JSON.
 
     If an answer begins with the value, or with a fence and the value, its text is sent from the value on. What may
     still turn out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which
@@ -312,7 +315,10 @@ class AnswerStream:
         return out
 
     def rest(self, answer: str) -> str:
-        """Return what is left to send at the end: the rest of `answer` if it begins with what was sent, else `held`."""
+        """Return the text that is left to send at the end.
+
+        If `answer` begins with the text that was sent, this is the rest of `answer`, else `held`.
+        """
         sent = "".join(self._sent)
         return answer[len(sent) :] if answer.startswith(sent) else self.held
 
@@ -369,7 +375,10 @@ class AnswerStream:
         return "".join(out)
 
     def _step(self, text: str, at: int) -> tuple[int, int]:
-        """Read a token; return where it ends (-1: an error), and up to where the text is certain (-1: no further)."""
+        """Read a token; return the offset at which it ends, and the offset up to which the text is certain.
+
+        The first is -1 for an error, the second is -1 if no further text has become certain.
+        """
         if self._state == _STRING:
             return self._read_string(text, at)
         space = _SOME_SPACE.match(text, at)

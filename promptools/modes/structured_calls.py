@@ -84,7 +84,7 @@ class PendingCall:
 
 
 class ToolCallAssembler:
-    """Sorts deltas into calls. `is_offered` returns whether a name is that of an offered tool."""
+    """Joins deltas into calls. `is_offered` returns whether a name is the name of an offered tool."""
 
     def __init__(self, is_offered: Callable[[str], bool] = lambda _: False) -> None:
         self._is_offered = is_offered
@@ -170,7 +170,7 @@ _NO_SPAN = Span(0, 0)
 
 
 class EventFilter(Protocol):
-    """Passes the events of a call through the call filter, and returns what the filter emits."""
+    """Passes the events of a call through the call filter, and returns the events that the filter emits."""
 
     def __call__(self, events: list[Event], raw: str) -> list[Event]:
         """Return what the filter emits for `events`; `raw` is the call's text."""
@@ -213,10 +213,10 @@ class StructuredCalls:
         return self._assembler.calls
 
     def feed(self, deltas: Iterable[ToolDelta], emit: EventFilter, *, in_thought: bool = False) -> list[Event]:
-        """Add fragments of calls, and return the events that are certain.
+        """Add fragments of calls; return the events that later fragments can no longer change.
 
-        `in_thought` says that these fragments come while reasoning is open in the content. A server that does not
-        separate the reasoning takes calls out of it too (vLLM's parser `hermes`).
+        `in_thought` says that these fragments arrive while reasoning is open in the content. A server that does not
+        separate the reasoning also takes calls out of it (vLLM's parser `hermes`).
         """
         events: list[Event] = []
         for delta in deltas:
@@ -263,7 +263,10 @@ class StructuredCalls:
         return events
 
     def _stream_arguments(self, pending: PendingCall, text: str, emit: EventFilter) -> list[Event]:
-        """Stream the certain part of a structured call's arguments; a call that arrives complete is not streamed."""
+        """Stream the part of a structured call's arguments that can no longer change.
+
+        A call that arrives complete is not streamed.
+        """
         if pending.is_thought or (pending.complete and (pending.streamer is None or not pending.streamer.started)):
             return []
         if pending.streamer is None:
@@ -285,7 +288,7 @@ class StructuredCalls:
         return events + emit([CallArgs(number, fragment, _NO_SPAN)], "")
 
     def _match_sent(self, sent: str, outcome: Call | Malformed) -> Call | Malformed:
-        """Rewrite a call so that its arguments begin with what was sent.
+        """Rewrite a call so that its arguments begin with the text that was already streamed.
 
         A call that does not match its schema is passed on too, unless `on_malformed` is `error`.
         """

@@ -47,7 +47,10 @@ def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
 
 
 def _unused_name(base: str, taken: set[str], legal: re.Pattern[str], numbers: dict[str, int]) -> str | None:
-    """Return an unused legal name, with a number if necessary; None if no number makes it legal."""
+    """Return a legal name that is not taken, made from `base`, with a number at its end if necessary.
+
+    Return None if no number makes the name legal.
+    """
     if base not in taken and legal.fullmatch(base):
         return base
     stem = base[: MAX_NAME_LENGTH - 8]
@@ -63,7 +66,10 @@ def _unused_name(base: str, taken: set[str], legal: re.Pattern[str], numbers: di
 
 
 def harmony_names(names: Iterable[str]) -> dict[str, str]:
-    """Map each name that Harmony writes differently to the name that the model sees; other names are left out."""
+    """Map each name that Harmony writes differently to the name that the model sees.
+
+    Names that Harmony does not change are left out.
+    """
     every = list(names)
     places = RecipientNames(every)
     return {name: recipient for name in every if (recipient := short_recipient(places.address_of(name))) != name}

@@ -150,7 +150,7 @@ class ToolRequest:
 
     @property
     def on_repeat(self) -> OnRepeat | None:
-        """What is done about a repeated call, according to the options or the profile; None leaves it to the mode."""
+        """What is done about a repeated call, according to the options or the profile; None if the mode decides."""
         return self.options.on_repeat or self.profile.on_repeat
 
     def repeat_action(self, mode: ModeName) -> RepeatAction | None:

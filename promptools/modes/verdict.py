@@ -392,7 +392,7 @@ def _correction(
 
 
 def _unparsed_call(number: int, failed: Malformed) -> Call | None:
-    """Return a call as the model wrote it: Harmony can contain arguments that are not JSON."""
+    """Return a failed call with the text of its arguments unparsed, since arguments in Harmony may not be JSON."""
     return Call(f"failed{number}", failed.name, {}, failed.raw) if failed.name else None
 
 
@@ -410,7 +410,7 @@ def _text_feedback(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple
 
 
 def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    """Build an assistant message with everything as reasoning: the output, and what is wrong with it."""
+    """Build an assistant message with only reasoning: the model's output, and what is wrong with the output."""
     return ({"role": "assistant", "content": "", "reasoning": "\n\n".join(filter(str.strip, parts))},)
 
 

@@ -57,7 +57,7 @@ class _LastLine:
 
 
 class Emitter:
-    """The output of a parser: turns text and parts, added in input order, into events and the `Reply`."""
+    """Turns text and parts, which the parser adds in input order, into events and the `Reply`."""
 
     def __init__(self, new_id: NewId | None, tokens_before_text: Set[str] = frozenset()) -> None:
         self.record = ReplyRecord(new_id)
@@ -221,7 +221,7 @@ class Emitter:
         self._emit_text(space + bare)
 
     def _discard_or_keep_space(self, space: str) -> None:
-        """Discard white space before something removed, or keep it as a separator, which the next text may need."""
+        """Discard white space before a removed piece, or keep it as a separator, which the next text may need."""
         if space and not self._preceded_by and self._zone not in self._separators and self.record.pieces[self._zone]:
             self._separators[self._zone] = space, self.record.advance(space)
         else:
@@ -360,7 +360,10 @@ class Emitter:
             self._hold_space(part.raw)
 
     def _count_text_tokens(self, tokens: list[Part], following: str, *, before_call: bool) -> int:
-        """Return how many of the held tokens, from the first on, are text; 0 if a turn header is next to a call."""
+        """Return how many of the held tokens, from the first on, are text.
+
+        None of them is text if there is the header of a turn among them, and a call before or after them.
+        """
         headers = [part.kind == "turn" for part in tokens]
         if any(headers) and (before_call or self._preceded_by == "call"):
             return 0

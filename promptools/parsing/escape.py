@@ -283,7 +283,10 @@ def _atom(symbol: str, firsts: Collection[str]) -> str:
 
 
 def _prefix_tree(rests: Sequence[Sequence[str]]) -> str:
-    """Merge sorted sequences of patterns into a prefix tree that tries no pattern twice; the longest match wins."""
+    """Merge sorted sequences of patterns into a prefix tree, which tries no pattern twice.
+
+    The tree finds the longest match.
+    """
     prefix = ""
     while len(rests) and all(rest and rest[0] == rests[0][0] for rest in rests):
         prefix += rests[0][0]

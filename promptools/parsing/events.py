@@ -16,7 +16,7 @@ from promptools.types import Call, Discarded, FinishReason, Malformed, Span
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text for the user."""
+    """A piece of text for the user."""
 
     text: str
     span: Span
@@ -24,7 +24,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Text of the model's reasoning."""
+    """A piece of the model's reasoning."""
 
     text: str
     span: Span

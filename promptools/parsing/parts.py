@@ -113,16 +113,14 @@ class CandidateBase:
 class Candidate(Protocol):
     """Text that may be a call. It is fed until it is known whether it is a call.
 
-    `feed` takes `piece[start:]`. It returns None while more text is needed, and in the end the index just past what
-    the candidate consumed. From then on `parts` tile the consumed text, except for the last `len(unread)` characters,
-    which the candidate only looked at.
+    `feed` takes `piece[start:]`. It returns None while more text is needed. Once the candidate is decided, it returns
+    the index just past the consumed text. From then on `parts` tile the consumed text, except for the last
+    `len(unread)` characters, which the candidate only looked at.
 
-    `definite`: whether the parts are final no matter what follows; otherwise they are tentative.
-    `early`: what may be emitted before the end; the engine drains it. Parts in `early` are settled: `parts` then hold
-    only what comes after them, and none of that is text.
-    `head`: the markup before the calls. Before anything in `early`, the engine emits `head`, empties it and removes it
-    from `parts`.
-    `tries`: the strategies that were tried, for the trace.
+    `definite`: whether the parts are final no matter what follows; otherwise they are tentative. `early`: what may be
+    emitted before the end; the engine drains it. Parts in `early` are settled: `parts` then hold only what comes after
+    them, and none of that is text. `head`: the markup before the calls. Before anything in `early`, the engine emits
+    `head`, empties it and removes it from `parts`. `tries`: the strategies that were tried, for the trace.
     """
 
     parts: list[Part]
@@ -133,7 +131,7 @@ class Candidate(Protocol):
     tries: list[TriedStrategy]
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Consume `piece[start:]`. Return None if more text is needed, else the index just past what was consumed."""
+        """Consume `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         ...
 
     def close(self, finish_reason: str | None) -> None:

@@ -38,7 +38,7 @@ SHORT_TEXT = 256
 
 
 def alternatives(literals: Iterable[str]) -> str:
-    """Return a pattern that matches any of the literals; if there are none, it never matches."""
+    """Return a pattern that matches any of the literals; without literals, the pattern never matches."""
     return f"(?:{'|'.join(map(re.escape, literals)) or '(?!)'})"
 
 
@@ -448,10 +448,10 @@ class MarkerScanner:
         return other
 
     def searches(self) -> list[Callable[[str, int], re.Match[str] | None]]:
-        """Return functions that each search for some of the markers.
+        """Return functions that each search for a part of the markers.
 
         The leftmost of their matches is the match that `search` returns. If two functions match at the same offset, the
-        match of the function that is earlier in the list wins.
+        match of the function that is earlier in the list is used.
         """
         return [
             self._search,

@@ -155,7 +155,7 @@ beyond this machine. `untrusted`: its servers may not be used.
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A config file after validation. `warnings` name the unknown keys that were ignored."""
+    """A validated config file. `warnings` name the unknown keys that were ignored."""
 
     file: str = NO_FILE
     standing: Standing = field(default="given", kw_only=True)

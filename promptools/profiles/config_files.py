@@ -207,7 +207,7 @@ def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parallel(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the key of the request that `tool_calling.parallel_tool_calls` sets; empty if that is absent."""
+    """Return the request parameter that `tool_calling.parallel_tool_calls` sets; empty if this option is absent."""
     return {key: calling[key] for key in ("parallel_tool_calls",) if key in calling}
 
 

@@ -69,7 +69,10 @@ class ConfigReach:
 
     @property
     def digest(self) -> str:
-        """A digest of everything that is reached, including credentials in URLs; it does not depend on the order."""
+        """A digest of everything that is reached, including credentials in URLs.
+
+        It does not depend on the order of the entries.
+        """
         pairs = sorted((entry.what, entry.value) for entry in self.entries)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 

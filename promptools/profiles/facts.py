@@ -108,7 +108,7 @@ class Weights(Table):
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """The packaged data about one kind of server or one family of models."""
+    """The packaged data on one kind of server or one family of models."""
 
     name: str
     title: str

@@ -253,12 +253,12 @@ class FamilyFinding(NamedTuple):
 
 
 def find_family(model: ModelDescription, requested_name: str) -> FamilyFinding:
-    """Return the family of a model by the server's description of the model and by the requested name."""
+    """Find the family of a model from the server's description of the model and from the requested name."""
     return _FamilySearch(model).find(requested_name)
 
 
 def family_by_name(requested_name: str) -> FamilyFinding:
-    """Return the family of a model that the server does not describe, by the requested name alone."""
+    """Find the family from the requested name alone, for a model that the server does not describe."""
     return _named(family_of(requested_name), requested_name, ())
 
 
@@ -342,7 +342,10 @@ class _FamilySearch:
             self._excluded_by = field
 
     def _finding(self, family: str | None, by: str, why: str) -> FamilyFinding:
-        """Return a finding; if the template and the weights left only this family, they are the evidence."""
+        """Return a finding.
+
+        If the template and the weights leave only this family, they are given as the reason instead of `by` and `why`.
+        """
         if family is None:
             return FamilyFinding(evidence=tuple(self._evidence))
         if self._fitting == (family,):
@@ -358,7 +361,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return a finding by the requested name, since nothing from the server decides the family."""
+    """Return a finding that is based on the requested name, since nothing from the server decides the family."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

@@ -63,7 +63,7 @@ class Target:
 
 
 class _ProfileBuilder:
-    """Builds a profile from layers of facts, and keeps the reason for the winning value of each key."""
+    """Builds a profile from layers of facts, and keeps the reason for the value of each key."""
 
     def __init__(self, kind: str, family: str | None, parameters: float | None) -> None:
         self.kind, self.family, self.parameters = kind, family, parameters
@@ -197,7 +197,10 @@ def resolve(
 
 
 def _usable(config: Config, base_url: str | None, provider: str | None) -> Config:
-    """Return the config, or an empty one if it is untrusted; raise `UntrustedConfig` if it would affect the request."""
+    """Return the config, or an empty config if it is untrusted.
+
+    Raises `UntrustedConfig` if an untrusted config would affect the request.
+    """
     require_trust(config, base_url, provider)
     return Config() if config.standing == "untrusted" else config
 
@@ -310,7 +313,7 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Return `(provider, reason)`: the config's provider with a name, or one for the kind of server with that name."""
+    """Return `(provider, reason)`: the config's provider of this name, or one for the kind of server of this name."""
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)

@@ -304,7 +304,10 @@ _KindTest = Callable[[_Bodies, str | None, ProbeResponse | None], str]
 def _outcomes(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[tuple[str, str], ...]:
-    """Return each request and its outcome for the trace; bodies are left out, since they may contain secrets."""
+    """Return each request and its outcome, for the trace.
+
+    Bodies are left out, since they may contain secrets.
+    """
     return tuple(
         (
             asked.label,

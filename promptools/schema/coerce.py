@@ -71,7 +71,10 @@ class Edit:
 def coerce_value(
     value: Any, errors_of: Callable[[Any], Iterable[Any]], number_texts: NumberTexts
 ) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Return a coerced copy of a value, the fixes, and the errors that remain; if many remain, only some of them."""
+    """Return a coerced copy of a value, the fixes, and the errors that remain.
+
+    If many errors remain, only some of them are returned.
+    """
     edits, errors = _plan_edits(errors_of(value), number_texts)
     fixes: list[Fix] = []
     for _ in range(MAX_ROUNDS):
@@ -197,7 +200,10 @@ class _EditPlanner:
 
 
 def _accepts_strings(errors: list[Any]) -> bool:
-    """Return whether an alternative that rejected a string only rejected its text, and accepts strings in general."""
+    """Return whether an alternative accepts strings in general.
+
+    `errors` are the errors of the alternative for a string: they must all concern the text of this string.
+    """
     for error in errors:
         if error.validator in {"type", "enum", "const", None}:
             return False

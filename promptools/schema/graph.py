@@ -203,9 +203,10 @@ def _check_metaschema(schema: Any, tool: str, base: str, draft: Draft = LATEST) 
 
 
 def _link_common(graph: SchemaGraph, draft: Draft = LATEST) -> bool:
-    """Check and link a schema of the common kind; return False, with the graph half filled, for any other kind.
+    """Check and link a schema of the common kind; return False for any other kind, with the graph half filled.
 
-    Common means well-formed keywords that are the same in all drafts, and references by JSON pointer from the root.
+    A schema of the common kind has well-formed keywords that mean the same in all drafts, and references that are JSON
+    pointers from the root.
     """
     stack: list[tuple[Any, str, int]] = [(graph.root, "", 0)]
     referring: list[tuple[Schema, str]] = []

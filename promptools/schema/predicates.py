@@ -205,7 +205,10 @@ def _one_of(tests: list[Predicate]) -> Predicate:
 
 
 def _items(test: Predicate, *, other: bool) -> Predicate:
-    """Return a predicate that tests each item of an array; `other` is its result for anything else."""
+    """Return a predicate that tests each item of an array.
+
+    `other` is its result for a value that is not an array.
+    """
     return lambda value: all(map(test, value)) if is_array(value) else other
 
 

@@ -86,7 +86,10 @@ class CompiledSchema:
         return relax_graph(self.graph)
 
     def is_surely_valid(self, value: Any) -> bool:
-        """Return whether the fast predicate accepts a value. False means undecided, so that jsonschema must decide."""
+        """Return whether the fast predicate accepts a value.
+
+        False does not mean that the value is invalid: jsonschema must decide.
+        """
         return self.predicate is not None and self.predicate(value)
 
     def errors(self, value: Any) -> Iterable[Any]:

@@ -271,7 +271,7 @@ def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> di
 
 
 class Spellings:
-    """The names that a schema declares, indexed by their form in lower case and without separators."""
+    """Indexes the names that a schema declares by their form in lower case and without separators."""
 
     def __init__(self, declared: frozenset[str]) -> None:
         self.declared = declared
@@ -329,7 +329,7 @@ def guess_key(
 
 
 def split_keys(arguments: dict[str, Any], declared: frozenset[str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
-    """Move values out of keys that contain them after `=`, if the key's own value is empty: `{"command=ls": ""}`.
+    """Split keys such as `command=ls` in `{"command=ls": ""}` into a key and a value, if the key's own value is empty.
 
     Servers produce this from `<parameter=command=ls</parameter>`, a Qwen3-Coder call in which `>` was written as `=`;
     it was seen under speculative decoding. The name must be declared exactly as written. The text must not be quoted,

@@ -171,7 +171,7 @@ class Tools(Sequence[Tool]):
         return f"Tools({', '.join(self.names)})"
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool that has exactly this name, as its own or as another name for it; None if there is none."""
+        """Return the tool that has exactly this name, as its own name or as another name; None if there is none."""
         entry = self._entry(name)
         return entry.tool if entry else None
 
@@ -208,9 +208,9 @@ class Tools(Sequence[Tool]):
         return None
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Return whether a tool has exactly this name, and the arguments are certainly valid for that tool unchanged.
+        """Return whether there is a tool with exactly this name for which the unchanged arguments are certainly valid.
 
-        False means undecided: then `check` decides. Never raises on any value.
+        False does not mean that they are invalid: `check` decides. Never raises on any value.
         """
         entry = self._entries.get(name)
         if entry is None or not entry.compiled.declared.issuperset(arguments):
@@ -298,7 +298,10 @@ class Tools(Sequence[Tool]):
 
     @property
     def payloads(self) -> list[dict[str, Any]]:
-        """The tools in the form of `to_openai`, but shared by all requests that offer them: do not change them."""
+        """The tools in the form of `to_openai`.
+
+        All requests that offer these tools share the dicts, so they must not be changed.
+        """
         return [entry.payload for entry in self._entries.values()]
 
     @property

@@ -115,7 +115,7 @@ def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, An
 
 
 def encode_usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode the last chunk of a stream for a client that asked for usage; it has no choices."""
+    """Encode the last chunk of a stream, without choices, for a client that asked for the usage."""
     return _encode_choices(envelope, []) | {"usage": dict(usage)}
 
 

@@ -383,7 +383,10 @@ def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: 
 def _decode_thinking(
     data: Mapping[str, Any], body: Mapping[str, Any], profile: Profile, notes: list[str]
 ) -> dict[str, Any]:
-    """Decode `thinking` and the effort to `reasoning_effort`, a token budget, and the switch in chat templates."""
+    """Decode `thinking` and the effort to parameters for the server.
+
+    These are `reasoning_effort`, a token budget, and the chat template's switch for reasoning.
+    """
     thinking = as_object(data.get("thinking"))
     kind = thinking.get("type")
     if kind == "disabled":

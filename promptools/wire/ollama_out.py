@@ -52,7 +52,10 @@ def _encode_call(call: Call, index: int) -> dict[str, Any]:
 
 
 def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any = None) -> dict[str, Any]:
-    """Encode a line that is not the last; `logprobs` are the log probabilities in the form of Chat Completions."""
+    """Encode a line of a stream other than the last line.
+
+    `logprobs` are the log probabilities in the form of Chat Completions.
+    """
     body: dict[str, Any] = {"model": envelope.model}
     if envelope.created:
         body["created_at"] = datetime.fromtimestamp(envelope.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

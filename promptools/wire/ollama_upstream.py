@@ -207,7 +207,7 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Return the value of `think`: the effort, or else the value of a template argument that users of vLLM send."""
+    """Return the value of `think`: the effort, else the value of the template argument that vLLM's users send."""
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]
@@ -246,9 +246,10 @@ def _timestamp(moment: str) -> int:
 
 
 def decode_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a line to a delta for the only choice and, if it has a usage, a delta for the usage.
+    """Decode a complete reply, or a line of a stream, to deltas.
 
-    An error becomes a single delta with `error`.
+    There is one delta for the only choice and, if the usage is stated, one for the usage. An error becomes a single
+    delta with `error`.
     """
     data = as_object(body)
     # unlike in other APIs, a `message` is not a sign of an error

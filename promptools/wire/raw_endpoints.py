@@ -227,9 +227,10 @@ def decode_generate_envelope(body: Any) -> Envelope:
 
 
 def decode_generate_reply(body: Any) -> list[Delta]:
-    """Decode a complete reply or a line to a delta for the only choice and, if it has a usage, a delta for the usage.
+    """Decode a complete reply, or a line of a stream, to deltas.
 
-    An error becomes a single delta with `error`.
+    There is one delta for the only choice and, if the usage is stated, one for the usage. An error becomes a single
+    delta with `error`.
     """
     data = as_object(body)
     if "response" not in data:

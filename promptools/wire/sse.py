@@ -16,7 +16,7 @@ _FIELDS = frozenset({"data", "event", "id", "retry"})
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event, one comment line, or, with `event="raw"`, lines that do not belong to the format.
+    """One event or one comment line; with `event="raw"`, lines that are not in the event-stream format.
 
     `event` is empty if the server did not name the event. A comment (keep-alive) is a separate event with empty `data`.
     """

@@ -149,7 +149,7 @@ Other versions of a tool, which are not listed, may have other parameters.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedTool:
-    """A tool that an API defines by its type, as a function, with the conversion of calls to and from items."""
+    """Holds the function for a tool that an API defines by its type; converts calls to and from the API's items."""
 
     kind: str
     """The tool's type; the types of its items begin with this text."""
