@@ -2,7 +2,7 @@
 
 The template runs in Jinja2's sandbox, with what templates from Hugging Face rely on: a `tojson` that leaves every
 character unchanged, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`, which marks the
-assistant's text for training and has no effect here.
+assistant's text for training and has no effect in promptools.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ def _set_tools(
 def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
     """Set `tool_choice` as far as the server supports it; return the instruction that replaces it otherwise.
 
-    If need be, a named tool becomes `required` with only that tool offered, and `required` becomes an instruction.
+    If the server cannot force a named tool, only that tool is offered, and `required` is sent. If the server does not
+    support `required` either, an instruction is returned.
     """
     supported = request.profile.tool_choice
     kind, name = request.choice.kind, request.choice.name

@@ -1,4 +1,4 @@
-"""The options of a request, set by a client, the proxy, or the request's own `promptools` key."""
+"""Define and check the options of a request, which come from a client, the proxy, or the request's `promptools` key."""
 
 from __future__ import annotations
 

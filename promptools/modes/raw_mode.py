@@ -203,8 +203,8 @@ def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, promp
     """Return the beginning of a required call, for the end of the prompt.
 
     All calls that the dialect renders share this beginning. It ends before the tool's name or, if a tool is named,
-    before the arguments. Empty if no call is required, or its beginning is unknown. None if the template may write
-    calls differently: rendering `example_calls` then shows how.
+    before the arguments. The result is empty if no call is required, or if the beginning is unknown. The result is None
+    if the template may write calls differently; then `example_calls` must be rendered to find the beginning.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:

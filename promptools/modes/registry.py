@@ -39,7 +39,7 @@ def renders_template(profile: Profile) -> bool:
 def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     """Return the modes to try, in order: the one that the request forces, else those listed by the profile.
 
-    For an agent's requests the profile may list other modes.
+    For an agent's requests the profile may list modes separately (`agent_modes`).
 
     A request without `tools` is the same in native and prompt mode, so one of them is enough. Raises `UsageError` if
     the profile lists no mode, if harmony or raw mode is requested but impossible, or if the model is known to be of

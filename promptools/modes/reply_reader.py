@@ -225,7 +225,7 @@ class Thoughts:
         return "".join(self._pieces)
 
     def feed(self, text: str) -> str:
-        """Add text; return the reasoning that can be passed on, because it is not part of a call at the end."""
+        """Add text; return the reasoning up to any calls at its end, because that part can be passed on."""
         if not text:
             return ""
         self._pieces.append(text)

@@ -466,9 +466,9 @@ def format_error(request: ToolRequest, text: str) -> str:
 
 
 def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> Healed | Unhealed:
-    """Return an answer in the requested format, healed if the request allows that, or why it is not in the format.
+    """Return an answer in the requested format, or why the answer is not in the format.
 
-    With `convert`, values may be converted to the types in the schema.
+    The answer is healed if the request allows it. With `convert`, values may be converted to the types in the schema.
     """
     if request.heals_answer:
         return heal_answer(text, request.answer_schema, convert=convert)

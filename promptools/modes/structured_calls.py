@@ -1,4 +1,4 @@
-"""The calls of a choice that the server parsed itself: streamed while they arrive, checked when complete.
+"""Read the calls of a choice that the server itself parsed: stream them while they arrive, check them when complete.
 
 `ToolCallAssembler` joins the deltas of calls. `CollectedChoice` joins the deltas of a whole choice, for callers that
 need the server's reply unchecked. `StructuredCalls` checks the calls by the same rules as calls in text. The arguments
@@ -48,7 +48,7 @@ NATIVE_EVIDENCE = Evidence(NATIVE, wrapped=True, expected=True)
 
 @dataclass(slots=True)
 class PendingCall:
-    """A call while it arrives."""
+    """A structured call that is still arriving."""
 
     index: int | None
     id: str | None = None

@@ -154,7 +154,7 @@ class ToolRequest:
         return self.options.on_repeat or self.profile.on_repeat
 
     def repeat_action(self, mode: ModeName) -> RepeatAction | None:
-        """Return what a mode does about a repeated call; None if there is none."""
+        """Return what a mode does about a repeated call; None if no call is repeated."""
         if self.repeated is None:
             return None
         match self.on_repeat:

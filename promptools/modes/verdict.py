@@ -311,7 +311,8 @@ def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
 def _with_sent_arguments(failed: Malformed) -> Call:
     """Return a failed call with the arguments that were sent, since a partial repair is worthless.
 
-    If a value in them was unescaped, the call is returned unchanged, since the app has never seen the escaped form.
+    If any of these arguments was unescaped, the call is returned unchanged, since the app has never seen the escaped
+    form.
     """
     call = failed.call
     assert call is not None

@@ -446,7 +446,7 @@ class Emitter:
     def token_before_group(self) -> str:
         """The special token with which the group begins, or an empty string.
 
-        Only a token counts that no dialect declares, or that belongs to prompts.
+        The token must be one that no dialect declares, or that belongs to prompts.
         """
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 

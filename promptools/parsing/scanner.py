@@ -400,7 +400,10 @@ MAX_CACHED_WINDOWS = 1024
 
 
 class MarkerScanner:
-    """Searches a text for markers. At the same offset, earlier markers take precedence."""
+    """Searches a text for markers.
+
+    If two markers match at the same offset, the one that is earlier in the list takes precedence.
+    """
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
         self._markers = tuple(markers)

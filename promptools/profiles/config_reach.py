@@ -40,7 +40,7 @@ SHOWN_ADDRESSES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Something that a config reaches."""
+    """One thing that a config reaches, such as an address or a file."""
 
     what: str
     value: str

@@ -245,7 +245,8 @@ def read_model(
 def may_serve_ollama(seen: ServerInfo) -> bool:
     """Return whether a server of unknown kind may have Ollama's own routes.
 
-    It may if it answered the request for Ollama's version with 200, or may answer differently the next time.
+    True if the server answered the request for Ollama's version with 200, or if it may answer differently the next
+    time.
     """
     outcome = dict(seen.asked).get(f"GET {PROBE_PATHS[0]}", _NO_RESPONSE)
     status = _STATUS.fullmatch(outcome)

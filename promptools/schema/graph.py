@@ -116,8 +116,8 @@ def merge_nodes(nodes: Iterable[Schema]) -> Schema:
 def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
     """Copy, check and link a schema; `tool` names the tool in errors. O(n) if its references are JSON pointers.
 
-    Malformed parts, and references that do not resolve or never end, are left out with a note; if `strict`, they are a
-    UsageError. Raises UsageError for a schema that is nested too deeply.
+    Malformed parts, and references that do not resolve or never end, are left out with a note; if `strict`, they raise
+    UsageError. A schema that is nested too deeply always raises UsageError.
     """
     draft = draft_of(schema)
     try:

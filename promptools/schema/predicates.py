@@ -1,4 +1,4 @@
-"""A fast path for valid arguments: the common part of JSON Schema is compiled to plain Python predicates.
+"""Confirm quickly that arguments are valid: compile the common part of JSON Schema to plain Python predicates.
 
 jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate is many times faster at
 confirming this. A schema that uses a keyword outside the common part gets no predicate, and only jsonschema is used. A
@@ -65,7 +65,7 @@ _SIZES = {"Length": str, "Items": list, "Properties": dict}
 
 
 class _UnsupportedError(Exception):
-    """A keyword of the schema has a value that predicates do not support."""
+    """Raised if a keyword of the schema has a value that predicates do not support."""
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:

@@ -1,4 +1,4 @@
-"""The tools that a request offers, prepared once: checked, normalized, compiled."""
+"""Prepare the tools that a request offers, once: check, normalize and compile them."""
 
 from __future__ import annotations
 

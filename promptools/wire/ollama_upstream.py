@@ -1,4 +1,4 @@
-"""Ollama's own API, `/api/chat`, for servers that are Ollama: encode requests, and decode replies."""
+"""Ollama's own API, `/api/chat`: encode requests to Ollama servers, and decode their replies."""
 
 from __future__ import annotations
 

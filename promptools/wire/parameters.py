@@ -37,7 +37,7 @@ class ParameterRule(NamedTuple):
 
 
 class EndpointRules(NamedTuple):
-    """Maps each endpoint to the rule by which it handles one parameter."""
+    """Holds the rule of each endpoint for one parameter."""
 
     ollama: ParameterRule
     """The rule for Ollama's /api/chat."""
