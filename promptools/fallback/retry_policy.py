@@ -1,4 +1,4 @@
-"""When to stop retrying and how long to wait: tenacity's `stop` and `wait` objects, called with a `RetryState`."""
+"""Decide when to stop retrying and how long to wait, by tenacity's `stop` and `wait` objects."""
 
 from __future__ import annotations
 

@@ -205,8 +205,8 @@ def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], t
     """Turn system messages after the beginning into marked user messages, unless the template accepts them; add a note.
 
     The messages are not moved: if they were moved to the first message, they would change the beginning of the prompt,
-    which the server has cached. From then on they count as foreign text, so their markup is escaped: in a user message
-    it would be read as the conversation's markup.
+    which the server has cached. The user messages count as foreign text, so their markup is escaped: otherwise it would
+    be read as the conversation's markup.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -380,8 +380,8 @@ class _Answered(NamedTuple):
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
     """Return a call of the last assistant message that occurs at least `least` times with the same result.
 
-    Of several such calls, the most frequent is returned. None is returned if there is no such call, or if the model has
-    answered since. O(n) in the size of the conversation.
+    Of several such calls, the most frequent is returned. None is returned if no call occurs so often, or if the model
+    has answered since. O(n) in the size of the conversation.
     """
     starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
     if least < 1 or not starts:

@@ -226,8 +226,8 @@ def _after_failure(steps: Iterator[AnsweredStep], names: Mapping[str, str]) -> s
     After the first error since the user's last message, the model is asked to correct the call once, since the error
     may say what is right. In the next step, models often call another tool and find what the failed call lacked. But
     then they report only the result of that tool, or have already repeated the failed call unchanged in the same step
-    (Qwen2.5-Coder-1.5B). So the model is reminded of the failed call once. There is no reminder if no other tool has
-    found anything, since the reminder would only cause a needless call.
+    (Qwen2.5-Coder-1.5B). So the model is reminded of the failed call once. The model is not reminded if no other tool
+    has found anything, since the reminder would only cause a needless call.
     """
     last, before = next(steps), next(steps, AnsweredStep((), ()))
     if not (last.failed or before.failed) or any(step.failed for step in steps):

@@ -77,9 +77,10 @@ def _impossible_raw_mode(profile: Profile) -> UsageError:
 
 
 def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> None:
-    """Raise `UsageError` if harmony mode cannot be used, or is listed for a model of another family than gpt-oss.
+    """Raise `UsageError` if harmony mode cannot be used, or is listed for a model whose family is not gpt-oss.
 
-    Without a raw endpoint it cannot be used, but this is an error only if there are no `others` to use instead.
+    Harmony mode requires a raw endpoint. Without one, an error is raised only if `others` is empty, so that no other
+    mode can be used.
     """
     profile = request.profile
     if profile.raw is None and not others:

@@ -278,8 +278,8 @@ _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 class ReplyReader:
     """Reads one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
 
-    The events obey the request: there is no call if `tool_choice` is `none`, and at most one if `parallel_tool_calls`
-    is false. `End` is never among them, since the request may still be retried.
+    The events obey the request: they contain no call if `tool_choice` is `none`, and at most one if
+    `parallel_tool_calls` is false. `End` is never among them, since the request may still be retried.
     """
 
     def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:

@@ -107,7 +107,7 @@ def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> He
 
 
 def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unhealed:
-    """Return the JSON value that an answer is or contains, as text and parsed; or why there is no such value."""
+    """Return the JSON value that an answer is or contains, as text and parsed; or why there is none."""
     try:
         value = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):

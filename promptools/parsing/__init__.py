@@ -1,4 +1,4 @@
 """The types of which a reply is made (events, parts, messages), the search for markers, and the emitter of events.
 
-No module here knows a dialect. The calls are found by `promptools.engine`.
+No module of this package depends on a dialect. The calls are found by `promptools.engine`.
 """

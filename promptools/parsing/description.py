@@ -1,4 +1,4 @@
-"""A parsed reply as JSON, for the results of `promptools reparse`, snapshots and recorded replies."""
+"""Describe a parsed reply as JSON, for the results of `promptools reparse`, snapshots and recorded replies."""
 
 from __future__ import annotations
 

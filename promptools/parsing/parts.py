@@ -1,4 +1,4 @@
-"""What a dialect's reader turns text into: parts of a block of calls, or segments of messages.
+"""Define what a dialect's reader turns text into: parts of a block of calls, or segments of messages.
 
 A candidate's text is turned into parts that tile it. A format whose messages have headers is split into segments.
 """

@@ -31,7 +31,7 @@ Zone = Literal["text", "reasoning"]
 
 
 class ReplyRecord:
-    """The events and the reply.
+    """Records the events and the reply so far.
 
     `new_id` makes the ids of calls. If it is None, the ids are digests of the text so far.
     """

@@ -304,7 +304,7 @@ def family_dialect(family: str) -> str | None:
 
 @cache
 def kind_of(name: str) -> str | None:
-    """Return the kind of server that a name or alias means, ignoring case; None if there is no such kind."""
+    """Return the kind of server that a name or alias means, ignoring case; None if the name is unknown."""
     wanted = name.lower()
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 

@@ -1,4 +1,4 @@
-"""A prepared tool: its checked, linked and compiled schema, its parameter names, and the check of arguments.
+"""Prepare a tool: check, link and compile its schema, and index its parameter names; check the arguments of calls.
 
 `prepare_tool` prepares a tool once; `check` validates the arguments of each call, and adapts them to the schema.
 """

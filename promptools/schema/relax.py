@@ -1,7 +1,7 @@
-"""Simplify a schema for servers that fail on full JSON Schema; our own validation uses the original schema.
+"""Simplify a schema for servers that fail on full JSON Schema; promptools' own validation uses the original schema.
 
-The choice of what is dropped, and in which order, is based on issues of llama.cpp (#19716, #25746, #26930, #27580),
-LM Studio (lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
+The choice of what is dropped, and in which order, is based on issues of llama.cpp (#19716, #25746, #26930, #27580), LM
+Studio (lmstudio-bug-tracker #738, #2197, #2247), Ollama (#10328) and vLLM with xgrammar (#16880, #30390).
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Tools(Sequence[Tool]):
         return self._entries.get(name) or self._entries.get(self._other_names.by_name.get(name, ""))
 
     def find(self, written: object) -> tuple[Tool, Fix | None] | None:
-        """Return the tool that a model means by a name, with a fix if the names differ; None if there is no such tool.
+        """Return the tool that a model means by a name, with a fix if the names differ; None if the name means no tool.
 
         Quotes, namespaces, indexes, markers and channel names around the name are removed. Then the name is compared
         exactly, ignoring case, and ignoring `-`, `_`, `.` and spaces too; the last two comparisons need a unique match.

@@ -170,7 +170,7 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
 
 
 def _other_fields(data: Mapping[str, Any], decoded: frozenset[str]) -> dict[str, Any]:
-    """Return the fields other than `decoded`, except those that are null or nested too deeply."""
+    """Return the fields that are not in `decoded`, except those that are null or nested too deeply."""
     if data.keys() <= decoded:
         return {}
     return {key: value for key, value in data.items() if key not in decoded and value is not None and is_shallow(value)}

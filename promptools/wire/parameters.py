@@ -1,6 +1,6 @@
 """Define how each endpoint of another API handles each parameter of a Chat Completions body.
 
-There is a note for every parameter that is lost.
+There is a note on every parameter whose loss may matter.
 """
 
 from __future__ import annotations

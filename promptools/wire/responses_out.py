@@ -285,7 +285,7 @@ class ResponseEvents:
     # --- reasoning and text
 
     def _switch(self, kind: str) -> list[StreamEvent]:
-        """Begin an item of this kind, and end an open item of another kind; do nothing if such an item is open."""
+        """Begin an item of this kind and end an open item of another kind; do nothing if one of this kind is open."""
         current = self._open
         if current is not None and current.kind == kind and current.position >= self._discarded:
             return []
