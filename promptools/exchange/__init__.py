@@ -1,6 +1,6 @@
 """One client request, which may take several upstream requests: `run` is a generator that does no I/O itself.
 
-runner            the exchange from start to end; `effects` are what it yields, `context` its inputs
+runner            the exchange from start to end; `effects` has what it yields, `context` has its inputs
 client_api        the interface of all client APIs, and Chat Completions itself; the other APIs have a module each:
                   `ollama_api`, `messages_api`, `responses_api`
 response_writer   the response to the client; `commit_point` decides which part may go out, and when

@@ -1,4 +1,4 @@
-"""One attempt: send the request in one mode, stream to the client what can no longer change, and judge the whole reply.
+"""One attempt: send the request in one mode, stream what can no longer change to the client, and check the whole reply.
 
 `preparation` returns the function that encodes the request; in raw mode it first has the prompt rendered.
 `AttemptRunner.run` has these phases, and stops at the first that fails:
@@ -94,7 +94,7 @@ Preparation: TypeAlias = "Callable[[], PreparedRequest]"
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
     """Return the function that encodes the plan's request in its mode, or a failure if raw mode got no usable prompt.
 
-    The function is not called here, so that the caller can run it in a thread, together with other work.
+    The function is returned uncalled: the caller can run it in a thread, together with other work.
 
     Raises `UsageError` if raw mode cannot express the request, if the config's template fails, or if the template does
     not show the tools to the model and no other mode may be tried.
@@ -145,7 +145,7 @@ def _render_body(
 def _begin_call(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[Failure | RenderedPrompt]:
-    """Add the beginning of a required call to the prompt."""
+    """Return the prompt with the beginning of a required call added, if that text is known."""
     head = beginning_of_call(request, conversation, prompt)
     if head is None:
         head = yield from _beginning_by_template(state, request, conversation, prompt)
@@ -242,9 +242,9 @@ class AttemptRunner:
         )
 
     def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Send the request, read the reply and judge it.
+        """Send the request, read the reply, and check it against the request.
 
-        If a reply was `taken` over, nothing is sent; the rest of that reply is read and judged.
+        If a reply was `taken` over, no request is sent: the rest of that reply is read and checked.
         """
         if taken is not None:
             assert self._state.opened is not None, "what is taken over was opened"
@@ -268,7 +268,7 @@ class AttemptRunner:
         return (yield from self._run_opened(opened))
 
     def _run_opened(self, opened: Opened, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Read the reply, and judge it."""
+        """Read the reply of the `opened` response, and check it against the request."""
         self.decoder.streamed = is_stream(opened.headers, asked=self._plan.request.stream)
         broke = yield from self._read(taken)
         self._state.notes.extend(f"the server's JSON was repaired: {fix}" for fix in self.decoder.fixes)
@@ -334,7 +334,7 @@ class AttemptRunner:
         return b"".join(data)
 
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
-        """Count the characters since the last text or complete call: the parser may have to read all of them again."""
+        """Count the characters since the last text or call ended: the parser may have to read all of these again."""
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
         self._text_size += len(delta.content) + len(delta.reasoning) + arguments
@@ -345,7 +345,10 @@ class AttemptRunner:
         return self._writer.add_events(index, events, self.decoder.envelope, logprobs)
 
     def _is_over(self) -> bool:
-        """Whether some choice adds nothing but white space after a call, and each other choice does so or has ended."""
+        """Return whether reading may stop: each choice has ended, or adds only white space after a call.
+
+        At least one choice must do the latter.
+        """
         if not any(reader.may_stop for reader in self.readers.values()):
             return False
         return all(
@@ -384,7 +387,7 @@ class AttemptRunner:
         return verdicts
 
     def _close_choices(self) -> tuple[dict[int, Verdict], bytes]:
-        """Judge each choice at the end of the reply; return the verdicts, and what may be sent to the client now."""
+        """Check each choice at the end of the reply; return the verdicts, and the bytes to send to the client now."""
         decoder = self.decoder
         verdicts: dict[int, Verdict] = {}
         data: list[bytes] = []
@@ -400,11 +403,11 @@ class AttemptRunner:
 
     @property
     def _partial_reply(self) -> Reply:
-        """The first choice, as far as it was read."""
+        """The first choice of the reply, as far as it was read."""
         return next(iter(self.readers.values())).reply
 
     def _received_choices(self) -> dict[int, int]:
-        """Return the choices to judge: only those that the server sent, if the reply is complete; otherwise all."""
+        """Return the choices to check: if the reply is complete, only those that the server sent; otherwise all."""
         decoder = self.decoder
         received = {sent: index for sent, index in self._client_index.items() if sent in decoder.seen_choices}
         complete = (
@@ -413,7 +416,7 @@ class AttemptRunner:
         return received if received and complete else self._client_index
 
     def _flush_text(self) -> Steps[None]:
-        """For choices past their commit point, send the text that was held when the stream broke; drop calls."""
+        """After a broken stream, send the held text of choices that are past their commit point; drop their calls."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
                 data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
@@ -459,7 +462,10 @@ class AttemptRunner:
         return replace(envelope, stop_reason=stop_reason, choice_extra=choice, message_extra=message)
 
     def call_signalled(self, index: int) -> bool:
-        """Whether the server announced a call in this choice; False in harmony mode, whose calls are parsed here."""
+        """Return whether the server announced a call in this choice.
+
+        False in harmony mode, where promptools itself parses the calls.
+        """
         if self._plan.mode == "harmony":
             return False
         sent = next(server_index for server_index, own_index in self._client_index.items() if own_index == index)
@@ -475,7 +481,10 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return a choice's final finish reason, given the reason that was `sent`; `ended` says that the reply is whole."""
+    """Return the finish reason for the client, given the reason that the server `sent`.
+
+    `ended` says whether the reply is complete.
+    """
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off
     if sent is None and ended:

@@ -52,7 +52,7 @@ class ClientApi(Protocol):
     """The API's route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Convert a request to Chat Completions for a server with this profile; return also notes on what is lost."""
+        """Convert a request to Chat Completions for a server with this profile; also return notes on omissions."""
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
@@ -62,11 +62,11 @@ class ClientApi(Protocol):
     def encode_error(
         self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = (), request_id: str = ""
     ) -> bytes:
-        """Encode one of our own errors."""
+        """Encode an error of promptools itself."""
         ...
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
-        """Encode an error inside a stream that has begun, with the comment `note` if the API allows comments."""
+        """Encode an error for a stream that has already begun, and `note` as a comment if the API allows comments."""
         ...
 
     def encode_server_error(self, failure: Failure) -> bytes:
@@ -126,7 +126,7 @@ MAX_QUOTED = 2_000
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
-    """Run the steps of a route that does not read a reply; an invalid request is answered with HTTP 400."""
+    """Run the steps of a route that needs no reply from a model; an invalid request is answered with HTTP 400."""
     problem: BaseException | None = None
     try:
         yield from steps
@@ -149,10 +149,11 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 
 
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
-    """Respond with an error to a request for which nothing is left to try.
+    """Respond with an error after the last possible attempt has failed.
 
-    If the server responded with an error, the client gets that error if no other attempt was made or could help. With
-    `servers_own`, it gets that error even after other attempts, unless the conversation is too long.
+    The client gets the server's own error, if there is one, after a single attempt, or if no other attempt could have
+    helped. With `servers_own`, the client gets the server's error after several attempts too, unless the conversation
+    is too long.
 
     Raises the driver's exception if nothing was sent to the client yet, time is left, and the server could not be
     reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
@@ -185,14 +186,14 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Whether to return the server's own error, because no remedy was tried, or none exists."""
+    """Return whether the client gets the server's own error: no remedy was tried, or none exists."""
     return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 
 def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
-    """Return the error for a prompt that is too long: the server's words, then ours, and OpenAI's error code.
+    """Return the error for a prompt that is too long: the server's message, then our message, and OpenAI's error code.
 
-    Clients recognize an overflow by the server's words (litellm 1.106, opencode 1.18), by the code (langchain-openai
+    Clients recognize an overflow by the server's message (litellm 1.106, opencode 1.18), by the code (langchain-openai
     1.7), or in the Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
     """
     raised = "" if failure.context_limit is None else f"; it may be raised to {failure.context_limit} (num_ctx_limit)"

@@ -61,7 +61,7 @@ class ChoiceWriter(Protocol):
 
 
 class ChoiceStream:
-    """The stream of one choice to the client; `writer` creates the stream's `ChoiceWriter` from the envelope."""
+    """The stream of one choice to the client; calling `writer` with an envelope creates the `ChoiceWriter`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class ChoiceStream:
         return chunks
 
     def discard_attempt(self) -> None:
-        """Discard what is held of a failed attempt."""
+        """Discard the events that are held from a failed attempt."""
         self._held.clear()
         self._logprobs.clear()
         self._after_malformed = False
@@ -178,7 +178,7 @@ class ChoiceStream:
         return []
 
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send reasoning; drop the tags held right before it, so that they are not sent as text after a failed call."""
+        """Send reasoning, and drop tags held right before it: after a failed call, they would be sent as text."""
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -200,7 +200,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Stop holding text for a formatted answer, which a reply with a call does not have; return what was held."""
+        """Stop holding text for a formatted answer, since a reply with a call has none; return the held text."""
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []
@@ -229,7 +229,7 @@ class ChoiceStream:
     # -- writing
 
     def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text, then `event`: this is the point of no return."""
+        """Send held text, then `event`; from now on, no other attempt can replace this one."""
         self.committed = True
         held, self._held = self._held, []
         if isinstance(event, (CallStart, CallEnd)):
@@ -272,7 +272,7 @@ class ChoiceStream:
         return chunks
 
     def _without_forwarded(self, event: Text | Reasoning) -> Text | Reasoning:
-        """Return the part of an event that the client does not have yet."""
+        """Return the event without the text that was already forwarded to the client."""
         if isinstance(event, Text):
             known = min(self._text_left, len(event.text))
             self._text_left -= known

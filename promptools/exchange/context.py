@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known about the sender of a request beyond the header fields that are passed on."""
+    """Facts about the sender of a request that are not in the header fields passed on."""
 
     owner: str = ""
     """The owner of the responses that the request stores (empty: any sender with the same keys)."""
@@ -74,7 +74,7 @@ Router: TypeAlias = Callable[[str | None, str | None], Route]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all requests share. Times are in seconds."""
+    """Settings, caches and clocks that all requests share. Times are in seconds."""
 
     route: Router
     new_id: NewId

@@ -100,7 +100,7 @@ class DetectionCache:
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Probe a route's server, unless its kind is settled or cached; return the route with the target for the result."""
+    """Return the route with its target updated for the server's software, which is probed unless known or cached."""
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now

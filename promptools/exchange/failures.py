@@ -60,28 +60,31 @@ _NUMBER = "-+.0123456789eE"
 
 
 def clip_error(body: bytes) -> bytes:
-    """Return the start of an error's body, marked as clipped; JSON keeps its structure. Takes constant time."""
+    """Return the start of an error's body, with a note that it was clipped; clipped JSON is still valid JSON.
+
+    Takes constant time.
+    """
     start = _whole_characters(body[:SHOWN_ERROR])
     value = _parse_start(start.decode("utf-8", "replace"))
     return start + CLIPPED.encode() if value is None else to_json(_mark(value), inf_nan_mode="null")
 
 
 def clip_reported_error(text: str) -> Any:
-    """Return the start of the error in a long JSON text, marked as clipped; None if the start is not an error."""
+    """Return the error at the start of a long JSON text, with a note that it was clipped; None if there is no error."""
     value = _parse_start(text[:SHOWN_ERROR])
     reports = value is not None and "choices" not in as_object(value) and error_of(value) is not None
     return _mark(value) if reports else None
 
 
 def introduces_reply(body: bytes) -> bool:
-    """Whether the start of an error says that the model wrote the rest."""
+    """Return whether an error's message announces a quotation of text that the model wrote."""
     return bool(_start_of_message(body[:SHOWN_ERROR].decode("utf-8", "replace")))
 
 
 def quoting_message(text: str) -> str:
-    """Return the whole message of a long error if it quotes the model and is complete; otherwise an empty text.
+    """Return the whole message of a long error if it quotes the model and is complete; otherwise an empty string.
 
-    The cost is linear in the length; other threads never wait for longer than it takes to decode one slice.
+    The text is decoded in slices, in linear time; other threads wait for at most one slice.
     """
     beginning = _start_of_message(text[:SHOWN_ERROR])
     if not beginning:
@@ -94,7 +97,7 @@ def quoting_message(text: str) -> str:
 
 
 def _start_of_message(text: str) -> str:
-    """Return the message of the error with which a text begins; empty unless it introduces what the model wrote."""
+    """Return the message of the error with which a text begins; empty unless it introduces text of the model."""
     error = error_of(_parse_start(text))
     return error.message if error is not None and introduces_model_text(error.message) else ""
 
@@ -129,7 +132,7 @@ def _parse_start(text: str) -> Any:
 
 
 def _mark(value: Any) -> Any:
-    """Return an error with the mark appended to its message, wherever servers put the message."""
+    """Return an error with the note that it was clipped appended to its message, in any of the places for messages."""
     if is_array(value):
         return [_mark(value[0])] if value else [CLIPPED]
     data = as_object(value)
@@ -196,7 +199,7 @@ class Failure:
 
     @property
     def size(self) -> int:
-        """How many characters of the server's error text are searched to handle the failure."""
+        """The number of characters of error text that must be searched to handle the failure."""
         return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
 
     @property
@@ -232,7 +235,7 @@ def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failur
 def failure_of_error(
     problem: ErrorBody, opened: Opened, body: bytes, partial_reply: Reply | None = None, wire: Api = "chat"
 ) -> Failure:
-    """Return the failure for an error that the server reports, whatever the HTTP status."""
+    """Return the failure for an error that the server reports, under any HTTP status."""
     why = clip(" ".join(problem.message.split())) or "an error without a text"
     overflow = read_overflow(problem.message, prompt=problem.prompt_tokens, context=problem.context_tokens)
     kind = classify(problem.message)
@@ -258,7 +261,7 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the head for forwarding the server's error, without the fields that a clipped body makes wrong."""
+    """Return the head for forwarding the server's error, without fields that are wrong for a clipped body."""
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))

@@ -2,14 +2,14 @@
 
 `learn_format` renders a few conversations with the template, on the server or from a file named in the config, within
 `LEARN_TIMEOUT` seconds. From these it learns a table of the format (`promptools.dialects.learn`). If a built-in
-dialect reads what the template writes, that dialect is used, since it includes repairs that no template shows.
+dialect reads what the template writes, the built-in dialect is used, since it includes repairs that no template shows.
 Otherwise calls are also read in the learned dialect, provided that its markers cannot be mistaken for prose.
 
 A table is kept under the fingerprint of its template: a digest of the template's renderings of two conversations. The
 fingerprint is the same on every server, even on one that does not show the template. `LearnedDialects` remembers the
 tables, and which model uses which table; a `TableStore` may keep them beyond the life of the process.
 
-A failure to learn never makes the request fail: its reason becomes part of the trace.
+A failure to learn never makes the request fail: the reason for the failure is noted in the trace.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ NOTHING_LEARNED = "# nothing was learned: "
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known about the format of calls in a template."""
+    """What is known about the format in which a chat template writes calls."""
 
     dialect: str | None
     """The name of the dialect in which the template writes calls, built-in or learned; None if it is not known."""
@@ -83,7 +83,7 @@ class Finding:
 
 
 class Place(NamedTuple):
-    """A model on a server, and the variables that its template always gets."""
+    """The key of what was learned: a model on a server, and the variables that its template always gets."""
 
     root: str
     model: str
@@ -127,7 +127,7 @@ class LearnedDialects:
         self._learns = True
 
     def without_learning(self) -> LearnedDialects:
-        """Return a copy with the same knowledge that learns nothing more: a replayed run has no server to render."""
+        """Return a copy that learns nothing more, for a replayed run, which has no server that renders."""
         known = copy(self)
         known._learns = False  # noqa: SLF001 - a copy of itself
         return known
@@ -138,9 +138,10 @@ class LearnedDialects:
         return finding if at < until else None
 
     def begin(self, place: Place) -> bool:
-        """Try to claim the learning of a model; False if another exchange is learning it, or nothing is to be learned.
+        """Claim the learning of a model; return whether the claim succeeded.
 
-        After True, `end` must be called.
+        It fails if another exchange is learning the model, or if this object learns nothing. After a success, `end`
+        must be called.
         """
         mine = object()
         return self._learns and self._learning.setdefault(place, mine) is mine
@@ -196,7 +197,10 @@ def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) ->
 
 
 def _is_wanted(profile: Profile, model: str) -> bool:
-    """Whether there is something useful to learn; without a model's name, only llama.cpp can render."""
+    """Return whether the dialect is unknown, is needed, and can be learned.
+
+    It can be learned if something renders the template. Without a model's name, only llama.cpp's server does.
+    """
     if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
         return False
     if not {"native", "raw"} & {*profile.modes}:  # the template shows no tools, or is not used
@@ -212,7 +216,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 def _find_out(
     state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
-    """Learn a model's format; return None if another exchange is learning it, for which this exchange does not wait."""
+    """Learn a model's format; return None at once if another exchange is already learning it."""
     if not learned.begin(place):
         return None
     left = state.policy.seconds_left(state.now)
@@ -233,7 +237,7 @@ def _find_out(
 def _renderer(
     state: ExchangeState, route: Route, given: Mapping[str, Any], model: str
 ) -> Callable[[Ask], TemplateRenderer]:
-    """Return a function that makes the renderer of a model's template from a function that queries the server."""
+    """Return a function that creates the renderer of a model's template, given an `Ask`, which queries the server."""
     profile = route.target.profile
     if profile.chat_template is not None:
         return lambda _: FileRenderer(str(profile.chat_template), given)
@@ -248,7 +252,7 @@ def _renderer(
 
 
 class TemplateRenderer(Protocol):
-    """Renders conversations with the template of one model, as `promptools.dialects.learn` calls it."""
+    """Renders conversations with the template of one model; passed to `promptools.dialects.learn` as a function."""
 
     is_late: bool
     """Whether a conversation was not rendered because time ran out or the server did not answer."""
@@ -257,7 +261,7 @@ class TemplateRenderer(Protocol):
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What the model's config says about parsing replies; empty if that is not known."""
+        """The facts in the model's config about parsing replies; empty if unknown."""
         ...
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
@@ -369,7 +373,7 @@ def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer], ask: Ask) -> tuple[Finding, float]:
-    """Return what is known or learned about a template, and for how many seconds this is valid."""
+    """Return the finding about a template, stored or newly learned, and for how many seconds it is valid."""
     render = renderer(ask)
     name = fingerprint(render, render.declared)
     text = learned.read(name)
@@ -410,7 +414,7 @@ def _read_table(name: str, text: str) -> Finding | None:
 
 
 def judge(dialect: Dialect, own: OwnDialects) -> Finding:
-    """Decide how to use a dialect that was learned from a template; return the finding."""
+    """Decide whether to use the learned `dialect`, or a built-in one that reads the same calls; return the finding."""
     if not {*tiers(dialect)} <= CERTAIN_TIERS:
         why = "such calls could be ordinary text, so a table for them is used only if it is requested"
         return Finding(None, f"the format of calls in the model's chat template is not used: {why}")
@@ -444,9 +448,10 @@ _CALLS = (
 
 
 def known_format(dialect: Dialect) -> str | None:
-    """Return the name of a dialect that reads all that a learned dialect writes, without fixes; None if there is none.
+    """Return the name of a built-in dialect that reads all calls written in `dialect`; None if none does.
 
-    A dialect that only finds the JSON in that text, whatever is around it, does not count.
+    The calls must be read without fixes. A dialect that only finds the JSON in the text, with anything around it, does
+    not count.
     """
     texts = [dialect.render_calls([call]) for call in _CALLS]
     replies = [parse(text, _TOOLS) for text in texts]
@@ -460,9 +465,9 @@ def known_format(dialect: Dialect) -> str | None:
 
 
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
-    """Return the name for a template's table: a digest of its renderings of two conversations.
+    """Return the name of a template's table: a digest of the template's renderings of two conversations.
 
-    The digest also covers the version of promptools, and what the config has `declared` about parsing replies. Raises
+    The digest also covers the version of promptools and `declared`, the config's facts about parsing replies. Raises
     `UsageError` if the template renders neither conversation.
     """
     made: list[str] = []

@@ -122,14 +122,14 @@ class ExchangeEnd:
 
 
 class Observer(Protocol):
-    """Follows exchanges. Calls about one exchange come in order, mixed with calls about others, from any thread.
+    """Follows exchanges. Its methods are called from any thread; the calls about one exchange come in order.
 
-    If an observer has an attribute `response_bytes`, it gets up to that many bytes of each response to a client, in
-    `ExchangeEnd.response`.
+    An observer may have an attribute `response_bytes`. `ExchangeEnd.response` then holds up to that many bytes of each
+    response to a client.
     """
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Handle a request of a client."""
+        """Handle the beginning of an exchange: a request from a client."""
         ...
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
@@ -141,7 +141,7 @@ class Observer(Protocol):
         ...
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Handle the end: the response to the client is complete, or there is none."""
+        """Handle the end of an exchange: the response to the client is complete, or there is no response."""
         ...
 
 
@@ -178,7 +178,7 @@ class Observation:
         self._attempt_ends.append((self._sent_count, failed_reply, written))
 
     def ended(self, attempts: Sequence[Attempt], end: ExchangeEnd) -> None:
-        """Report the end, with these attempts and their results, and with the response to the client."""
+        """Report the end of the exchange, with the results of its attempts and the response to the client."""
         observed = (ObservedAttempt(each, *results) for each, results in zip(attempts, self._attempt_ends, strict=True))
         complete = replace(end, attempts=tuple(observed), response=b"".join(self._response))
         self._observer.ended(self._exchange, complete)

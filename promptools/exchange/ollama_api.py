@@ -1,13 +1,13 @@
 """Ollama's API, for its clients: the responses, the API itself, and its routes on servers that lack them.
 
 Responses are NDJSON lines or one JSON body, and have a single choice. A server that has Ollama's routes answers
-requests to them itself. For any other server, the requests are answered here: models come from the server's
+requests to them itself. For any other server, promptools answers the requests: models come from the server's
 `/v1/models`, embeddings from its `/v1/embeddings`. `/api/generate` becomes a chat of one turn or, with `raw`, a request
 to the server's `/v1/completions`.
 
 A request to a route other than chat is first handled without its body, since an uploaded model may have many gigabytes.
-First the server is detected: if it may have the route itself, it gets the request unchanged. The formats are in
-`wire.ollama`.
+First the server is detected: if the server may have the route itself, the request is forwarded unchanged. The
+formats are in `wire.ollama`.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ JSON: Headers = (("content-type", "application/json"),)
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """A request to one of Ollama's routes that is answered here."""
+    """A request to one of Ollama's routes that promptools itself answers."""
 
     state: ExchangeState
     data: dict[str, Any]
@@ -255,19 +255,19 @@ _OLLAMA_VERSION = "0.32.15"
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version. From an additional key, clients that detect servers see that this is not Ollama."""
+    """Respond with a version, and with `served_by`, which tells clients that detect servers that this is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 
 def list_models(served: ServedRequest) -> Steps[None]:
-    """List the models."""
+    """Respond with the list of the server's models."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_listed() for model in models]})
 
 
 def list_running_models(served: ServedRequest) -> Steps[None]:
-    """List all models as running: servers other than Ollama have loaded all models that they serve."""
+    """Respond with a list of all models as running: servers other than Ollama have loaded all that they serve."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_running() for model in models]})
@@ -467,7 +467,7 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages: on Ollama it loads or unloads the model; here the model is always loaded."""
+    """Respond to a chat without messages, which loads or unloads a model of Ollama; other servers have it loaded."""
     yield from served.emit(_encode_load(served))
 
 
@@ -521,7 +521,7 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat. On Ollama, a chat without messages only loads the model; any other server has it loaded already."""
+    """Serve a chat. Without messages, it only loads a model of Ollama; other servers have the model loaded already."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
@@ -567,9 +567,9 @@ def _serve_load(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _may_have_own_routes(state: ExchangeState) -> Steps[bool]:
-    """Whether the server may have Ollama's routes itself: it is Ollama, emulates it, or could not be detected.
+    """Return whether the server may have Ollama's routes: it is Ollama, emulates Ollama, or could not be detected.
 
-    If the body has been read, the model that it names decides which server is meant.
+    If the body has been read, the model named in the body decides which server this is.
     """
     data = parse_object(state.request.body)
     route = yield from resolve_route(state, state.context.route(requested_model(data) or None, None), "")

@@ -73,7 +73,7 @@ _MAX_LINE = 1 << 16
 
 
 class StreamEndDetector:
-    """Detects the end of a stream from its bytes, however they are split; buffers at most `_MAX_LINE` of them."""
+    """Detects the end of a stream from its bytes, split at any place; buffers at most `_MAX_LINE` bytes."""
 
     def __init__(self, wire: Wire) -> None:
         self.seen = False
@@ -93,7 +93,7 @@ class StreamEndDetector:
             self._scan_lines(data)
 
     def is_complete(self) -> bool:
-        """Whether a stream that ended here would be complete; its last line may lack the line break."""
+        """Return whether the stream is complete if it ends now, perhaps without a final line break."""
         if self._wire == "chat":
             return self.seen or self._finished or b"[DONE]" in self._tail
         return self.seen or self._finished or self._tail.startswith(_ERROR) or _is_last(bytes(self._tail))
@@ -118,7 +118,7 @@ class StreamEndDetector:
 
 
 def _is_last(line: bytes) -> bool:
-    """Whether a line is the last line: `done` is true in the top-level object, not only in a nested one."""
+    """Return whether a line is the last line: `done` is true in the top-level object, not only in a nested one."""
     return bool(_DONE_FIELD.search(line)) and as_object(try_json(line)).get("done") is True
 
 
@@ -137,14 +137,14 @@ _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"),
 
 
 class Forwarded(NamedTuple):
-    """How many characters of a choice the client already has."""
+    """The numbers of characters of a choice's reasoning and text that the client already has."""
 
     reasoning: int = 0
     text: int = 0
 
 
 class TakenReply(NamedTuple):
-    """A forwarded reply, as far as it was read."""
+    """A forwarded reply, as far as it was read, that an attempt takes over."""
 
     data: bytes
     ended: bool
@@ -155,7 +155,7 @@ class TakenReply(NamedTuple):
 
 
 class PassthroughMonitor:
-    """Parses a reply while it is forwarded, until the client has seen content; then bytes are forwarded unparsed."""
+    """Decides which bytes of a reply are forwarded: it parses them until the client has seen content, then no more."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class PassthroughMonitor:
         return whole
 
     def _release(self) -> bytes:
-        """Return what is held, and hold nothing from now on."""
+        """Return the held bytes, and stop holding any."""
         held = self.held
         self.has_content = True
         self._held.clear()
@@ -258,7 +258,7 @@ class PassthroughMonitor:
         return block
 
     def end(self) -> bytes:
-        """Parse what is held when the reply has ended; if `failure` then returns None, `held` may be forwarded."""
+        """Parse the held bytes at the end of the reply; `held` may be forwarded if `failure` then returns None."""
         if not self._streamed and _is_plain_answer(self._held):
             self.has_content = True
         if not self.has_content:
@@ -268,15 +268,15 @@ class PassthroughMonitor:
         return b""
 
     def is_retried(self, failure: Failure) -> bool:
-        """Whether another request may do better, because the reply was lost or the refused request can be reworded."""
+        """Return whether a retry may help: the reply was lost, or the refused request can be reworded."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over; None here, where every reply is forwarded."""
+        """Return the reply so far if an attempt should take it over; None in this class, which forwards every reply."""
         return None
 
     def flush(self) -> bytes:
-        """Return the complete events that are held when a stream breaks after content; this class holds none then."""
+        """Return the complete events still held when a stream breaks after content; in this class, there are none."""
         return b""
 
     @property
@@ -285,7 +285,7 @@ class PassthroughMonitor:
         return bytes(self._held + self._buffer)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if nothing is, or a retry cannot fix it."""
+        """Return what is wrong with the reply so far; None if nothing is wrong, or if a retry cannot fix it."""
         if self.has_content:
             return None
         decoder = self._decoder
@@ -320,7 +320,7 @@ class PassthroughMonitor:
 
 
 def _is_plain_answer(body: bytearray) -> bool:
-    """Whether a whole reply is certainly one choice with content, as most are; False means that this is unclear."""
+    """Return whether an unstreamed reply is certainly one choice with content; False if that takes more parsing."""
     if b'"error"' in body:
         return False
     try:
@@ -406,7 +406,10 @@ def _forward_body(
 
 
 def _takes_comments(opened: Opened) -> bool:
-    """Whether comments may be added to a response: a stream of events without declared length, coding or digest."""
+    """Return whether comments may be added to a response.
+
+    The response must be a stream of events that declares no length, coding or digest.
+    """
     if "event-stream" not in get_header(opened.headers, "content-type").lower():
         return False
     return not any(get_header(opened.headers, name) for name in ("content-length", "content-encoding", *DIGEST_FIELDS))
@@ -429,7 +432,7 @@ _CUT_OFF = frozenset({"length", "content_filter"})
 
 
 class FormMonitor(PassthroughMonitor):
-    """Checks a reply for the requested format while it is forwarded; keeps up to `limit` bytes of it for a takeover."""
+    """Checks a reply for the requested format while forwarding it; keeps up to `limit` bytes for a later attempt."""
 
     def __init__(
         self,
@@ -470,7 +473,7 @@ class FormMonitor(PassthroughMonitor):
         return safe
 
     def end(self) -> bytes:
-        """Parse what is held when the reply has ended, and return what may be forwarded.
+        """Parse the held bytes at the end of the reply, and return the bytes that may be forwarded.
 
         `held` may be forwarded too if `failure` and `take` then return None.
         """
@@ -546,7 +549,7 @@ class FormMonitor(PassthroughMonitor):
         return data
 
     def _is_whole_unfit(self) -> bool:
-        """Whether any choice of a whole reply has content that is not in the requested format."""
+        """Return whether any choice of an unstreamed reply has content that is not in the requested format."""
         decoder = self._decoder
         if not decoder.body:  # not decoded yet, since it was a plain answer
             decoder.feed(bytes(self._held))

@@ -1,6 +1,6 @@
 """Choose the next attempt: the modes in their order, the remedies for a failure, and the circuit breaker.
 
-A plan consists of the current attempt (`mode`, and `request` with all adaptations so far) and what is left to try.
+A plan consists of the current attempt (`mode`, and `request` with all adaptations so far) and the options left to try.
 After a failure, `plan_next` takes the first remedy in `REMEDIES` that changes anything: move to the next mode, adapt
 the request, feed the error back to the model (`correct`), or send the same again.
 
@@ -71,7 +71,7 @@ def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str
 
 
 def _allows_harmony_last(request: ToolRequest, modes: Sequence[ModeName]) -> bool:
-    """Whether harmony mode may be tried last although it is not among the modes."""
+    """Return whether harmony mode may be tried last, though the request's modes do not include it."""
     return request.profile.harmony_last and request.profile.raw is not None and "harmony" not in modes
 
 
@@ -131,7 +131,7 @@ class AttemptPlan:
             self.notes.append(f"sent {how}: less than an hour ago the server refused it in another form")
 
     def note_known_context(self) -> None:
-        """Add a note, once, that the context size of an earlier request is requested again."""
+        """Add a note, only once, that this request uses the context size of an earlier request."""
         if self._known_context is not None:
             reason = "an earlier request needed it, and another makes the model load anew"
             self.notes.append(f"num_ctx {self._known_context} was asked for: {reason}")
@@ -173,9 +173,10 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure with the breaker if its kind is in `COUNTED_KINDS`, unless feedback to the model may fix it.
+        """Record a failure with the breaker, if its kind is in `COUNTED_KINDS`.
 
-        A crash is recorded later, if another mode succeeds.
+        A failure that feedback to the model may fix is not recorded. A crash is recorded later, if another mode
+        succeeds.
         """
         if failure.kind not in COUNTED_KINDS or (failure.verdict is not None and failure.verdict.retry_with_feedback):
             return
@@ -202,15 +203,15 @@ class AttemptPlan:
         return self._return_to_mode_before(failure)
 
     def _is_left_to_agent(self, failure: Failure) -> bool:
-        """Whether to leave the retry to the agent that sent the request.
+        """Return whether to leave the retry to the agent that sent the request.
 
-        Such an agent counts replies, and shows the model what is wrong.
+        An agent counts replies, and itself tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}
 
     def skip_mode(self, why: str, at: float) -> bool:
-        """Skip a mode that cannot render this request; return whether there is another mode to try."""
+        """Replace the current mode, which cannot render this request, with the next; return False if there is none."""
         raw = self.mode in {"harmony", "raw"} and not self._forced
         mode = (self._pop_mode(at) or self._pop_skipped_mode()) if raw else None
         if mode is None:
@@ -267,7 +268,7 @@ class AttemptPlan:
         return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told
 
     def _note_rewording(self, rewording: Rewording, failure: Failure) -> None:
-        """Note a rewording; it is remembered for later requests once the server has accepted it."""
+        """Note a rewording in the trace; later requests use it too, once the server has accepted it."""
         self._said_otherwise.append(rewording)
         if failure.kind != "crashed":  # a crash names no cause: that the grammar is at fault is a guess
             self._unproven.append((failure.kind, rewording))
@@ -288,7 +289,7 @@ class AttemptPlan:
         return f"{mode} mode is tried"
 
     def _can_render(self) -> bool:
-        """After another mode failed, try to render the request in harmony mode; return whether that worked."""
+        """Try to render the request in harmony mode, which comes after all other modes; return whether that worked."""
         profile = self.request.profile
         if profile.raw == "completions" and "harmony" not in profile.modes:
             # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
@@ -301,10 +302,10 @@ class AttemptPlan:
         return True
 
     def _return_to_mode_before(self, failure: Failure) -> str | None:
-        """Go back, once, from an impossible mode to the mode before it, where another sample may succeed.
+        """Go back, once, from an impossible mode to the previous mode, where another sample may succeed.
 
-        If there was no mode before it, the breaker had skipped all others: then the first of the skipped modes is
-        tried. Returns a description of what is tried; None if nothing is.
+        If there was no previous mode, the breaker had skipped all others; the first of the skipped modes is then tried.
+        Returns a description of what is tried; None if there is nothing to try.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None
@@ -324,7 +325,7 @@ class AttemptPlan:
         return f"the same is sent once more{self._vary()}"
 
     def _vary(self) -> str:
-        """Vary the sampling if a repetition would give the same reply; return a description."""
+        """Vary the sampling if a repetition would give the same reply; return a description of the change, or ""."""
         varied = another_sample(self.request)
         if varied is None:
             return ""
@@ -332,7 +333,7 @@ class AttemptPlan:
         return ", with another seed and a little temperature"
 
     def _pop_mode(self, at: float) -> ModeName | None:
-        """Remove and return the next mode that the breaker admits; if the breaker is ignored, the next mode."""
+        """Remove and return the next mode that the breaker admits, or the next mode if the breaker is ignored."""
         while self._modes_left:
             mode = self._modes_left.pop(0)
             key = self._key(mode)
@@ -347,7 +348,7 @@ class AttemptPlan:
         return self._skipped.pop(0) if self._skipped else None
 
     def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
-        """Stop using the breaker, which admits no mode, and return the first mode: a request must be served somehow."""
+        """Ignore the breaker from now on, since it admits no mode; return the first mode."""
         self._uses_breaker = False
         first, *self._modes_left = modes
         self.notes[:] = [

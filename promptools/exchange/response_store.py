@@ -1,4 +1,4 @@
-"""The responses that clients may continue or fetch, limited for each owner; the least recently used are dropped first.
+"""The responses that clients may continue or fetch, limited for each owner; the least recently used are dropped.
 
 A response is found only by requests of its owner. In a proxy with keys, the owner is the key that was checked;
 elsewhere, it is anyone who sends the same keys, in whatever header fields.
@@ -49,7 +49,7 @@ class StoredResponse:
 
     @property
     def item_ids(self) -> tuple[str, ...]:
-        """The ids by which a client may know items of this response."""
+        """The ids of this response's output items, and of streamed reasoning that was discarded."""
         return (*(as_text(item.get("id")) for item in self.body["output"]), *self.discarded)
 
     @property
@@ -97,8 +97,8 @@ class ResponseStore:
     """The stored responses of all owners.
 
     Each owner may store up to `max_responses` responses, of up to `max_bytes` together. The responses of all owners
-    take at most `max_total`. Beyond that, the owner with the most bytes loses responses first, so an owner with less
-    than an equal share loses nothing to others.
+    take at most `max_total`. If that is exceeded, the owner with the most bytes loses responses first. An owner with
+    less than an equal share therefore loses nothing.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ResponseStore:
         return sum(len(shelf.responses) for shelf in self._shelves.values())
 
     def get(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response of this owner, and count it as the latest used; None if it is not stored."""
+        """Return a response of this owner, and mark it as the most recently used; None if it is not stored."""
         shelf = self._shelves.get(owner)
         stored = None if shelf is None else shelf.responses.get(response_id)
         if shelf is not None and stored is not None:
@@ -125,7 +125,7 @@ class ResponseStore:
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
-        """Return an item from the output of one of this owner's responses; discarded reasoning has no content."""
+        """Return an output item of one of this owner's responses; None if unknown. Discarded reasoning is empty."""
         shelf = self._shelves.get(owner)
         entry = None if shelf is None else shelf.items.get(item_id)
         return None if entry is None else entry[1]
@@ -171,7 +171,7 @@ class ResponseStore:
     def _make_room(self) -> None:
         """Drop the oldest responses of the largest owners until a part of the total is free again.
 
-        More is freed than is needed now: there may be very many owners, and each pass visits all of them.
+        More is freed than is needed now, so that passes are rare: each pass visits all owners, which may be many.
         """
         wanted = self._max_total - self._max_total // 16
         largest = [(-shelf.size, owner) for owner, shelf in self._shelves.items()]

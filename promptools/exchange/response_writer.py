@@ -36,7 +36,7 @@ _REPLACED_HEADERS = frozenset({
 
 
 class Summary(NamedTuple):
-    """What is reported at the end of a response."""
+    """The facts that are reported at the end of a response."""
 
     usage: Mapping[str, Any] | None
     """The usage of tokens, summed over all attempts."""
@@ -66,7 +66,7 @@ class ResponseWriter(Protocol):
         ...
 
     def committed(self, index: int) -> bool:
-        """Whether a choice is past its commit point."""
+        """Return whether a choice is past its commit point."""
         ...
 
     def failed_live_call(self, index: int) -> Malformed | None:
@@ -74,11 +74,11 @@ class ResponseWriter(Protocol):
         ...
 
     def has_open_call(self, index: int) -> bool:
-        """Whether a call of this choice has been sent only partly."""
+        """Return whether a call of this choice has been sent only partly."""
         ...
 
     def discard_attempt(self, index: int) -> None:
-        """Discard what is held of a failed attempt."""
+        """Discard the events that are held from a failed attempt."""
         ...
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
@@ -106,7 +106,7 @@ class SseWriter:
         self._forwarded: Mapping[int, Forwarded] = {}
 
     def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
-        """Skip what the client already has of each choice; the same reply is then added from its beginning."""
+        """Continue a partly `forwarded` reply, which is added again from its beginning; skip the forwarded part."""
         self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
@@ -117,7 +117,7 @@ class SseWriter:
         return self._encode(sent)
 
     def committed(self, index: int) -> bool:
-        """Whether a choice is past its commit point."""
+        """Return whether a choice is past its commit point."""
         return self._stream(index).committed
 
     def failed_live_call(self, index: int) -> Malformed | None:
@@ -125,11 +125,11 @@ class SseWriter:
         return self._stream(index).failed_live_call
 
     def has_open_call(self, index: int) -> bool:
-        """Whether a call of this choice has been sent only partly."""
+        """Return whether a call of this choice has been sent only partly."""
         return self._stream(index).has_open_call
 
     def discard_attempt(self, index: int) -> None:
-        """Discard what is held of a failed attempt."""
+        """Discard the events that are held from a failed attempt."""
         self._stream(index).discard_attempt()
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
@@ -212,7 +212,7 @@ class JsonWriter:
         return False
 
     def discard_attempt(self, index: int) -> None:
-        """Discard what is held of a failed attempt."""
+        """Discard the events that are held from a failed attempt."""
         self._logprobs.pop(index, None)
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
@@ -240,10 +240,10 @@ def response_headers(
     unfit: int = 0,
     healing: HealingCost | None = None,
 ) -> Headers:
-    """Return the headers of our response: upstream headers that still apply, the content type, and our own headers.
+    """Return the headers of the response: upstream headers that still apply, the content type, promptools' headers.
 
-    Our own headers are the mode and the number of attempts. Others follow unless they are 0: the number of notes, the
-    number of calls that were passed on although they failed the checks, and the cost of failed attempts.
+    promptools' headers are the mode and the number of attempts. Further headers are left out if they are 0: the number
+    of notes, the number of calls that were passed on though they failed the checks, and the cost of failed attempts.
     """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
     return (

@@ -136,7 +136,7 @@ _FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
 
 
 class ResponsesApi:
-    """The Responses API for one request: ids in the response are derived from `token`; `owner` owns the response."""
+    """The Responses API for one request. Ids in the response are derived from `token`; `owner` owns the response."""
 
     wire: Wire | None = None
     streams_arguments = True
@@ -303,7 +303,7 @@ def _list_input_items(stored: StoredResponse, parameters: dict[str, list[str]]) 
 
 
 def _as_listed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item with its type, which a message may omit, and its content as parts."""
+    """Return an input item as listed: with its type, which a message may omit, and with its content as parts."""
     listed = {"type": "message", **item}
     if listed["type"] == "message" and isinstance(listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"
@@ -327,7 +327,7 @@ _ABSENT_STATUSES = frozenset({404, 405, 501})
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:
-    """Forward a request to compact a conversation, with the server's name for the model."""
+    """Forward a request to compact a conversation, with the model's name replaced by the server's name for it."""
     state = ExchangeState(request, context)
     return run_route(state, _pass_on(state))
 

@@ -41,9 +41,8 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 class RetryLoop:
     """Serves the choices of a request.
 
-    With `strict`, a reply whose calls remain invalid ends in an error; otherwise the client gets that reply.
-    `keeps_first` says that the caller has the bytes of the first reply, and forwards them if no attempt produces a good
-    reply.
+    With `strict`, the client gets an error if a reply's calls remain invalid; otherwise it gets the reply.
+    `keeps_first` says that the caller keeps the bytes of the first reply, and forwards them if no attempt succeeds.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class RetryLoop:
 
     @property
     def now(self) -> float:
-        """The driver's clock."""
+        """The current time on the driver's clock."""
         return self._state.now
 
     def head(self) -> Head:
@@ -156,8 +155,8 @@ class RetryLoop:
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare an attempt in the first mode that can express the request.
 
-        If no mode can, raises `UsageError`. But if attempts were made before, returns a failure instead, since one of
-        them may have left a usable answer.
+        If no mode can, raises `UsageError`; but if attempts were made before, returns a failure instead, since an
+        earlier attempt may have left a usable answer.
         """
         while True:
             try:
@@ -192,7 +191,7 @@ class RetryLoop:
         return failed
 
     def _cut_live_call(self, index: int, reply: Reply) -> Malformed | None:
-        """Return the call that was cut off after part of it was sent, unless the finish reason already says so."""
+        """Return a partly sent call that was cut off; None if there is none, or if the finish reason says so."""
         if not self._writer.has_open_call(index) or finish_reason(reply) in CUT_OFF_REASONS:
             return None
         return next((call for call in reply.malformed if call.reason == "truncated"), None)
@@ -256,13 +255,13 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Whether the failed reply has no calls, but the last presentable reply has some: a call must stay a call."""
+        """Return whether the failed reply has no calls, but the last presentable reply has some, and so is better."""
         earlier = self._last_presentable.get(index)
         calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
         return len(calls) == 2 and bool(calls[0]) and not calls[1]
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Note in the trace and the log that calls of the server are returned as text; name only their tools."""
+        """Note in the trace and the log that calls of the server are returned as text; the note names only tools."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
@@ -272,7 +271,7 @@ class RetryLoop:
         return reply
 
     def _note_left_out(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Count the invalid calls that are passed on beside valid ones; add notes to the reply on those left out."""
+        """Count the invalid calls that are passed on with valid calls; note the other invalid calls in the reply."""
         given = {call.id for call in reply.calls}
         for failed in reply.malformed:
             if failed.call is not None and failed.call.id in given:
@@ -287,7 +286,7 @@ class RetryLoop:
         return reply
 
     def _may_show(self, failure: Failure, request: ToolRequest) -> bool:
-        """Whether the content of a failed reply may be sent to the client as the answer."""
+        """Return whether the content of a failed reply may be sent to the client as the answer."""
         verdict = failure.verdict
         if verdict is None:
             return False
@@ -318,12 +317,12 @@ def _size(reply: Reply) -> int:
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Whether the client's SDK retries the whole request after this failure, so that the client must get this error."""
+    """Return whether the client's SDK retries the whole request after this failure; it must then get the error."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 
 def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
-    """Whether this kind of failure leaves content that may be the answer to a request with tools."""
+    """Return whether a failed reply to a request with tools has content that may be sent as the answer."""
     if failure.kind in {"malformed", "truncated", "unknown_tool"}:
         return not strict
     if failure.kind == "swallowed":  # reasoning without content: poor, but it may be the complete reply
@@ -361,7 +360,7 @@ def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, A
 
 
 def _healed_answer(reply: Reply) -> dict[str, Any]:
-    """Return the fixes of a formatted answer, and what was cut off; empty if there are none."""
+    """Return the fixes of a formatted answer, and the text around it that was cut off; empty if there are no fixes."""
     if not reply.fixes or reply.calls:
         return {}
     cut = [text.raw for text in reply.discarded if text.why == "around"]

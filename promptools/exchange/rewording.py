@@ -123,7 +123,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
     """Return the reworded request; None if the request contains nothing that was refused.
 
-    `mode` is the mode of the attempt; None: any mode.
+    `mode` is the mode of the attempt; None stands for any mode.
     """
     adaptation, what, beside = rewording
     if beside and beside != _reasoning_digest(request):
@@ -156,7 +156,7 @@ def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = N
 
 
 def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[ToolRequest, tuple[Rewording, ...]]:
-    """Return a request reworded as the server is known to require, and the rewordings that apply to it."""
+    """Return the request after all known rewordings that apply to it, and these rewordings."""
     applied: list[Rewording] = []
     for rewording in known:
         reworded = reword(rewording, request) if _concerns(rewording, request) else None
@@ -167,14 +167,20 @@ def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[Tool
 
 
 def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sent: Mapping[str, Any]) -> bool:
-    """Whether rewordings change a request without tools that would otherwise be forwarded; `sent` is its body."""
+    """Return whether known rewordings change a request without tools, so that it cannot be forwarded unchanged.
+
+    `sent` is the body that would be forwarded.
+    """
     known = tuple(rewordings)
     idle = any(not _IDLE_KEYS.get(rewording.adaptation, frozenset()).isdisjoint(sent) for rewording in known)
     return idle or bool(reword_known(known, request)[1])
 
 
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
-    """Whether the request contains what was refused. `reword` cannot tell: it may change a fact that is unused here."""
+    """Return whether the request contains what was refused.
+
+    A result of `reword` does not show this: `reword` may change a fact that does not matter for the request.
+    """
     messages, body = request.messages, request.body
     match rewording.adaptation:
         case "ids" | "object_history":
@@ -222,7 +228,7 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return the kind of `tool_choice` that was refused: the strongest that is sent. promptools enforces it instead."""
+    """Return the kind of `tool_choice` that was refused, the strictest that is sent; promptools then enforces it."""
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))
     return next(((kind,) for kind in kinds if kind in request.profile.tool_choice), ())
@@ -237,7 +243,7 @@ def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) 
 
 
 def _limit_answer(request: ToolRequest, overflow: Overflow) -> ToolRequest | None:
-    """Return the request with its answer limited to the tokens left in the context; None if that changes nothing.
+    """Return the request with its answer limited to the tokens left in the context; None if the request stays the same.
 
     A request that sets `max_tokens` itself is not changed.
     """
@@ -255,7 +261,7 @@ def _without(request: ToolRequest, *keys: str) -> ToolRequest | None:
 
 
 def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolRequest | None:
-    """Leave out parameters that the server does not accept; a limit of the answer is sent under its other name."""
+    """Leave out parameters that the server does not accept; a limit on the answer's length is renamed instead."""
     reworded = request
     for name in names:
         if name in LIMIT_PARAMETERS:
@@ -275,7 +281,7 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
 
 
 def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
-    """Send a parameter under its other name, in place of any value there; None if the request lacks the parameter."""
+    """Return the request with a parameter renamed, replacing any value of the new name; None if it is absent."""
     if request.body.get(name) is None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}
@@ -283,7 +289,7 @@ def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
 
 
 def _without_in_messages(request: ToolRequest, name: str) -> ToolRequest | None:
-    """Leave a key out of all messages; reasoning of earlier turns is left out under any of its names."""
+    """Leave a key out of all messages; a key for the reasoning of earlier turns is left out with all its synonyms."""
     names = {name, *(REASONING_FIELDS if name in REASONING_FIELDS else ())}
     messages: list[Any] = as_list(request.body.get("messages"))
     kept = [{key: value for key, value in as_object(item).items() if key not in names} for item in messages]
@@ -303,7 +309,7 @@ def _without_strict(request: ToolRequest) -> ToolRequest | None:
 
 
 def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:
-    """Ask for a required call only in the prompt; None if the server uses no grammar for this request's calls."""
+    """Return the request with a required call asked for only in the prompt; None if no grammar enforces the call."""
     profile = request.profile
     native = request.choice.forced and not profile.tool_choice.isdisjoint(_FORCED)
     strict = profile.strict_tools and any(tool.strict for tool in request.tools)

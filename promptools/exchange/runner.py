@@ -68,7 +68,7 @@ class RoutedRequest:
 
     @property
     def provider_model(self) -> tuple[str, str]:
-        """The provider and the model, as in the breaker's keys.
+        """The provider and the model, which are also part of the breaker's keys.
 
         A provider without a name is identified by its base URL, or else by the request's URL.
         """
@@ -107,7 +107,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the parsed request if its answer must be checked for a format while it is forwarded; else None."""
+        """Return the parsed request if it asks for a format, which the forwarded answer must have; else None."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -123,12 +123,12 @@ class RoutedRequest:
         return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
-        """Whether the server is known to refuse what this request contains, and the request can be reworded."""
+        """Return whether the server is known to refuse what this request contains, and the request can be reworded."""
         known = state.context.refusals.get(self.provider_model, state.now)
         return bool(known) and self._rewords(state.context, lambda _: known)
 
     def can_reword(self, state: ExchangeState, failure: Failure) -> bool:
-        """Whether a forwarded request that the server refused can be reworded."""
+        """Return whether a forwarded request that the server refused can be reworded."""
         return self._rewords(state.context, partial(find_rewordings, failure))
 
     def _rewords(self, context: Context, rewordings: Callable[[ToolRequest], Sequence[Rewording]]) -> bool:
@@ -182,7 +182,10 @@ def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
 
 
 def _route_unread(state: ExchangeState, route: Route, unread: str) -> Steps[Route]:
-    """Return the route of a body that could not be read; raise `UsageError` if the server lacks the client's API."""
+    """Return the route for forwarding a body that could not be read; `unread` is the reason.
+
+    Raises `UsageError` if the server lacks the client's API.
+    """
     context, client_api = state.context, state.client_api
     if client_api.wire == "ollama":
         route = yield from resolve_route(state, route, "")
@@ -206,7 +209,7 @@ def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:
 
 
 def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body, without `tool_choice` if it offers no tools: servers reject a choice without tools."""
+    """Return the body; remove `tool_choice` if there are no tools, since servers reject a choice without tools."""
     if body.get("tools") or body.get("functions"):
         return body
     return {key: value for key, value in body.items() if key not in {"tool_choice", "function_call"}}
@@ -226,7 +229,7 @@ def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
 
 
 def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
-    """Whether the client's bytes cannot be sent unchanged.
+    """Return whether the client's bytes cannot be sent unchanged.
 
     Any of these is a reason: the server has another API than the client; the config has defaults, which are keys of
     Chat Completions, for a client of another API; the server has its own key for a thinking budget; the model rejects
@@ -249,9 +252,9 @@ Exchange: TypeAlias = Generator[Effect, EffectResult, Reply | None]
 def run(request: ClientRequest, context: Context) -> Exchange:
     """Run one request: yield effects, receive their results, and return the reply, or None if no reply was read.
 
-    Of several choices, the first is returned; `context.on_reply` is called with each of them. The only exceptions
-    raised are those that a driver passed in as `Failed.error`. They are raised only before anything was emitted, or
-    after a part of a forwarded JSON body was emitted.
+    If there are several choices, the first reply is returned; `context.on_reply` is called with each reply. The
+    only exceptions raised are those that a driver passed in as `Failed.error`. They are raised only before anything was
+    emitted, or after a part of a forwarded JSON body was emitted.
     """
     state = ExchangeState(request, context)
     replies: list[Reply] = []
@@ -286,7 +289,7 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 
 def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[RoutedRequest, OwnDialects | None]]:
-    """Learn the format of the model's template; return the request with that knowledge, and the learned dialect."""
+    """Learn the format of the model's template; return the request with the dialect to use, and the learned dialect."""
     mode = as_object(routed.body.get("promptools")).get("mode", routed.defaults.mode)
     if not routed.has_tools or mode in {"prompt", "harmony"}:  # these modes have their own format of calls
         return routed, None
@@ -304,7 +307,7 @@ def _answer(state: ExchangeState, routed: RoutedRequest) -> Steps[list[Reply]]:
 def _forward(state: ExchangeState, routed: RoutedRequest, payload: bytes) -> Steps[list[Reply]]:
     """Forward a request unchanged; retry it if the server loses the reply before any content was forwarded.
 
-    It is also retried if the server refuses something that can be reworded.
+    The request is also retried if the server refuses something in it that can be reworded.
     """
     wire = state.client_api.wire
     assert wire is not None, "a request is forwarded only to a server with the client's own API"
@@ -370,9 +373,9 @@ def _serve(
 def _serve_taken(
     state: ExchangeState, routed: RoutedRequest, taken: TakenReply, monitor: PassthroughMonitor
 ) -> Steps[list[Reply]]:
-    """Continue, with retries, a reply that was forwarded up to here.
+    """Take over a reply that was being forwarded, and retry it if it fails the checks.
 
-    A single reply that is not streamed is forwarded after all if no attempt produces a better reply.
+    A single reply that is not streamed is forwarded after all if no attempt produces a good reply.
     """
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)

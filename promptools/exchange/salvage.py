@@ -33,9 +33,9 @@ _SLICE = 1 << 16
 
 
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
-    """Return the reply that a failure still contains: what came before the error, and the calls in the error's text.
+    """Return the reply in a failure, made of the text before the error and the calls in the error's text.
 
-    None unless every call in the text is valid and the whole reply satisfies the request.
+    Returns None unless every call in the text is valid and the whole reply satisfies the request.
     """
     forbidden = plan.request.choice.kind == "none" or not plan.request.takes_calls
     text = None if forbidden else _model_text(failure)
@@ -61,9 +61,9 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Return `failure` with the model's text that the error quotes, for a request that accepts no calls.
+    """Add the model's text that the error quotes to `failure`, as its reply, for a request that accepts no calls.
 
-    It remains a failure, so other attempts are made first: an error contains only part of a reply.
+    The result is still a failure, and other attempts are made first: an error contains only part of a reply.
     """
     text = _model_text(failure)
     if text is None or not text.text.strip():
@@ -86,12 +86,12 @@ def _model_text(failure: Failure) -> ModelText | None:
 
 
 def _holds_interpreter(text: str) -> bool:
-    """Whether `json` would block all threads of the interpreter for more than about 50 ms."""
+    """Return whether parsing the text with `json` would block all threads for more than about 50 ms."""
     return sum(map(text.count, ",[{")) > MAX_VALUES
 
 
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
-    """Parse reply text as the reply to the request that failed; for a forwarded request, as the plan's mode would."""
+    """Parse text as the reply to the failed request; for a forwarded request, as in the plan's mode."""
     prepared = failure.prepared
     if prepared is None:  # no prompt was rendered for a forwarded request: read it as in native mode
         prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)
@@ -103,7 +103,10 @@ def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) 
 
 
 def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
-    """Build a call from arguments without a name, if they fit one tool; never for a dangerous tool."""
+    """Return a call made from arguments without a tool's name; None unless they match one tool.
+
+    A call of a dangerous tool is never made.
+    """
     try:
         value = read_value(text, declared_keys=request.offered.all_keys)
     except Unreadable:
@@ -124,7 +127,7 @@ def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
 
 
 def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
-    """Return the only tool that may be called, or else the only tool whose schema fits; and the fix that says so."""
+    """Return the only offered tool, or else the only tool whose schema the arguments match; also return the fix."""
     offered = request.offered
     if len(offered) == 1:
         return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")

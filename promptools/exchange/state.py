@@ -78,7 +78,7 @@ _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "k
 
 
 class AttemptFacts(NamedTuple):
-    """What an observer learns about an attempt in addition to the request: fields of `SentRequest`."""
+    """The facts about an attempt that observers get with its request, as fields of `SentRequest`."""
 
     prepared: PreparedRequest
     tool_request: ToolRequest
@@ -88,7 +88,7 @@ class AttemptFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What is sent to the client after `seconds` without a byte, so that no proxy or client times out."""
+    """The bytes to send to the client after `seconds` of silence, so that no proxy or client times out."""
 
     seconds: float
     data: bytes
@@ -153,7 +153,10 @@ class ExchangeState:
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds before and after the first byte of the last reply; `whole` counts all of them as after."""
+        """Return the seconds of the last attempt before and after the reply's first byte.
+
+        With `whole`, all seconds count as after the first byte.
+        """
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
 
@@ -176,7 +179,8 @@ class ExchangeState:
     ) -> Steps[Opened | Failed]:
         """Send an upstream request with this body; return the head of its response, or the failure.
 
-        For `path` see `ClientApi.path`. `attempt` describes an attempt in `mode`; None: the request is forwarded.
+        For `path` see `ClientApi.path`. `attempt` describes an attempt in `mode`; None means that the request is only
+        forwarded.
         """
         self._attempt_started_at = self.now
         self.policy.count_attempt()
@@ -189,8 +193,8 @@ class ExchangeState:
     def fetch(self, body: bytes, path: str, mode: str) -> Steps[Opened | Failed | bytes]:
         """Send a request that prepares an attempt in `mode`, and return the body of its response.
 
-        The request does not count as an attempt. Responses are kept until the exchange ends: the same request is not
-        sent twice. For a response with an error status, the head is returned and the body is left unread.
+        The request does not count as an attempt. Responses are kept until the exchange ends, and reused for an equal
+        request. If the response has an error status, its head is returned, and its body is not read.
         """
         kept = self._fetched.get((path, body))
         if kept is not None:
@@ -232,7 +236,7 @@ class ExchangeState:
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
     def template_request(self, body: bytes, path: str) -> Request:
-        """Return a request for rendering a template; it goes to the client's server, with the client's credentials."""
+        """Return a request to render a template, for the client's server, with the client's credentials."""
         request = self._request(body, path)
         kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
         return replace(request, headers=(*kept, *OWN_FIELDS.items()))
@@ -283,8 +287,8 @@ class ExchangeState:
     def compute(self, work: Callable[[], T], size: int | None = None) -> Steps[T]:
         """Call a function that only computes, and return its result.
 
-        A function with much to do is called by the driver, in a `Compute` effect. `size` is the number of bytes that
-        the function works on; None: the size of the request.
+        Work on many bytes is done by the driver, in a `Compute` effect. `size` is the number of bytes; None stands for
+        the size of the request.
         """
         if (len(self.request.body) if size is None else size) < LARGE_WORK:
             return work()
@@ -374,7 +378,7 @@ class ExchangeState:
             self._observation.attempt_ended(failed_reply, written())
 
     def note_remedy(self, failure: Failure, remedy: str) -> None:
-        """Add the remedy for a failed attempt to the trace and the log."""
+        """Note in the trace and the log what is tried after a failed attempt."""
         same_kind = (i for i, attempt in reversed(list(enumerate(self.attempts))) if attempt.outcome == failure.kind)
         number = next(same_kind, len(self.attempts) - 1)
         failed = self.attempts[number]
@@ -389,7 +393,7 @@ class ExchangeState:
         self._write(self.context.warn, text)
 
     def _write(self, write: Callable[[str], None] | None, text: str) -> None:
-        """Write a line to the log, with the provider and the model."""
+        """Write a line with the provider and the model to the log."""
         if write:
             provider = without_credentials(self.provider_model[0].partition("?")[0])
             model = clip(self.provider_model[1])
@@ -403,9 +407,9 @@ class ExchangeState:
 
 
 def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T]:
-    """Run the steps of an exchange, and the work they request, with dialects that only this exchange knows.
+    """Run the steps of an exchange, and the work they request, with additional dialects `own`.
 
-    With `last`, these dialects come after the others that are known here; otherwise they come before them.
+    With `last`, the dialects in `own` are tried after all other known dialects; otherwise they are tried first.
     """
     outcome: EffectResult | None = None
     try:

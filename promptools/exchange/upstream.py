@@ -120,7 +120,7 @@ def available_context(request: ToolRequest) -> int | None:
 
 
 class _ReplyFormat(NamedTuple):
-    """The functions that read an API's replies."""
+    """The functions that read replies in one API."""
 
     read_reply: Callable[[Any], list[Delta]]
     read_chunk: Callable[[Any], list[Delta]]
@@ -228,11 +228,11 @@ class ReplyDecoder:
 
     @property
     def ended(self) -> bool:
-        """Whether the reply is complete even without a finish reason; always true of a reply that is not streamed."""
+        """Whether the server announced the end of the stream; always true for a reply that is not streamed."""
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
-        """Return how many bytes are decoded when this piece of the body is fed; None is the end of the body."""
+        """Return how many bytes `feed` would decode if given this piece of the body, or `close`, if `data` is None."""
         if not self.streamed:
             return self._buffered if data is None else 0
         if data is not None and b"\n" not in data and b"\r" not in data:
@@ -251,7 +251,7 @@ class ReplyDecoder:
         return []
 
     def _check_limit(self, releasable: int) -> None:
-        """Set `limit_error` if the buffer exceeds the limit; `releasable` bytes count only for this check."""
+        """Set `limit_error` if the kept data, plus the `releasable` bytes of an incomplete event, exceed the limit."""
         if self._buffered + releasable > self.limit and self.limit_error is None:
             self._body_chunks.clear()
             self.limit_error = f"the reply is longer than {self.limit:,} bytes; a higher max_reply lets it through"
@@ -292,7 +292,7 @@ class ReplyDecoder:
         return deltas
 
     def _json_values(self, event: ServerSentEvent) -> list[Any]:
-        """Parse the JSON values of an event; unreadable data that may contain part of the reply ends the decoding."""
+        """Return the JSON values in an event's data; set `decode_error` if unreadable data may be part of a reply."""
         if "{" not in event.data:
             return []
         bodies = self._parse_json(event.data)
@@ -328,7 +328,7 @@ class ReplyDecoder:
         return deltas
 
     def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
-        """Set the index of a single choice to 0, and drop choices that were not requested, as clients do."""
+        """Keep only the first choice, with index 0, if one was requested, since clients ignore further choices."""
         if self.choices > 1:
             return deltas
         first = next((delta.index for delta in deltas if delta.index is not None), None)
@@ -396,7 +396,7 @@ def _sum_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Whether a reply is a stream: its content type decides, or else what was requested."""
+    """Return whether a reply is a stream: its content type decides, or else what was requested."""
     media_type = get_header(headers, "content-type").lower()
     if "event-stream" in media_type or "ndjson" in media_type:
         return True
