@@ -50,9 +50,9 @@ class AccessControl:
     made to resolve to this machine (DNS rebinding) could use the proxy. With keys, which such a page cannot know, host
     names are not checked.
 
-    A proxy that requires no key may still send a provider's key upstream (`has_provider_key`). Then requests over
-    loopback from web pages of other origins are refused too: such a page could not read the response, but the browser
-    would send its request all the same, and the provider would charge for it.
+    A proxy that requires no key may still send a provider's key upstream (`has_provider_key`). In this case, requests
+    over loopback from web pages of other origins are refused too. Such a page could not read the response, but the
+    browser would send the page's request, and the provider would charge for it.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class AccessControl:
         return bool(self._keys)
 
     def has_key(self, scope: Scope) -> bool:
-        """Whether a request carries a valid key."""
+        """Return whether a request carries a valid key."""
         return self._find_key(scope) is not None
 
     def shares_key(self, other: AccessControl) -> bool:
-        """Whether another instance accepts one of the same keys."""
+        """Return whether this object and `other` accept a common key."""
         return not {digest for digest, _ in self._keys}.isdisjoint(digest for digest, _ in other._keys)
 
     def check(self, scope: Scope) -> str:
@@ -97,10 +97,11 @@ class AccessControl:
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
-        """Return the owner of the responses that a request stores, made from the name of its key, or else from the key.
+        """Return the owner of the responses that a request stores.
 
-        With a name, the owner stays the same when the key is replaced. A proxy that requires no key uses the key that
-        the client sends, which the server may check. All requests without a key have the same owner.
+        The owner is derived from the name of the request's key, and so stays the same when the key is replaced. If the
+        key has no name, the owner is derived from the key itself. If the proxy requires no key, the owner is derived
+        from the key that the client sends to the server. All requests without a key have the same owner.
         """
         found = self._find_key(scope)
         if found is None:
@@ -139,7 +140,7 @@ class AccessControl:
 
 @lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
-    """Whether a host name or an address is that of the loopback interface."""
+    """Return whether a host name or an address is that of the loopback interface."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -151,7 +152,7 @@ def is_loopback(name: str) -> bool:
 
 
 def _read_host(scope: Scope) -> tuple[str, str]:
-    """Return the Host field and the name in it; HTTP/1.0 may omit the field (RFC 9112, section 3.2)."""
+    """Return the Host field and the host name in it; in HTTP/1.0 the field may be absent (RFC 9112, section 3.2)."""
     fields = [value for name, value in scope["headers"] if name.lower() == b"host"]
     if not fields and scope.get("http_version") == "1.0":
         return "", "localhost"

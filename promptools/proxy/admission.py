@@ -63,7 +63,7 @@ class Limits:
 
 
 def config_limits(options: ProxyOptions) -> Limits:
-    """Return the limits of a config."""
+    """Return the limits in the proxy options of a config."""
     return Limits(
         options.requests_per_minute,
         options.concurrency,
@@ -73,12 +73,12 @@ def config_limits(options: ProxyOptions) -> Limits:
 
 
 def key_limits(key: KeyOptions, limits: Limits) -> Limits:
-    """Return the limits of a named key; the maximum length and time of its queue are those of the proxy."""
+    """Return the limits of a named key; its queue has the same maximum length and time as the proxy's queue."""
     return Limits(key.requests_per_minute, key.concurrency, limits.queue, limits.queue_timeout)
 
 
 def check_header(scope: Scope) -> None:
-    """Refuse a request whose header has too many fields or bytes."""
+    """Raise `RefusedError` for a request whose header has too many fields or bytes."""
     fields = scope["headers"]
     if len(fields) > MAX_HEADER_FIELDS or sum(map(len, chain.from_iterable(fields))) > MAX_HEADER_BYTES:
         message = f"a request's header may have {MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES} bytes"
@@ -123,7 +123,7 @@ class SharedCounts(Protocol):
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Take a token for every name, or no token at all if one of the names has to wait.
 
-        Return the seconds to wait for each name; None if Redis cannot be used now.
+        Returns the seconds to wait for each name; None if Redis cannot be used now.
         """
         ...
 
@@ -152,7 +152,7 @@ class Admission:
         """The counts shared with other proxies; None if no state is shared."""
 
     async def check_rate(self, key: str) -> None:
-        """Count a request with the key of this name; raise `RefusedError` if a rate is exceeded."""
+        """Count a request that carries the key named `key`; raise `RefusedError` if a rate is exceeded."""
         names = [name for name in dict.fromkeys((key, _ALL)) if name in self._buckets]
         if not names:
             return
@@ -172,7 +172,7 @@ class Admission:
     def _take(self, names: Sequence[str]) -> list[float]:
         """Take a token from every bucket, or no token at all if one of the buckets is empty.
 
-        Return the seconds to wait for each bucket.
+        Returns the seconds to wait for each bucket.
         """
         now = time.monotonic()
         waits = [self._buckets[name].wait(now) for name in names]
@@ -182,9 +182,9 @@ class Admission:
         return waits
 
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Return a context in which a slot of the key and one of the proxy are held.
+        """Return a context manager that holds a slot of the key and a slot of the proxy.
 
-        Entering it raises `RefusedError` if one of them is not free in time.
+        Entering it raises `RefusedError` if one of the two slots is not free in time.
         """
         return self._hold(key) if self._slots else _NO_SLOT
 
@@ -228,7 +228,7 @@ class Slots:
                 shared.release(self._name, lease)
 
     async def _lease(self, shared: SharedCounts) -> str | None:
-        """Wait for one of the slots that all proxies share, and return its lease; None if Redis cannot be used now."""
+        """Wait for a slot that all proxies share, and return its lease; return None if Redis cannot be used now."""
         with anyio.move_on_after(self._limits.queue_timeout):
             return await shared.acquire(self._name, self._concurrency)
         raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")

@@ -49,11 +49,11 @@ class Proxy(ServedProperties):
     """An ASGI application in front of servers: requests to model APIs go through exchanges, others pass unread.
 
     `base_url` is the server's address, or `provider` names a provider of the config. Without either, requests are
-    routed among all providers of the config. Raises `UsageError` if none of these gives an address. An `http_client`
-    (an httpx or httpx2 `AsyncClient`) sends the requests, each over a new connection; the caller closes it.
+    routed among all providers of the config. Raises `UsageError` if there is no address at all. An `http_client` (an
+    httpx or httpx2 `AsyncClient`) sends each request over a new connection; the caller closes the client.
 
-    With `api_keys`, only requests with one of these keys are accepted. The keys of the config and of PROMPTOOLS_API_KEY
-    are added to them. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization
+    With `api_keys`, only requests with one of these keys are accepted. Keys from the config and PROMPTOOLS_API_KEY are
+    accepted too. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization
     is forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
     loopback host, or one of `allowed_hosts` ("*" allows any name).
 
@@ -123,7 +123,7 @@ class Proxy(ServedProperties):
         self._apply_limits(old)
 
     def _apply_limits(self, old: ServedConfig | None = None) -> None:
-        """Apply the config's limits and origins; the counts are kept if the limits did not change."""
+        """Apply the config's limits and origins; keep the counts of requests if the limits did not change."""
         served, shared = self.served, self._shared
         if old is None or (served.limits, served.key_limits) != (old.limits, old.key_limits):
             self.admission = Admission(served.limits, served.key_limits, None if shared is None else shared.limits)
@@ -146,7 +146,7 @@ class Proxy(ServedProperties):
             await self._handle_request(scope, receive, send)
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for the requests in flight; then end those that are left, with an error in their API."""
+        """Wait up to `seconds` for the requests in flight; then end the remaining requests with an error."""
         self.draining = True
         await self.in_flight.wait(seconds)
         self.in_flight.cut()
@@ -229,7 +229,7 @@ class Proxy(ServedProperties):
             return
 
     def _check_target(self, scope: Scope) -> tuple[str, str]:
-        """Return the path and query of a request; raise `RefusedError` if they are not acceptable."""
+        """Return the path and query of a request; raise `RefusedError` if its header is not acceptable."""
         check_header(scope)
         path, query = read_request_target(scope, self.access.check(scope))
         check_framing(scope)

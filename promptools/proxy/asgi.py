@@ -1,4 +1,4 @@
-"""The parts of ASGI that the proxy needs: types, its own errors, and the messages of a response."""
+"""The parts of ASGI that the proxy needs: types, the errors of the proxy itself, and the messages of a response."""
 
 from __future__ import annotations
 

@@ -87,11 +87,11 @@ class ExtensionRoutes:
             )
 
     def match(self, path: str) -> bool:
-        """Whether an extension serves this path."""
+        """Return whether an extension serves this path."""
         return _first_part(path) in self._paths
 
     def is_public(self, path: str) -> bool:
-        """Whether requests to this path need no API key."""
+        """Return whether requests to this path need no API key."""
         return path in self._public
 
     async def serve(self, access: AccessControl, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +105,7 @@ class ExtensionRoutes:
         await self.app(scope, receive, send)
 
     def _check(self, access: AccessControl, scope: Scope) -> None:
-        """Raise `RefusedError` if the request may not see the page."""
+        """Raise `RefusedError` if the client may not see the page."""
         path = route_path(scope)
         own = self._own_access.get(_first_part(path))
         if self.is_public(path) or (own is not None and own.has_key(scope)):
@@ -199,7 +199,7 @@ class RequestReport:
 
 
 class RequestReports:
-    """Reports requests without an exchange to the extensions' `on_request`; does nothing if no extension has one."""
+    """Reports requests without an exchange to the `on_request` methods of the extensions, if any."""
 
     def __init__(self, observers: Sequence[Callable[[RequestReport], None]]) -> None:
         self._observers = observers
@@ -222,7 +222,7 @@ class RequestReports:
                 )
 
     def report_page(self, scope: Scope, error: RefusedError) -> None:
-        """Report that one of the proxy's own pages refused a request."""
+        """Report a request that one of the extensions' pages refused."""
         self._report(RequestReport(PAGE, _method(scope), error.status, 0.0, error.code))
 
     def _report(self, report: RequestReport) -> None:

@@ -54,7 +54,7 @@ ACCEPT_ENCODING = b"accept-encoding"
 
 
 def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]) -> str | None:
-    """Return the client's own `Authorization` field, if that is forwarded; else None."""
+    """Return the client's `Authorization` field; None if it is absent, or replaced by a key of the server."""
     values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
     return next(values, None) if served.authorization is None else None
 
@@ -72,7 +72,7 @@ def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, by
 
 
 def owner_of_connections(scope: Scope) -> bytes:
-    """Return a digest of the keys in a client's request, so that users with different keys share no connection."""
+    """Return a digest of the keys in a client's request. Requests with different digests never share a connection."""
     keys = sorted((name.lower(), value) for name, value in scope["headers"] if name.lower() in KEY_FIELDS)
     return blake2b(repr(keys).encode(), digest_size=16).digest() if keys else b""
 
@@ -92,7 +92,7 @@ def decode_fields(fields: list[tuple[bytes, bytes]]) -> Headers:
 
 
 def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return a field; `Accept-Encoding` is limited to codings that can be decoded, so that keys can be masked."""
+    """Return a field unchanged, but limit `Accept-Encoding` to codings that can be decoded: keys must be masked."""
     if name.lower() == ACCEPT_ENCODING:
         return name, supported_encodings(value.decode("latin-1")).encode("latin-1")
     return name, value

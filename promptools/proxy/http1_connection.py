@@ -5,8 +5,8 @@ a request through the proxy. Here the event loop passes incoming bytes to the pa
 
     request     If its body is complete, it is written at once. Otherwise its head is written at once, and its body
                 piece by piece as it arrives from the client. The connection is read meanwhile: a server may answer
-                before it has the whole request (401, 413), and then it reads no more.
-    response    Its head resolves `DirectResponse.head`. Its body is buffered until `__anext__` takes all of it. Above
+                before it has the whole request (401, 413), and then stop reading.
+    response    Its head resolves `DirectResponse.head`. Its body is buffered until `__anext__` takes the buffer. Above
                 `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down.
     end         The parser finds the end of the response. A body without a declared length ends with the connection (RFC
                 9112, section 6.3). A connection that can be reused is idle from then on, even if the body has not been
@@ -112,9 +112,9 @@ class DirectResponse:
 
     @property
     def stream(self) -> Any:
-        """The body: this response itself, unless another stream was set.
+        """The stream of the body: this response itself, unless another stream was set.
 
-        The response stores no reference to itself, since then only the garbage collector could free it.
+        The response stores no reference to itself: otherwise only the garbage collector could free the response.
         """
         return self if self._stream is None else self._stream
 
@@ -124,12 +124,12 @@ class DirectResponse:
 
     @property
     def has_redirect_location(self) -> bool:
-        """Whether the response is a redirect."""
+        """Whether the response is a redirect with a location."""
         return self.status_code in _REDIRECTS and "location" in self.headers
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is free, because the whole response has arrived; its body may still be unread."""
+        """Whether the whole response has arrived, and the connection is free. The body may still be unread."""
         return self.complete
 
     def aiter_raw(self) -> Any:
@@ -157,7 +157,7 @@ class DirectResponse:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the head has arrived, or cannot arrive any more."""
+        """Whether waiting for the head is over: it has arrived, or the response has failed."""
         return self._has_head or self._failure is not None
 
     async def head(self) -> None:
@@ -286,7 +286,7 @@ class DirectResponse:
             self._report_answer()
 
     def _problem(self, status: int) -> str | None:
-        """Return what is wrong with a head that the parser accepted; None if nothing is."""
+        """Return what is wrong with a head that the parser accepted; None if the head is valid."""
         if status < 100:
             return f"{status:03} is not a valid HTTP status code"
         if status == 101:
@@ -299,7 +299,7 @@ class DirectResponse:
         return None
 
     def _decide_framing(self, without_body: bool) -> None:
-        """Decide how the body ends.
+        """Decide how the end of the body is found: by its length, its chunks, or the end of the connection.
 
         If the response must not have a body, the connection is not reused, since some servers send a body all the same.
         """
@@ -395,7 +395,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.writelines(data)
 
     def _take_greeting(self, response: DirectResponse) -> None:
-        """Treat data that arrived before the first request as its response."""
+        """Treat data that arrived before the first request as the response to that request."""
         if self._greeting:
             self._is_written = False  # so that no request may follow on this connection
             self.data_received(self._greeting)
@@ -403,7 +403,7 @@ class Http1Connection(asyncio.Protocol):
             response.end_of_connection(*self._lost_at_once)
 
     async def _stream(self, body: StreamedBody, response: DirectResponse, errors: Any, timeout: float | None) -> None:
-        """Write a body in a separate task, which is stopped when the server answers."""
+        """Write the request's body in a separate task, which is stopped when the server answers."""
         self._is_written = False
         writing = self.loop.create_task(self._write_body(body, errors, timeout))
         response.on_answered = writing.cancel
@@ -450,7 +450,7 @@ class Http1Connection(asyncio.Protocol):
             raise errors.WriteTimeout("the server accepted no data for too long") from None
 
     def is_usable(self) -> bool:
-        """Whether another request may be sent: the server has neither sent anything nor closed the connection.
+        """Return whether another request may be sent: the server has neither sent anything nor closed the connection.
 
         A busy event loop may notice data or the end too late, and then the next request would be lost. So the socket
         itself is checked.
@@ -556,7 +556,7 @@ class Http1Connection(asyncio.Protocol):
 
 
 def _is_readable(sock: Any) -> bool:
-    """Whether a socket has data to read, or was closed by the other side."""
+    """Return whether a socket has data to read, or was closed by the other side."""
     if not hasattr(select, "poll"):
         return bool(select.select([sock], [], [], 0)[0])
     poll = select.poll()

@@ -43,7 +43,7 @@ _RANDOM_BYTES = 12
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id that a request came with if it is valid and not a key, else a new id."""
+    """Return the id in a request's header if it is valid and not a key, else a new id."""
     given = [value for name, value in scope["headers"] if name.lower() == FIELD]
     if len(given) == 1 and _VALID.fullmatch(given[0]):
         text: str = given[0].decode("ascii")
@@ -111,7 +111,7 @@ class RequestInFlight:
         await self._send(message)
 
     def use_api(self, api: ClientApi) -> None:
-        """Use the format of this API for errors."""
+        """Set the API in whose format `finish` sends errors."""
         self.api = api
 
     def cut(self) -> None:

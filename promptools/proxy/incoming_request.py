@@ -65,7 +65,7 @@ class RequestBody:
         """Called once, by `abandon`, with the number of seconds after which to call `wait_for_disconnect`."""
 
     async def to_forward(self) -> RequestBody | bytes:
-        """Return the body in the form in which it is forwarded: as a stream, or as bytes if it has ended already."""
+        """Return the body to forward: as a stream, or as bytes if it has already arrived completely."""
         if self._declared:
             return self
         self._first_piece = await anext(self, b"")  # an HTTP/2 request may have a body without declaring it
@@ -158,7 +158,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Allow the body to be streamed in this block; at the end of the block, the rest of the body is abandoned."""
+    """Return a context in which the body may be streamed; leaving it abandons the rest of the body."""
     try:
         yield
     finally:
@@ -166,7 +166,7 @@ def streaming_body(body: RequestBody) -> Generator[None]:
 
 
 def check_framing(scope: Scope) -> None:
-    """Refuse a request that states its length in two ways: servers may read it differently (request smuggling)."""
+    """Raise `RefusedError` for a request that states its length in two ways, which allows request smuggling."""
     names = {name.lower() for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         message = "the request has both Content-Length and Transfer-Encoding: where it ends is uncertain"
@@ -174,7 +174,7 @@ def check_framing(scope: Scope) -> None:
 
 
 def has_json_body(scope: Scope) -> bool:
-    """Whether the header fields of a request declare a JSON body."""
+    """Return whether the header fields of a request declare a JSON body."""
     fields = {name.lower(): value.lower() for name, value in scope["headers"]}
     is_json = fields.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
     return scope["method"] == "POST" and is_json and b"content-encoding" not in fields
@@ -190,7 +190,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 def _do_nothing(seconds: float) -> None:
-    """Do nothing."""
+    """Do nothing; the initial value of `on_abandoned`."""
 
 
 # The request, and what decides where it goes.
@@ -225,12 +225,12 @@ class IncomingRequest:
 
     @property
     def url(self) -> str:
-        """The request's URL at the only server, or at the first server of the default provider."""
+        """The request's URL at the proxy's only server, or at the first server of the default provider."""
         return self.served.upstream.url(self.path, self.query)
 
     @property
     def base_url(self) -> str:
-        """The base URL of the server to which the request was sent last, or else will be sent first."""
+        """The base URL of the server to which the request was sent last or, before that, will be sent first."""
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:
@@ -246,13 +246,13 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read the body in advance, and keep it, if the exchange or the choice of a server needs it."""
+        """Read and keep the body if the exchange needs it, or if the model's name in it decides the destination."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if a model's name in it decides the destination; otherwise, or if it is too long, None."""
+        """Return the body if the model's name in it decides the destination; else, or if it is too long, None."""
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

@@ -2,8 +2,8 @@
 
 The key belongs to the proxy's operator. It is masked in header fields, in responses with an error status, and in errors
 reported under HTTP 200, which `JsonPlace` distinguishes from answers. It is never masked in a model's reply. A key that
-is so short that it may match by accident is never masked. All this is done here, where responses arrive, so that no
-error of the proxy, no trace and no log line can show the key.
+is so short that it may match by accident is never masked. Responses are masked as they arrive, so that no error of the
+proxy, no trace and no log line can show the key.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAX_DEPTH = 1000
 
 
 class JsonPlace:
-    """Follows JSON text that arrives in pieces, and tells whether the current position is inside a model's answer."""
+    """Reads JSON text in pieces, and tells whether the position after the last piece is inside a model's answer."""
 
     def __init__(self) -> None:
         self._names: list[str | None] = []
@@ -71,7 +71,7 @@ class JsonPlace:
 
     @property
     def in_answer(self) -> bool:
-        """Whether the text at the current position was written by a model or the app."""
+        """Whether a model or the app wrote the text at the current position."""
         names = [name for name in self._names if name is not None]
         if not names or self._too_deep or names[0] not in _ANSWERS:
             # an error is recognized only by the names of fields, even in the Responses API's `response.failed`
@@ -144,7 +144,7 @@ _MAX_UNREAD = 1 << 18
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
-    """Return a response in which the key from the request's `Authorization` field is masked, except in answers."""
+    """Return the response with the key in the request's `authorization` masked everywhere except in answers."""
     keys = secrets_in((("authorization", authorization),), min_length=MIN_KEY_LENGTH)
     if not keys:
         return response
@@ -173,7 +173,7 @@ def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
 class AnswerFinder:
     """Tells whether the current position in a body is inside a model's answer.
 
-    Text is parsed only when `in_answer` is asked for, or when much unparsed text has been kept.
+    Text is parsed lazily: when `in_answer` is read, or when much unparsed text has been collected.
     """
 
     def __init__(self, *, by_lines: bool) -> None:

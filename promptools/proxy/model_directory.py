@@ -63,7 +63,7 @@ class ModelDirectory:
         self._lock = anyio.Lock()
 
     async def prepare(self) -> None:
-        """Ask the providers for their models, if that is due."""
+        """Ask the providers for their models if they were not asked yet, or must be asked again."""
         if not self._ask or not self._is_due():
             return
         async with self._lock:  # all requests wait for the first answers; for later answers only one request waits
@@ -101,7 +101,7 @@ class ModelDirectory:
         return 404, CHAT_API.encode_error(message, kind=kind, code=code, request_id=request_id)
 
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
-        """Return the models of all providers by the names that lead to them; empty if no provider responded.
+        """Return the entries of all models, by the names that lead to the models; empty if no provider responded.
 
         A model whose own name leads to another provider is listed as `PROVIDER/MODEL` instead. A model that several
         providers have is listed under both names.
@@ -122,7 +122,7 @@ class ModelDirectory:
         return entries
 
     def find_model(self, name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the entry of a model for any name that leads to the model; None if no server has listed the model."""
+        """Return the entry of the model to which `name` leads; None if no server has listed the model."""
         if name in entries:
             return entries[name]
         destination = self._table.find(name)[0]
@@ -151,9 +151,9 @@ class ModelDirectory:
     async def _ask_for_models(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """Ask providers concurrently for their models, and add those to the route table.
+        """Ask providers concurrently for their models, and add the models to the route table.
 
-        Returns the models of the providers that responded, by provider and name.
+        Maps each provider that responded to its models by name.
         """
         providers = list(providers)
         self._due = False
@@ -179,7 +179,7 @@ class ModelDirectory:
     ) -> dict[str, ProbeResponse | None]:
         """Ask one replica of each provider, and then all other replicas of providers whose first replica failed.
 
-        Returns the answers by provider. A response with a 5xx is a failure too. A replica that did not respond is
+        Returns the answers by provider. A response with a 5xx counts as a failure. A replica that did not respond is
         marked unreachable only if another replica of the same provider responded: otherwise a busy server would lose
         its requests to another provider.
         """
@@ -206,18 +206,18 @@ class ModelDirectory:
 
 
 def is_model_list(method: str, path: str) -> bool:
-    """Whether a request is for the list of models, in OpenAI's or Ollama's API, or for one model in OpenAI's."""
+    """Return whether a request is for the models (OpenAI's or Ollama's API), or for one model (OpenAI's API)."""
     return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
 def _by_preference(routed: RoutedProvider) -> list[Replica]:
-    """Return a provider's replicas: healthy replicas first, and those with less load before others."""
+    """Return a provider's replicas, sorted: healthy replicas first, then by load, the least first."""
     now = time.monotonic()
     return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
 
 
 def _has_failed(response: ProbeResponse | None) -> bool:
-    """Whether another replica should be asked, because this one did not respond or responded with a 5xx."""
+    """Return whether a replica failed, by no response or a 5xx; another replica is then asked."""
     return response is None or response.status >= 500
 
 
@@ -246,5 +246,5 @@ def _read_models(body: bytes) -> dict[str, dict[str, Any]] | None:
 
 
 def _entry(name: str, provider: str, model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a model under a name, with everything else that the server says about the model."""
+    """Return the entry for a model in the list, with the id `name` and all fields that the server sent."""
     return {"object": "model", "created": 0, **model, "id": name, "owned_by": provider}

@@ -76,7 +76,7 @@ class Health(Extension):
         return _json_response(200, {"status": "ready"})
 
     async def _is_reachable(self) -> bool:
-        """Whether a server answers; concurrent requests share one check."""
+        """Return whether any server answers; concurrent requests share one check."""
         async with self._asking:
             if time.monotonic() - self._asked_at >= READY_SECONDS:
                 self._reachable = await self._ask_all()
@@ -104,9 +104,9 @@ class Health(Extension):
         return reachable
 
     async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
-        """Ask a server for its models; return whether it gave any answer but a 5xx.
+        """Ask a server for its models; return whether it answered, and not with a 5xx.
 
-        A server that is loading its model answers 503.
+        A server that is still loading its model answers 503, and so is not ready.
         """
         assert self._proxy is not None
         fields = [(b"authorization", authorization.encode("latin-1"))] if authorization else []
@@ -127,7 +127,7 @@ SERVICE_NAME = "promptools"
 
 
 class MetricsPage(Extension):
-    """Serves `/metrics` in Prometheus' format; `keys` give access to this page only."""
+    """Serves `/metrics` in Prometheus' format; the API keys in `keys` give access to this page only."""
 
     paths = ("/metrics",)
 

@@ -61,8 +61,8 @@ TICK_SECONDS = 1.0
 class ExchangeRelay:
     """Writes the response of an exchange to an ASGI client, from two tasks: the exchange, and the ticks of its clock.
 
-    Only one of the two writes at a time. A tick takes effect only while the exchange waits, and the next output of the
-    exchange is written after the bytes of the tick.
+    Only one of the two tasks writes at a time. A tick takes effect only while the exchange waits. The exchange's next
+    output is written after the bytes that the tick emitted.
     """
 
     def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:
@@ -76,9 +76,9 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange, and write what it emits; if the head is rejected, return False and write nothing.
+        """Run the exchange, and write what it emits; if the failover rejects the head, return False and write nothing.
 
-        The head of a response that is complete at once states its length: HTTP/1.0 clients do not understand chunks.
+        If the whole response is known at once, its head states its length: HTTP/1.0 clients do not understand chunks.
         """
         held: Head | None = None
         async for item in self._driver.output:
@@ -118,7 +118,7 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Whether the failover drops this response, so that another server is tried."""
+        """Return whether the failover rejects this response, and another server is tried."""
         if self._failover is None or not isinstance(item, Head):
             return False
         return self._failover.rejects(item.status, item.headers)
@@ -143,7 +143,7 @@ RETRY_SECONDS = 1.0
 
 
 def _exchange_request(incoming: IncomingRequest, content: bytes) -> tuple[Request, str | None]:
-    """Return the request of an exchange with this body, and the client's own authorization, if it is forwarded."""
+    """Return the request for an exchange, with `content` as the body, and the client's authorization, if forwarded."""
     served = incoming.served
     fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
     request = Request(incoming.method, incoming.url, decode_fields(fields), content)
@@ -212,8 +212,8 @@ class RequestSender:
         """Run an exchange and relay what it emits; its clock ticks in another task.
 
         If the exchange may decline the request, it starts without the body, so that an upload can still be streamed.
-        But if there are several servers, a JSON body is read first, since the model's name in it decides which server
-        gets the request. A declined request is forwarded.
+        But if there are several servers, a JSON body is read first: the model's name in the body decides which server
+        gets the request. If the exchange declines the request, the request is forwarded.
         """
         served, router = incoming.served, incoming.router
         read_body = partial(incoming.body.read, served.max_body)
@@ -251,7 +251,7 @@ class RequestSender:
             await send({"type": "http.response.body", "body": b""})
 
     async def _sharing_responses(self, owner: str, request: Request, send: Send) -> Send:
-        """Fetch the shared responses that a request refers to, and return a `send` that shares new responses."""
+        """Fetch the responses to which a request refers from Redis; return a `send` that writes new ones to Redis."""
         if not owner or self._shared is None:
             return send
         await self._shared.responses.fetch(owner, request.url.partition("?")[0], request.body)
@@ -269,7 +269,7 @@ class RequestSender:
         await router.pass_through(incoming.method, content, work, self._client.library.module, send)
 
     async def _pass_through(self, incoming: IncomingRequest, url: str, content: Any, send: Send) -> bool:
-        """Stream a request and its response unchanged; return False if the router rejects the response."""
+        """Stream a request and its response unchanged; return False if the failover rejects the response."""
         body, router = incoming.body, incoming.router
         fields = client_fields = forwarded_fields(incoming.served, incoming.scope)
         if router is not None:
@@ -296,7 +296,7 @@ class RequestSender:
 
 
 def _without_keys(text: str, incoming: IncomingRequest) -> str:
-    """Return the text of an error without credentials: an HTTP library may quote what the server sent."""
+    """Return an error's text without credentials, which the error may contain if it quotes the server."""
     served, router = incoming.served, incoming.router
     fields = (("authorization", served.authorization or ""), *(() if router is None else router.keys()))
     return SecretMask(secrets_in(fields, min_length=MIN_KEY_LENGTH)).text(without_credentials(text))

@@ -1,4 +1,4 @@
-"""Tasks that run beside a request: the watch for the client's disconnect, and the clock of its exchange.
+"""Tasks that run beside a request: one waits for the client's disconnect, one is the clock of the exchange.
 
 For a fast request, a task group of anyio costs as much as all of its I/O. On asyncio, where nearly all ASGI servers
 run, plain asyncio tasks are used, and the clock's task is only started for requests that take long enough.
@@ -24,7 +24,7 @@ class RequestTasks(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Cancel the request."""
+        """Cancel the request itself."""
         ...
 
     async def __aenter__(self) -> RequestTasks: ...
@@ -49,7 +49,7 @@ class AsyncioTasks:
             self._tasks.append(self._loop.create_task(_as_coroutine(work)))
 
     def cancel(self) -> None:
-        """Cancel the request."""
+        """Cancel the request itself."""
         self._scope.cancel()
 
     async def __aenter__(self) -> AsyncioTasks:
@@ -82,7 +82,7 @@ class GroupTasks:
         self._group.start_soon(run)
 
     def cancel(self) -> None:
-        """Cancel the request."""
+        """Cancel the request itself."""
         self._group.cancel_scope.cancel()
 
     async def __aenter__(self) -> GroupTasks:
@@ -106,7 +106,7 @@ def _scope_class() -> type[anyio.CancelScope]:
 
 
 def is_asyncio() -> bool:
-    """Whether the running event loop is asyncio's."""
+    """Return whether the running event loop is asyncio's."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -55,7 +55,7 @@ _EXHAUSTED = ("x-should-retry", "false")
 
 
 class Failover:
-    """The replicas to which one request is sent, one after the other."""
+    """Chooses the replicas to which one request is sent, one after the other, until one succeeds."""
 
     def __init__(self, *, deadline: float | None = None) -> None:
         self.started_at = time.monotonic()
@@ -73,7 +73,7 @@ class Failover:
         self._current: tuple[Destination, Replica] | None = None
 
     def choose(self, destinations: tuple[Destination, ...]) -> None:
-        """Set the destinations, and choose the first replica."""
+        """Set the destinations of the request, and choose the first replica."""
         self._destinations = destinations
         self._set(self._next())
 
@@ -111,7 +111,7 @@ class Failover:
         return self._fail_over(text if text == type(error).__name__ else f"{type(error).__name__} {text}")
 
     def release(self) -> None:
-        """End the request: it no longer counts toward the load of a replica."""
+        """End the request, which then no longer counts toward the load of a replica."""
         self._set(None)
 
     def _fail_over(self, why: str, *, whole_provider: bool = False) -> bool:
@@ -134,7 +134,7 @@ class Failover:
         return True
 
     def _next(self) -> tuple[Destination, Replica] | None:
-        """Return the next replica that was not tried; None if all were.
+        """Return the next replica that was not tried yet, and its destination; None if all were tried.
 
         The order is: healthy replicas before all others, then the order of the destinations, then the least load.
         """
@@ -186,7 +186,7 @@ class Destination:
 
 
 class RouteTable:
-    """The providers that the proxy serves, the default one first, and the names that lead to them."""
+    """Maps the names of models to the providers that the proxy serves; the default provider comes first."""
 
     def __init__(self, providers: Iterable[RoutedProvider], models: Mapping[str, tuple[str, ...]]) -> None:
         self.providers = {routed.name: routed for routed in providers}
@@ -214,7 +214,7 @@ class RouteTable:
         return self._with_failover(destinations[0] if destinations else Destination(self.default, name))
 
     def knows(self, name: str | None) -> bool:
-        """Whether a rule applies to this name; a name to which none applies goes to the default provider."""
+        """Return whether the table knows this name; an unknown name leads to the default provider."""
         if name is None or name in self.models or name in self._configured or name in self._listed:
             return True
         return self._split(name) is not None
@@ -239,7 +239,7 @@ class RouteTable:
         return self._split(name) or Destination(self.default, name)
 
     def _split(self, name: str) -> Destination | None:
-        """Return the destination of a name in the form `PROVIDER/MODEL`; None for any other name."""
+        """Return the destination for a name of the form `PROVIDER/MODEL`; None for any other name."""
         provider, model = split_provider(name, self.providers)
         return Destination(self.providers[provider], model) if model and provider else None
 
@@ -271,9 +271,9 @@ class RequestRouter:
         self.failover = Failover(deadline=session.context.deadline)
 
     async def run(self, attempt: Callable[[], Awaitable[bool]], library: Any) -> None:
-        """Call `attempt` for one server after another, until it returns True: then the client got a response.
+        """Call `attempt` for one server after another, until it returns True because the client got a response.
 
-        `library` is the HTTP library's module. Raises its error if no other server may be tried.
+        `library` is the HTTP library's module. Raises the library's error if no other server may be tried.
         """
         try:
             while not await self._succeeds(attempt, library):
@@ -326,8 +326,8 @@ class RequestRouter:
     def _choose_for_body(self, method: str, content: Any) -> None:
         """Choose the server of a forwarded request; `content` is its body, as bytes if it can be sent again.
 
-        A request without a model goes to the default provider, since it may concern something that only this provider
-        has. Such a request is sent to another replica only if it cannot have changed anything.
+        A request without a model goes to the default provider, since the request may concern something that only this
+        provider has. It is sent again to another replica only if it cannot have changed anything.
         """
         model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:
@@ -338,7 +338,7 @@ class RequestRouter:
         self.failover.committed = content is not None and not isinstance(content, bytes)
 
     def _body_for_destination(self, body: Any) -> Any:
-        """Return the body with the destination's name for the model, or unchanged if it has this name already."""
+        """Return the body with the destination's name for the model; unchanged if the body has this name already."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         if destination.model is None:
@@ -350,13 +350,13 @@ class RequestRouter:
         return body if data.get("model") == target.model else encode_json({**data, "model": target.model})
 
     def credentials(self, client: Headers) -> Headers:
-        """Return the credentials for the current replica, as header fields that replace the client's."""
+        """Return the credentials for the current replica, as header fields that replace the client's fields."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return the fields with the key of the last replica, which an error may quote; empty if none was chosen."""
+        """Return the header fields with the last replica's key, which an error may quote; empty if none was chosen."""
         if self.failover.last is None:
             return ()
         destination, replica = self.failover.last
@@ -368,7 +368,7 @@ class RequestRouter:
         return self.failover.current[1].address.url(self._path, self._query)
 
     def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
-        """Return the current destination and the replica's base URL; if none was chosen yet, choose them first."""
+        """Return the current destination and the base URL of its replica; choose both if that was not done yet."""
         if self.failover.current is None:
             if self._directory is not None and not self._table.knows(model):
                 self._directory.report_unknown()
@@ -408,7 +408,7 @@ class Replica:
     unhealthy_until: float = 0.0
 
     def is_healthy(self, at: float) -> bool:
-        """Whether no connection failed in the last `COOL_DOWN` seconds, or a response came since then."""
+        """Return whether no connection failed in the last `COOL_DOWN` seconds, or a response came since then."""
         return at >= self.unhealthy_until
 
     def mark_unreachable(self, at: float) -> None:
@@ -444,9 +444,9 @@ class RoutedProvider:
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return the name that another provider uses for a model of this provider.
+        """Return the name of this provider's model to use with another provider.
 
-        A name that the other provider lists stays as it is; any other alias is replaced by the model's own name.
+        A name that the other provider lists is not changed; any other alias is replaced by the model's own name.
         """
         if name is None or name in other.names():
             return name
@@ -495,7 +495,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return the usable providers; the log names the providers that are left out."""
+    """Return the providers that can be used; log the names of the others."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

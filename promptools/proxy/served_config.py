@@ -34,7 +34,7 @@ MAX_BODY = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ServedConfig:
-    """A session, and the destinations of its requests."""
+    """What the proxy serves with one config: a session, the destinations of its requests, and the limits."""
 
     session: Session
     target: Target
@@ -59,7 +59,7 @@ class ServedConfig:
 
 
 class ServedProperties:
-    """Properties of a proxy that show the config it serves."""
+    """A base class of the proxy, with properties that read the config being served."""
 
     served: ServedConfig
 
@@ -80,7 +80,7 @@ class ServedProperties:
 
     @property
     def access(self) -> AccessControl:
-        """Who may use the proxy."""
+        """The object that decides who may use the proxy."""
         return self.served.access
 
     @property
@@ -120,7 +120,7 @@ class ProxyArguments:
 def serve_config(
     session: Session, arguments: ProxyArguments, http: Any, run: RunExchange, old: RouteTable | None = None
 ) -> ServedConfig:
-    """Return what a proxy serves; raise `UsageError` if no server is configured, or its key is missing.
+    """Return the config to serve; raise `UsageError` if no server is configured, or a server's key is missing.
 
     If the arguments have `base_url` or `provider`, all requests go there. Otherwise requests are routed among all
     providers of the session's config. `http` is the HTTP library's module. Replicas of the table `old` are reused.
@@ -158,7 +158,7 @@ def serve_config(
 
 
 def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
-    """Return the session, without its config if the config is untrusted.
+    """Return the session; if its config is untrusted, return the session without a config.
 
     Raises `UsageError` if the untrusted config would have an effect.
     """
@@ -173,7 +173,7 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
 
 
 def forget_changed(old: Config, session: Session) -> None:
-    """Forget failures, refusals and detections for providers that have changed."""
+    """Forget the failures, refusals and detections of providers that differ from those in the `old` config."""
     for name, provider in old.providers.items():
         if session.config.providers.get(name) != provider:
             session.context.breaker.forget(name)

@@ -1,7 +1,7 @@
 """What proxies share through Redis: stored responses, open circuits of the breaker, and counts of limited requests.
 
-`SharedState` is the extension, which starts and stops with the proxy. The connection may be lost and restored; without
-it, the proxy works alone. `SharedBreaker`, `SharedLimits` and `SharedResponses` share one kind of state each.
+`SharedState` is the extension, which starts and stops with the proxy. The connection may be lost and restored;
+meanwhile, the proxy works alone. `SharedBreaker`, `SharedLimits` and `SharedResponses` share one kind of state each.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RedisConnection:
         await self._client.aclose()
 
     def script(self, text: str) -> Any:
-        """Return a Lua script as a function of `keys` and `args`. Its text is sent once, and later only its digest."""
+        """Return a Lua script as a function of `keys` and `args`. The script is sent only once, then its digest."""
         return self._client.register_script(text)
 
     def _lose(self, error: BaseException) -> None:
@@ -167,11 +167,11 @@ class SharedBreaker:
         """The circuits that were open in Redis at the last synchronization."""
 
     def forget(self) -> None:
-        """Forget which circuits are in Redis, which may have lost them; `sync` then writes all open circuits again."""
+        """Forget which circuits are in Redis, which may have lost them; then `sync` writes all open circuits again."""
         self._shared.clear()
 
     async def sync(self) -> None:
-        """Write the circuits that changed here to Redis, and apply those that changed elsewhere."""
+        """Write circuits that changed in this process to Redis, and apply those that other processes changed."""
         now = time.monotonic()
         own = self._breaker.open_circuits(now)
         opened = [(_name(key), left, why) for key, (left, why) in own.items() if key not in self._shared]
@@ -255,7 +255,7 @@ class SharedLimits:
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Take a token for every name, or no token at all if one of the names has to wait.
 
-        Return the seconds to wait for each name; None if Redis cannot be used now.
+        Returns the seconds to wait for each name; None if Redis cannot be used now.
         """
         keys = [_RATE + name for name in rates]
         waits = await self._connection.call(lambda client: self._take(keys, [*rates.values()], client=client))
@@ -362,7 +362,7 @@ class SharedResponses:
         store.on_change = self._note
 
     async def fetch(self, owner: str, path: str, body: bytes) -> None:
-        """Fetch the responses that a request refers to from Redis into the store."""
+        """Copy the responses to which a request refers from Redis into the store."""
         if not self._connection.is_up:
             return
         for response_id in _named_responses(path, body):
@@ -448,7 +448,7 @@ def _named_responses(path: str, body: bytes) -> Iterator[str]:
 
 
 def _named_items(body: bytes) -> list[str]:
-    """Return the ids of items, in earlier responses, to which a request refers."""
+    """Return the ids of items in earlier responses to which a request refers."""
     items = as_object(try_json(body)).get("input") if _REFERENCE.encode() in body else None
     entries = [as_object(item) for item in items] if isinstance(items, list) else []  # pyright: ignore[reportUnknownVariableType] - JSON values
     return [as_text(entry.get("id")) for entry in entries if entry.get("type") == _REFERENCE and entry.get("id")]
@@ -472,7 +472,7 @@ class SharedState(Extension):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 an extension's signature
-        """Connect, if Redis is reachable, and stay in sync with the other proxies from now on."""
+        """Connect if Redis is reachable, and start to keep the state in sync with that of the other proxies."""
         await self.connection.connect()
         self._task = asyncio.ensure_future(self._run())
 

@@ -6,8 +6,8 @@ servers that are reached through an HTTP proxy (`HTTPS_PROXY`), httpx sends the 
 TLS uses httpx's context, and therefore the same certificates.
 
 A connection carries the requests of one owner only: if a server sends data beyond a response, and the next request is
-sent before that is noticed, only the same user can get the data. Once a server has sent such data, each request to it
-gets a new connection, for `DISTRUST_SECONDS`.
+sent before the data is noticed, only the same user can get the data. Once a server has sent such data, each
+request to it gets a new connection, for `DISTRUST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _LOOKS = 20
 async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:
     """Return the result of `work`; raise `TimeoutError` after `seconds` in which the event loop was not blocked.
 
-    If this task is cancelled, or time is up, the task that runs `work` is cancelled, and `unused` is called with it
-    once it has ended: it may still have a result, which nobody else will use.
+    `work` runs in a separate task. If time is up, or the caller is cancelled, the separate task is cancelled. Once the
+    task has ended, `unused` is called with it, to clean up a result that it may still have.
     """
     if seconds is None:
         return await work
@@ -141,7 +141,7 @@ class DirectLibrary(HttpLibrary):
 
 @dataclass(slots=True, eq=False)
 class _UpstreamServer:
-    """A server, with its idle connections in the order of their last use."""
+    """A server, and the idle connections to it in the order of their last use."""
 
     scheme: str
     host: str
@@ -203,7 +203,7 @@ class DirectClient:
                     raise
 
     async def _connection(self, request: DirectRequest, server: _UpstreamServer, owner: bytes) -> Http1Connection:
-        """Return an idle connection, or a new one, and report which of the two it is to the request's `trace`."""
+        """Return an idle or a new connection; tell the request's `trace` whether the connection is new."""
         timeouts: dict[str, float | None] = request.extensions.get("timeout") or {}
         trace = request.extensions.get("trace")
         connection = self._idle_connection(server, owner)
@@ -224,7 +224,7 @@ class DirectClient:
             server.idle.clear()
 
     def _locate(self, address: str) -> _Target:
-        """Return the target of a URL; raise the HTTP library's `InvalidURL` or `UnsupportedProtocol`."""
+        """Return the target of a URL; raise the HTTP library's `InvalidURL` or `UnsupportedProtocol` if it is bad."""
         module = self.library.module
         url = module.URL(address)
         if url.scheme not in _PORTS or not url.host:
@@ -324,7 +324,7 @@ class DirectClient:
 
 
 def _close_unused(connecting: asyncio.Task[tuple[asyncio.Transport, Http1Connection]]) -> None:
-    """Close a connection that was made for a request whose client had just left."""
+    """Close a connection that was made too late: its request was cancelled or timed out."""
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result()[1].close()
 
@@ -342,7 +342,7 @@ async def send_with_library(http: Any, request: Any) -> Any:
 
 
 def can_send_directly() -> bool:
-    """Whether `DirectClient` works here: on asyncio, with httptools."""
+    """Return whether `DirectClient` works here: on asyncio, with httptools."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -361,8 +361,8 @@ CONNECT_TIMEOUT = 10.0
 class UpstreamClient:
     """Sends requests to all servers: with a `DirectClient`, or with the caller's `http` if there is one.
 
-    Without `http`, a client of the HTTP library is made on first use. The `DirectClient` needs it too: it knows the
-    proxies and certificates that the environment configures.
+    Without `http`, a client of the HTTP library is made on first use. The `DirectClient` needs that client too, since
+    it knows the proxies and certificates that the environment configures.
     """
 
     def __init__(self, http: Any = None) -> None:
@@ -389,7 +389,7 @@ class UpstreamClient:
 
     @property
     def direct(self) -> DirectClient | None:
-        """The client with the proxy's own connections; None where it cannot work, and before `http` is first used."""
+        """The client with the proxy's own connections; None if it cannot work, and until `http` is first used."""
         return self._direct
 
     @property
@@ -432,10 +432,10 @@ class UpstreamClient:
         await self.driver(exchange, None).head()
 
     async def send(self, request: Any, *, client_authorization: str | None, owner: bytes = b"") -> Any:
-        """Send a request without following redirects, which could lead keys and the prompt to any host.
+        """Send a request without following redirects, which could send keys and the prompt to any host.
 
-        The connection never carries requests of another `owner`. The key of the request is masked in the response, but
-        not in a model's answer (see `mask_error`), and not if it is the client's own (`client_authorization`).
+        The connection never carries requests of another `owner`. The request's key is masked in the response, except in
+        a model's answer (see `mask_error`). The client's own key, `client_authorization`, is not masked.
         """
         http = self.http
         if self._direct is not None:

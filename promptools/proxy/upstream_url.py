@@ -92,7 +92,7 @@ def parse_base_url(text: str, http: Any) -> UpstreamAddress:
 
 
 def read_request_target(scope: Scope, host: str) -> tuple[str, str]:
-    """Return the path and query of a request; raise `RefusedError` for an unsafe target or another host."""
+    """Return the path and query of a request; raise `RefusedError` if its target is unsafe, or names another host."""
     if scope["method"] in REFUSED_METHODS:
         raise RefusedError(405, f"the method {scope['method']} is not proxied", code="bad_method")
     target: bytes = scope.get("raw_path") or quote(scope["path"], safe=_PATH_SAFE).encode("ascii")
@@ -117,7 +117,7 @@ def route_path(scope: Scope) -> str:
 
 
 def _origin_form(target: bytes, host: str) -> bytes:
-    """Return the path of a target that is an absolute URL of this proxy; return a target without a host unchanged.
+    """Return the path of a target that is an absolute URL of this proxy; return any other target unchanged.
 
     Raises `RefusedError` for an absolute URL with another host.
     """

@@ -1,4 +1,4 @@
-"""The last exchanges, in memory: an observer with a ring buffer, limited in number and in bytes.
+"""Keep the last exchanges in memory: an observer with a ring buffer, limited in exchanges and in bytes.
 
 Observers are called from any thread, so a lock guards the store, and views work on snapshots of exchanges. Every change
 has a number; a page asks for all exchanges that changed after the last number it knows.
@@ -36,7 +36,7 @@ _PARSED_SIZE = 2
 
 @dataclass(slots=True)
 class KeptBody:
-    """A body, or its beginning."""
+    """A body of a request or response, or the beginning of a long body."""
 
     pieces: list[bytes] = field(default_factory=list[bytes])
     size: int = 0
@@ -67,7 +67,7 @@ class KeptBody:
 
 @dataclass(slots=True)
 class KeptSend:
-    """A request to the server, and its response."""
+    """A request to the server, and the response to it."""
 
     sent: SentRequest
     """The request without its bodies, and with masked headers."""
@@ -131,7 +131,7 @@ class ExchangeStore:
     # -- the observer
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Keep a request of a client."""
+        """Keep a client's request."""
         body = KeptBody()
         body.add(exchange.request.body)
         kept = KeptExchange(0, replace(exchange, request=_masked(exchange.request)), body, time.time())
@@ -203,7 +203,7 @@ class ExchangeStore:
 
     @property
     def first(self) -> int:
-        """The number of the oldest exchange that is kept; if none is kept, the number that the next will get."""
+        """The number of the oldest exchange that is kept; if none is kept, the number of the next exchange."""
         with self._lock:
             return next((kept.number for kept in self._kept.values()), self._count + 1)
 

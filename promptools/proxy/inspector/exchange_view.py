@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def view_prompt(send: KeptSend) -> dict[str, Any]:
-    """Return the JSON of a prompt: `text` if it is rendered, else `messages` and `tools`, which the server renders."""
+    """Return the JSON of a prompt: its `text` if promptools rendered it, else `messages` and `tools` for the server."""
     sent = send.sent
     prompt = sent.prepared.prompt if sent.prepared is not None else None
     if prompt is not None:
@@ -69,7 +69,7 @@ def _prompt_text(prompt: RawPrompt) -> str:
 
 
 def last_question(data: bytes) -> str:
-    """Return the last user text in a client's request, in any API; empty if there is none."""
+    """Return the text of the last user message in a client's request, in any API; empty if there is none."""
     body = as_object(try_json(data))
     messages = as_list(body.get("messages")) or as_list(body.get("input"))
     for message in map(as_object, reversed(messages)):
@@ -114,7 +114,7 @@ _KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-go
 def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
     """Return a shell command that sends a request again, with $KEY in place of its key; empty if its body was cut.
 
-    With `needs_key` the command sends a key even if the kept request has none, since the proxy removes clients' keys.
+    With `needs_key` the command sends a key even if the kept request has none: the proxy may have removed the key.
     """
     if body.left_out:
         return ""
@@ -135,7 +135,7 @@ def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_ke
 
 
 def as_case(name: str, text: str, tools: list[Any] | None, options: Mapping[str, Any]) -> str:
-    """Return a JSON line with a reply, the arguments of `parse`, and the result of `parse`."""
+    """Return a test case as a JSON line: a reply, the arguments of `parse`, and the result of `parse`."""
     reply = parse(text, tools, **options)
     row = {
         "name": name,
@@ -212,7 +212,7 @@ def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the path and the value of each string, in the order of the text; the path of a member's name is None."""
+    """Yield the path and the value of each string in the order of the text; the path is None for keys of objects."""
     if isinstance(value, str):
         yield place, value
     elif is_object(value):
@@ -293,14 +293,14 @@ def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, An
 
 
 def _question(kept: KeptExchange) -> str:
-    """Return the beginning of the last question. It is extracted only once, since every change makes a new summary."""
+    """Return the beginning of the last question. It is extracted only once, though summaries are made very often."""
     if "question" not in kept.computed:
         kept.computed["question"] = clip(last_question(kept.body.data), MAX_PREVIEW)
     return kept.computed["question"]
 
 
 def _repeated(kept: KeptExchange) -> bool:
-    """Whether the request's history repeats a call with its result."""
+    """Return whether the request's history contains the same call with the same result more than once."""
     return any(send.sent.prepared is not None and send.sent.prepared.repeat_action for send in kept.sends)
 
 
@@ -330,7 +330,7 @@ def _trace(kept: KeptExchange) -> Trace | None:
 
 
 def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, Attempt]:
-    """Return the attempts by the numbers of their requests; empty if they cannot be matched.
+    """Map the numbers of requests to the attempts that sent them; empty if requests and attempts cannot be matched.
 
     A request that only renders a prompt belongs to the same attempt as the next request.
     """
@@ -346,7 +346,7 @@ def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, A
 
 
 def _why(kept: KeptExchange, attempts: dict[int, Attempt]) -> list[str]:
-    """Return why the exchange used its modes, one sentence for each request to the server."""
+    """Return one sentence for each request to the server, which says why the request was sent in its mode."""
     lines: list[str] = []
     for send in kept.sends:
         if send.sent.purpose == "template":
@@ -371,7 +371,7 @@ def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
 
 
 def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
-    """Return the known facts about the server and the model, with reasons; those that decide the mode are marked."""
+    """Return the reasons for the facts about the server and the model; `mode` marks those that decide the mode."""
     if kept.end is None:
         return []
     provider = kept.end.provider
@@ -424,7 +424,7 @@ def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None, mask
 
 
 def _view_raw_reply(send: KeptSend, client_api: str, mask: SecretMask) -> dict[str, Any]:
-    """Return the choices of a raw reply, with the meaning of each part of their text."""
+    """Return the JSON of a raw reply: its choices, with the meaning of each part of their text."""
     if send.sent.purpose == "template" or send.opened is None or not 200 <= send.opened.status < 300:
         return {"choices": [], "usage": None, "problem": ""}
     reply = decode_reply(send, _reply_api(send.sent.purpose, send.sent.reply_api, client_api))
@@ -449,7 +449,7 @@ def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
 
 
 def _bench(kept: KeptExchange) -> dict[str, Any]:
-    """Return the last reply with text as a test case, and as input for the page's parser; empty if there is none."""
+    """Return the last reply with text, as a test case and as input for the page's parser; empty if none has text."""
     for send in reversed(kept.sends):
         request, prepared = send.sent.tool_request, send.sent.prepared
         if request is None or prepared is None or send.opened is None or send.opened.status >= 300:

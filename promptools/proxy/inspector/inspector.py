@@ -70,7 +70,7 @@ class Inspector(Extension):
         self.public_paths = (PATH, f"{PATH}/", *(f"{PATH}/static/{name}" for name in self._files))
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:
-        """Return the routes of the page, and those of its data, which require the proxy's key."""
+        """Return the routes of the page, and the routes of its data, which require the proxy's key."""
         from starlette.routing import Route
 
         return [
@@ -134,7 +134,7 @@ class Inspector(Extension):
         return StreamingResponse(self._changes(change), headers=headers, media_type="text/event-stream")
 
     async def _changes(self, after: int) -> AsyncIterator[bytes]:
-        """Yield an event with the changed exchanges whenever some have changed."""
+        """Yield an event with the changed exchanges whenever there are changes after change number `after`."""
         deadline = anyio.current_time() + STREAM_SECONDS
         yield b": the exchanges that change\n\n"
         while anyio.current_time() < deadline:
@@ -160,7 +160,7 @@ class Inspector(Extension):
 
 
 def parse_for_bench(body: bytes) -> dict[str, Any]:
-    """Parse a reply, and return the JSON of the result with everything that was tried.
+    """Parse a reply, and return the JSON of the result and of every attempt at parsing.
 
     Raises `UsageError` for invalid tools or options.
     """

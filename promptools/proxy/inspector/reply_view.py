@@ -62,7 +62,7 @@ class RawReply:
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
-    """Decode the part that was kept of a successful response."""
+    """Decode a successful response, as far as its body was kept."""
     opened = send.opened
     asked = as_object(try_json(send.body.data)).get("stream") is True
     streamed = opened is not None and is_stream(opened.headers, asked=asked)
@@ -75,7 +75,10 @@ def decode_reply(send: KeptSend, api: Api) -> RawReply:
 
 
 def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bool) -> ExplainingParser:
-    """Return a parser like the one that read the reply; `reasoning` says whether a separate field held reasoning."""
+    """Return a parser with the options of the parser that read the reply for the client.
+
+    `reasoning` says whether the server sent reasoning in a separate field.
+    """
     known = request.profile.in_reasoning if prepared.in_reasoning is None else prepared.in_reasoning
     sent_names = {name: sent_name for sent_name, name in prepared.client_names.items()}
     harmony = prepared.dialect == HARMONY
@@ -94,13 +97,13 @@ def new_parser(request: ToolRequest, prepared: PreparedRequest, *, reasoning: bo
 
 
 def explain_choice(choice: CollectedChoice, request: ToolRequest, prepared: PreparedRequest) -> Explanation:
-    """Parse the text of a choice as it was parsed for the client."""
+    """Parse the text of a choice in the same way as for the client, and explain the result."""
     parser = new_parser(request, prepared, reasoning=bool(choice.reasoning))
     return explain(parser, prepared.prefill + choice.content, choice.finish_reason)
 
 
 def view_choice(index: int, choice: CollectedChoice, explanation: Explanation | None) -> dict[str, Any]:
-    """Return the JSON of a choice; without an explanation, its text counts as content."""
+    """Return the JSON of a choice; without an explanation, all of its text counts as content."""
     view: dict[str, Any] = {
         "index": index,
         "finish_reason": choice.finish_reason,
