@@ -45,9 +45,9 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
 async def in_thread(work: Callable[[A], T], argument: A) -> T:
-    """Call a function in a thread; a task that a cancel scope cancels waits until the function has returned.
+    """Call a function in a thread; if a cancel scope is cancelled meanwhile, wait until the function has returned.
 
-    A task that asyncio cancels (`asyncio.timeout`, `Task.cancel`) does not wait, and the result is dropped.
+    If asyncio cancels the task (`asyncio.timeout`, `Task.cancel`), it does not wait, and the result is dropped.
     """
     limiter = _LIMITER.get(None)
     if limiter is None:
@@ -200,7 +200,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply. If its end has arrived, or the exchange has all the content, read it to the end first."""
+        """Close the reply; first read it to the end if its end has arrived, or the exchange has all of the content."""
         if self.response is None or self.response.is_closed:
             self.response = None
             return

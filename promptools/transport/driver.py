@@ -18,7 +18,7 @@ Invariants:
   raised to the caller.
 - `running` is set while the driver itself runs, and unset while the caller handles an item. If `close()` is called from
   another thread or task while `running` is set, it only sets `closing` and closes the upstream reply. From then on, the
-  exchange may still emit what it makes of the broken reply, but nothing more is sent, read or waited for, and the
+  exchange may still emit its response to the broken reply, but nothing more is sent, read or waited for, and the
   reader gets a `ReadError`.
 - `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
 """
@@ -96,7 +96,7 @@ def redirect_location(library: HttpLibrary, request: Any, response: Any) -> Any:
 
 
 def is_same_origin_redirect(url: Any, location: Any) -> bool:
-    """Whether a location has the same origin as a URL, or upgrades the URL to https on the default ports."""
+    """Return whether a location has the same origin as a URL, or upgrades the URL to https on the default ports."""
     if _origin(url) == _origin(location):
         return True
     return url.host == location.host and (_origin(url)[::2], _origin(location)[::2]) == (("http", 80), ("https", 443))
@@ -215,7 +215,7 @@ class ExchangeDriver:
         return self.take_output()
 
     def last_output(self) -> Iterator[Head | bytes]:
-        """Yield the output that is left when the exchange has ended; `whole` is set before the last item is yielded."""
+        """Yield the remaining output after the end of the exchange; set `whole` before the last item is yielded."""
         left = self.take_output()
         self.whole = self.finished and not left
         while left:
@@ -229,7 +229,7 @@ class ExchangeDriver:
         return error
 
     def check_whole(self) -> None:
-        """Raise an error if the response was closed before its reader had all of it."""
+        """Raise an error if the response was closed before the client had received all of it."""
         if self.closing and not self.whole:
             raise self.error or self.closed_error()
 
@@ -256,10 +256,11 @@ class ExchangeDriver:
         return callback(event, info) if callback is not None else None
 
     def hit_stale_connection(self, error: Exception) -> bool:
-        """Whether the request was sent on a kept-alive connection that the server was closing.
+        """Return whether the request failed because the server was closing the kept-alive connection.
 
-        A server may close such a connection at any time; llama.cpp does after each stream. The request was not read, so
-        it is sent again. Every retry uses up one kept-alive connection, and a new connection ends the loop.
+        A server may close a kept-alive connection at any time; llama.cpp does so after each stream. The server did not
+        read the request, so the request is sent again. Every retry uses up one kept-alive connection, until there is
+        none left, and a new connection is made.
         """
         connected = not self.trace_events or any("connect_" in event for event in self.trace_events)
         return (
@@ -283,7 +284,7 @@ class ExchangeDriver:
         return self.library.build_request(wanted.method, url, headers, wanted.body, extensions)
 
     def _keeps_field(self, name: str, url: Any) -> bool:
-        """Whether a header field is kept: not if the library sets it for the body, and not `Host` for another host."""
+        """Return False for a header field that the library sets for the body, and for `Host` if the host differs."""
         if name == "host":
             return self.host is None or url is self.client_url or self.library.module.URL(url).host == self.host
         return name not in FRAMING_FIELDS
@@ -291,7 +292,7 @@ class ExchangeDriver:
     def opened_outcome(self, request: Any, response: Any) -> Opened | Failed:
         """Return the outcome of a send, with headers that describe the decoded body.
 
-        A redirect to another origin is a failure: that origin must get neither a key nor the prompt.
+        A redirect to another origin is a failure: the other origin must get neither a key nor the prompt.
         """
         self.response = response
         response.request = request
@@ -310,7 +311,7 @@ class ExchangeDriver:
         return Opened(response.status_code, headers, self.clock())
 
     def next_redirect(self, request: Any, response: Any, hops: int) -> Any:
-        """Build the request for a redirect within the origin; None if there is none, or if it is not followed here."""
+        """Return the request that follows a redirect within the origin; None if there is no redirect to follow here."""
         location = redirect_location(self.library, request, response)
         if location is None or request.url == self.client_url:
             return None
@@ -319,9 +320,9 @@ class ExchangeDriver:
         return build_redirect(self.library, request, response.status_code, location)
 
     def client_redirect(self, outcome: EffectResult) -> Head | None:
-        """Return the head of a redirect that the client follows itself, by a request that starts a new exchange.
+        """Return the head of a redirect for the client to follow; None if the outcome is not such a redirect.
 
-        None if the outcome is not such a redirect.
+        When the client follows the redirect, its next request starts a new exchange.
         """
         if self.has_emitted or not isinstance(outcome, Opened) or not self.response.has_redirect_location:
             return None
@@ -355,9 +356,9 @@ class ExchangeDriver:
             return Computed(None, error, self.clock())
 
     def timeout_outcome(self) -> Failed | None:
-        """Return a timeout outcome after the deadline; None before it.
+        """Return a timeout outcome if the deadline has passed, else None.
 
-        This is checked only after each piece, so a server that stalls may take twice the time.
+        The deadline is checked only after each piece, so a server that stalls may take twice the time.
         """
         if self.deadline is None or self.clock() < self.deadline:
             return None
@@ -452,7 +453,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:
-    """Do the work in this thread; after the deadline, no more requests are sent."""
+    """Do the work in this thread; after the deadline, send no more of its requests."""
     until = driver.clock() + effect.timeout
 
     def ask(request: Request) -> ProbeResponse | None:
@@ -462,7 +463,7 @@ def consult(driver: SyncDriver, effect: Consult) -> Computed:
 
 
 async def consult_async(driver: AsyncDriver, effect: Consult) -> Computed:
-    """Do the work in a thread, and send its requests from this task; if cancelled, the task waits for the work."""
+    """Do the work in a thread, and send its requests from this task; if the task is cancelled, wait for the work."""
     until = driver.clock() + effect.timeout
 
     async def send(request: Request) -> ProbeResponse | None:

@@ -1,4 +1,4 @@
-"""Which requests are intercepted, by method and path; all others are forwarded unchanged, byte for byte."""
+"""List the requests that are intercepted, by method and path; all others are forwarded unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Endpoint:
 
     @property
     def may_decline(self) -> bool:
-        """Whether the exchange may end without a response, so that the request is forwarded to the server.
+        """Whether the exchange may end without a response; the request is then forwarded to the server.
 
-        Such an exchange starts without the request's body, and reads it only if it is going to respond.
+        An exchange that may do so starts without the request's body, and reads the body only if it is going to respond.
         """
         return self.begin is serve_ollama_route
 
     def matches(self, method: str, path: str) -> bool:
-        """Whether a request matches this endpoint."""
+        """Return whether a request matches this endpoint."""
         if method != self.method:
             return False
         if self.path == ROOT_PATH:

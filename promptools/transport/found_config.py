@@ -1,7 +1,8 @@
 """The search for a config when none is passed, and the user's trust in configs found that way.
 
 Trust is stored in the user's state folder, in one file for each config. The file holds the config's real path and a
-digest of what the config reaches. Separate files need no lock: two processes that write at once lose nothing.
+digest of everything that the config reaches. Separate files need no lock: two processes that write at once lose
+nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from promptools.transport.whole_file import write_whole
 
 
 def find_here() -> ConfigFile | None:
-    """Return the config file that the environment, the current folder or the user's folders lead to."""
+    """Return the config file that the environment names, or that is found in the current or the user's folders."""
     return find_config(os.environ, Path.cwd(), home_folder())
 
 
@@ -51,7 +52,7 @@ def home_folder() -> Path | None:
 
 
 def read_found(found: ConfigFile) -> Config:
-    """Read a config that was found, and decide from its content whether it may be used; if so, read its dialects."""
+    """Read a config that was found, and decide whether its content may be used; if so, read its dialects too."""
     try:
         with found.path.open("rb") as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -70,9 +71,10 @@ def read_found(found: ConfigFile) -> Config:
 
 
 def _is_planted(folder: Path, owner: int) -> bool:
-    """Whether another user may have planted the file, as in /tmp: even a local port in it may belong to that user.
+    """Return whether another user may have planted the file, because it is in a folder like /tmp and belongs to others.
 
-    In other folders the owner is not checked: in a container, files of the host belong to other users.
+    Even a local port in a planted file may belong to the other user. In other folders the owner is not checked: in a
+    container, files of the host belong to other users.
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -83,7 +85,7 @@ def _is_planted(folder: Path, owner: int) -> bool:
 
 
 def is_trusted(path: Path, reach: ConfigReach) -> bool:
-    """Whether the user trusts the config at `path` with what it reaches."""
+    """Return whether the user trusts the config at `path` with what it reaches."""
     record = _record_path(path)
     if record is None:
         return False

@@ -43,7 +43,7 @@ def decode_headers(headers: Any) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class HttpLibrary:
-    """One of the two libraries; `module` is untyped because it is known at run time only."""
+    """One of the two HTTP libraries. `module` is untyped because the library is known at run time only."""
 
     name: str
     module: Any
@@ -61,7 +61,7 @@ class HttpLibrary:
 
 @cache
 def import_library(name: str) -> HttpLibrary:
-    """Import the library called `name`."""
+    """Import and return the HTTP library called `name`."""
     return HttpLibrary(name, import_module(name))
 
 
@@ -77,7 +77,7 @@ def library_of(client: object) -> HttpLibrary:
 
 
 def is_http_client(value: object) -> bool:
-    """Whether an object is a client of either library, sync or async."""
+    """Return whether an object is a client of either library, sync or async."""
     roots = {base.__module__.partition(".")[0] for base in type(value).__mro__}
     modules = [import_library(name).module for name in LIBRARY_NAMES if name in roots]
     return any(isinstance(value, (module.Client, module.AsyncClient)) for module in modules)

@@ -92,10 +92,10 @@ class InterceptingTransport:
         return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
     def forwarded(self, request: Any) -> Any:
-        """Return a request that is not intercepted, with one `/v1` if the anthropic SDK wrote two.
+        """Return a request to forward; if its path has `/v1` twice because of the anthropic SDK, remove one.
 
-        The SDK's paths begin with `/v1`. If the base URL ends with `/v1` too, as is usual for open servers, no server
-        knows the resulting path.
+        The SDK's paths begin with `/v1`. If the base URL ends with `/v1` too, as is usual for open-model servers, no
+        server knows the resulting path.
         """
         if self.endpoints is MESSAGES_ENDPOINTS and b"/v1/v1/" in request.url.raw_path.partition(b"?")[0]:
             request.url = request.url.copy_with(raw_path=request.url.raw_path.replace(b"/v1/v1/", b"/v1/", 1))
@@ -107,11 +107,11 @@ class InterceptingTransport:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
     def inner_for(self, request: Any) -> Any:
-        """Choose the transport as the client would: a request to another host may need another proxy, or none."""
+        """Return the transport that the client would choose: another host may need another proxy, or none."""
         return self.original_client._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
 
     def driver_arguments(self, request: Any, endpoint: Endpoint) -> dict[str, Any]:
-        """Start the exchange for the client's request; return the keyword arguments of its driver."""
+        """Start the exchange for the client's request; return the keyword arguments for the exchange's driver."""
         body = b"" if endpoint.may_decline else request.content
         client_request = Request(request.method, str(request.url), decode_headers(request.headers), body)
         exchange = with_error_boundary(
@@ -291,7 +291,7 @@ def _intercepting_copy(client: Any, start: StartExchange, endpoints: tuple[Endpo
 def _without_finalizer(client_class: Any) -> Any:
     """Return a client class whose `__del__` does nothing: only the original client may close the shared connections.
 
-    The SDK's own clients have a `__del__`, and so have the clients that frameworks share among many models
+    The SDK's clients have a `__del__`, as do the clients that frameworks share among many models
     (langchain-openai 1.7).
     """
     if not hasattr(client_class, "__del__"):

@@ -1,4 +1,4 @@
-"""Tables learned from chat templates, kept as files, so that a template is studied only once on a machine.
+"""Keep tables learned from chat templates in files: a template is then studied only once on a machine.
 
 Each table is a separate file in the folder `learned` of the cache folder, which is PROMPTOOLS_CACHE or, if that is not
 set, `~/.cache/promptools`. The files may be deleted at any time. If they cannot be written, the tables are kept in
@@ -26,7 +26,7 @@ class LearnedTables:
         self._texts: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
-        """Return the text kept under a name; None if there is none."""
+        """Return the text that is kept under a name; None if there is no such text."""
         text = self._texts.get(name)
         if text is None and self._folder is not None:
             with suppress(UsageError):

@@ -87,7 +87,7 @@ def decompressor_for(response: Any) -> Decompressor | None:
 
 
 def is_readable(response: Any) -> bool:
-    """Whether `iter_content` yields plain content, because it was not compressed or is decompressed."""
+    """Return whether `iter_content` yields plain bytes: the response is uncompressed, or is decompressed on reading."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return coding in _IDENTITY or coding in _WBITS or response.is_stream_consumed
 
@@ -131,7 +131,7 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
 
 
 def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
-    """Return an async iterator over the content: the response itself if it is its own stream and needs no decoding."""
+    """Return an async iterator over the content: the response itself if it needs no decoding and is its own stream."""
     if response.stream is response and decompressor_for(response) is None:
         own: AsyncIterator[bytes] = response
         return own
@@ -139,11 +139,11 @@ def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes
 
 
 def end_received(response: Any) -> bool:
-    """Whether the end of a chunked HTTP/1.1 response has been received, so that reading up to it does not block.
+    """Return whether the end of a chunked HTTP/1.1 response has been received; reading to the end then does not block.
 
     A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
-    for data that was received but not read; if that data cannot be found, the result is False. It is False for a closed
-    response too: such a response may have been read to its end, and another thread may be using its connection already.
+    for data that was received but not read; if that data cannot be found, the result is False. The result is also False
+    for a closed response, whose connection another thread may be using already.
     """
     if response.is_closed:
         return False

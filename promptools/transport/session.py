@@ -1,4 +1,4 @@
-"""The state of a client or proxy between requests (settings, config, breaker), and how it starts exchanges."""
+"""The session of a client or proxy: its state between requests (settings, config, breaker). It starts the exchanges."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class GuardedObservers:
-    """Calls several observers in order, and logs their exceptions."""
+    """An observer that calls several observers in order, and logs their exceptions."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
@@ -90,7 +90,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return an observer that calls them all, or None if there are none; raise `UsageError` for an invalid observer."""
+    """Return one observer that calls all of these, or None for none; raise `UsageError` for an invalid observer."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)
@@ -102,7 +102,7 @@ def guard_observers(observers: Sequence[Observer]) -> Observer | None:
 
 
 def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Observer]:
-    """Return the observers in a setting, which may be one, several or none."""
+    """Return the value of the setting `observer`, which may be one, several or none, as a sequence."""
     if observer is None:
         return ()
     return (
@@ -147,7 +147,7 @@ class Session:
         refusals: Refusals | None = None,
         learned: LearnedDialects | None = None,
     ) -> None:
-        """Check the settings, find and read the config; raise `UsageError` if anything is invalid."""
+        """Check the settings, and find and read the config; raise `UsageError` if anything is invalid."""
         _check_names(settings)
         self.config = resolve_config(settings.get("config"))
         given = read_own(settings.get("dialects") or ())
@@ -214,8 +214,8 @@ class Session:
         """Start the exchange for a client's request to `endpoint`, which arrived at the time `at` (None: now).
 
         `router` decides where the request goes. Without a router, the request goes to its own URL, unless it names
-        another provider of the config. A kind of server in place of a provider only selects the facts that are assumed
-        about the server at that URL. `caller` identifies the sender if the header fields no longer do.
+        another provider of the config. If it names a kind of server instead of a provider, the facts about this kind
+        are assumed about the server at the URL. `caller` identifies the sender if the header fields no longer do.
         """
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
@@ -224,7 +224,7 @@ class Session:
         return knowing(self.own_dialects, exchange) if self.own_dialects.given else exchange
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
-        """Return the router for a request that goes to its own URL unless it names another provider."""
+        """Return a router that leads to the request's own URL, or to the provider that the request names."""
         chat = endpoint.api.wire == "chat"
         base_url = api_base(request.url) if chat else self.base_url(request.url)
 
@@ -238,9 +238,9 @@ class Session:
         return route
 
     def check_provider(self, name: str | None) -> None:
-        """Raise `UsageError` if a request names a provider other than this session's and is not allowed to.
+        """Raise `UsageError` if a request names a provider other than the session's, unless that is allowed.
 
-        The name of a kind of server is allowed: it only selects facts.
+        A name of a kind of server is always allowed, since it only selects facts about the server.
         """
         known = name in {None, self.provider} or (name not in self.config.providers and kind_of(name or ""))
         if self.allow_provider or known:
@@ -253,7 +253,7 @@ class Session:
     def base_url(self, url: str) -> str:
         """Return the server's base URL, given the URL of a request in an API other than Chat Completions.
 
-        If the provider's own base URL differs from that only by a missing `/v1`, it is returned as configured.
+        If the provider's configured base URL differs only in that it lacks `/v1`, the configured base URL is returned.
         """
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
@@ -287,7 +287,7 @@ class Session:
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Return the route for a model at a base URL; the route can be resolved again when the server is detected."""
+        """Return the route for a model at a base URL; its `resolve` updates the target when the server is detected."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
@@ -336,7 +336,7 @@ class Session:
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
-        """Return the API key of a target, if it has a key; raise `UsageError` if it needs a key that is not set."""
+        """Return the API key of a target, or None; raise `UsageError` if the target needs a key that is not set."""
         return api_key(target, os.environ)
 
 
@@ -361,9 +361,9 @@ def local_vocabulary() -> TokenCodec | None:
 
 
 def environment_address(config: Config, provider: str | None) -> str | None:
-    """Return the base URL in OPENAI_BASE_URL if neither an argument nor a named config decides the address.
+    """Return the base URL in OPENAI_BASE_URL, unless an argument or a config that was passed decides the address.
 
-    That URL takes precedence over a config that was only found.
+    OPENAI_BASE_URL takes precedence over a config that was only found.
     """
     if provider is not None or (config.standing == "given" and config.providers):
         return None
@@ -408,7 +408,7 @@ def _logging_errors(on_reply: Callable[[Reply], None] | None) -> Callable[[Reply
 
 
 def _default_options(settings: Mapping[str, Any], own: OwnDialects) -> Options:
-    """Return the options of every request; raise `UsageError` for an invalid option or an unknown dialect."""
+    """Return the default options for all requests; raise `UsageError` for an invalid option or an unknown dialect."""
     options = {key: value for key, value in settings.items() if key in OPTION_NAMES}
     with dialects.using_own(own):
         if options.get("dialect") is not None:

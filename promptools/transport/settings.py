@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClientSettings(RequestOptions, total=False):
-    """All settings except `provider`, which in openai 3 may also be an object of the SDK."""
+    """All settings except `provider`, whose type differs: with openai 3, it may also be an object of the SDK."""
 
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of its file (None: the first that is found; `Config()`: no config)."""
@@ -65,18 +65,18 @@ SETTING_NAMES = frozenset(Settings.__annotations__)
 
 
 class SettingsHelp:
-    """The docstring of a class that takes settings: `text`, and what each setting means.
+    """A descriptor for `__doc__` of a class that takes settings: it adds a list of the settings to `text`.
 
-    Assign it to `__doc__`. The list is made on demand, from the docstrings in this file.
+    The list is made on demand, from the docstrings in this file.
     """
 
     def __init__(self, text: str | None) -> None:
         self.text = text
 
     def __get__(self, instance: object, owner: type | None = None) -> str | None:
-        """Return the docstring, with the list of settings; None if Python drops docstrings.
+        """Return the docstring with the list of settings; None if Python drops docstrings (`-OO`).
 
-        If source files are missing, the list is left out.
+        If the source file is missing, the list is left out.
         """
         try:
             return self.text and "\n".join((inspect.cleandoc(self.text), "", "Settings:", *_describe_settings()))

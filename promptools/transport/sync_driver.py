@@ -156,7 +156,7 @@ class SyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     def _release(self) -> None:
-        """Close the reply. If its end has arrived, read it to the end first, so that the connection can be reused."""
+        """Close the reply; if its end has arrived, first read it to the end, so that the connection can be reused."""
         with suppress(self.library_error):
             while self.response is not None and end_received(self.response) and next(self.pieces, None) is not None:
                 pass

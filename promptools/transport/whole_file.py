@@ -1,4 +1,4 @@
-"""Write a file atomically, since another process may read it at any time."""
+"""Write files atomically, since another process may read a file at any time."""
 
 from __future__ import annotations
 
