@@ -1,8 +1,8 @@
 """The recorder: an observer that writes a row for each attempt, in a separate thread.
 
 During an exchange its bytes are only collected; decoding, redaction and writing happen in the thread. Replies that are
-not written yet hold at most `MAX_HELD` bytes, since a recording must not use up the proxy's memory: an exchange that
-would exceed the limit is not recorded. A disk error ends the recording, and nothing else.
+not written yet take at most `MAX_HELD` bytes: an exchange that would exceed this limit is not recorded, since a
+recording must not use up the proxy's memory. A disk error ends the recording, and nothing else.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ OPTIONS = ("strictness", "accept", "rescue", "hold", "arguments", "on_malformed"
 
 @dataclass(slots=True, eq=False)
 class CapturedAttempt:
-    """What an observer has seen of one attempt."""
+    """The data about one attempt, as collected by the recorder."""
 
     exchange: ObservedExchange
     sent: SentRequest
@@ -119,7 +119,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
 
 
 def _secrets(attempt: CapturedAttempt) -> set[str]:
-    """Return the secrets of an attempt: those in both requests and in the response, and those the exchange names."""
+    """Return the secrets in both requests and the response of an attempt, and the secrets that the exchange lists."""
     requests = (attempt.exchange.request, attempt.sent.request)
     found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
     opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()
@@ -129,8 +129,9 @@ def _secrets(attempt: CapturedAttempt) -> set[str]:
 def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, Any]]:
     """Redact text that is spread over pieces.
 
-    All pieces are redacted as one text, and then the pieces of each kind, such as the arguments of one call, as one
-    text. Otherwise a call in the middle of a text, or the interleaved arguments of two calls, could hide a key.
+    First, all pieces are redacted as one text. Then the pieces of each kind, such as the arguments of one call, are
+    redacted as one text. Otherwise a call in the middle of a text, or the interleaved arguments of two calls,
+    could hide a key.
     """
     places = [
         (call["call"], "arguments", f"call {call['call'].get('index')}") if "call" in call else (call, kind, kind)
@@ -183,7 +184,7 @@ def _decode(attempt: CapturedAttempt) -> tuple[ReplyDecoder, dict[int, list[Delt
 
 
 def _failure(attempt: CapturedAttempt, decoder: ReplyDecoder) -> str | None:
-    """Return, in one word, why the attempt has no complete reply to judge; None if it has a complete reply."""
+    """Return, in one word, why the attempt has no complete reply; None if it has a complete reply."""
     opened = attempt.opened
     if opened is None or attempt.broke:
         return attempt.broke or "disconnected"
@@ -199,8 +200,8 @@ def _merge(
 ) -> list[dict[str, Any]]:
     """Return the pieces of a choice in order, with adjacent pieces of the same kind joined.
 
-    If the reply came as token ids, the only piece holds these, and their bytes are added to `tokens`. But if their text
-    contains something to redact, the only piece is that text.
+    If the reply came as token ids, the only piece holds the ids, and their bytes are added to `tokens`. But if the text
+    of the ids contains something to redact, the only piece holds this text.
     """
     decode = prepared.prompt.decode if prepared.prompt is not None else None
     ids = [token for delta in deltas for token in delta.ids or ()] if decode is not None else []
@@ -243,7 +244,7 @@ def _append(pieces: list[dict[str, Any]], kind: str, text: str) -> None:
 
 
 def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
-    """Return the parts of a request that are needed to read its reply."""
+    """Return the parts of a request that are needed to read the reply to it."""
     marks = {tool.name: marked for tool in request.tools if (marked := marks_of(tool))}
     choice = request.choice
     return {
@@ -265,7 +266,7 @@ def _encode_request(request: ToolRequest, *, messages: bool) -> dict[str, Any]:
 
 
 def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
-    """Return the parts of a prepared request that are needed to read its reply; None if there are none."""
+    """Return the parts of a prepared request that are needed to read the reply to it; None if there are none."""
     return (
         _optional(
             dialect=prepared.dialect,
@@ -281,9 +282,10 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 
 
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row with `quotes`: calls that its replies only quote from the conversation, to be read as text.
+    """Return the row with `quotes`: text that its replies only quote from the conversation, and that looks like calls.
 
-    The row is marked `inexact` if it is still read differently than with the whole conversation.
+    The quotes replace the conversation when the row is read again. The row is marked `inexact` if reading it still
+    gives a different result than with the whole conversation.
     """
     quotable = [{"role": "user", "content": text} for text in quotable_texts(messages) if text]
     if not quotable:
@@ -309,7 +311,7 @@ def _calls_with_markup(
     reply: dict[str, Any],
     known: Container[Span],
 ) -> Iterator[Span]:
-    """Yield the places of the calls that are read in a reply but not `known`, including the markup around them."""
+    """Yield the span of each call that is found in a reply but not in `known`, including the markup around the call."""
     read, _ = parse_reply(request, prepared, row, reply)
     calls = {call.span for call in read.calls} | {malformed.span for malformed in read.malformed}
     markup = {discarded.span for discarded in read.discarded}
@@ -325,7 +327,7 @@ def _calls_with_markup(
 
 
 def _changed(value: Any, defaults: Any, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return those of the named attributes that differ from the defaults; None if there are none."""
+    """Return the named attributes whose values differ from the defaults; None if there are none."""
     return {name: getattr(value, name) for name in names if getattr(value, name) != getattr(defaults, name)} or None
 
 
@@ -347,7 +349,7 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d+(?:-\d+)?\.jsonl")
 
 
 class RecordingFiles:
-    """Appends lines to files in a directory, and deletes the oldest files beyond about `limit` bytes."""
+    """Appends lines to files in a directory; deletes the oldest files when all take more than about `limit` bytes."""
 
     def __init__(self, directory: str | os.PathLike[str], limit: int) -> None:
         self.directory = Path(directory)
@@ -417,8 +419,8 @@ class Recorder:
     """Writes raw replies and their tools into JSON lines in `directory`: `OpenAI(observer=Recorder("corpus"))`.
 
     Credentials are never written. `redact` holds regular expressions for other text to replace, in every string of a
-    row. The conversation is written only with `messages`. Beyond `limit` bytes, the oldest files are deleted. Raises
-    `UsageError` for an invalid pattern, a `limit` that is too small, or a directory that cannot be written to.
+    row. The conversation is written only with `messages`. If the files exceed `limit` bytes, the oldest are deleted.
+    Raises `UsageError` for an invalid pattern, a `limit` that is too small, or a directory that cannot be written to.
     """
 
     def __init__(

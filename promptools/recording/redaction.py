@@ -1,4 +1,4 @@
-"""Redaction: replace credentials, and text that matches the operator's patterns, in every string of a row."""
+"""Redaction: replace credentials, and text that matches the user's patterns, in every string of a row."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Redactor:
         return Redactor(self._given, secrets)
 
     def matches(self, text: str) -> bool:
-        """Whether `text` contains something to replace."""
+        """Return whether `text` contains something to replace."""
         return any(pattern.search(text) for pattern in self._patterns)
 
     def text(self, text: str) -> str:
-        """Return `text` after replacement."""
+        """Return `text` with secrets and matches replaced."""
         for pattern in self._patterns:
             text = pattern.sub(REDACTED, text)
         return text
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Return the pieces of a text after replacement. A match may span several pieces."""
+        """Return the pieces of a text with secrets and matches replaced, even those that span several pieces."""
         redacted = list(pieces)
         for pattern in self._patterns:
             redacted = mask_pieces(redacted, pattern, lambda _: REDACTED)

@@ -1,4 +1,4 @@
-"""Replay: read recorded rows again, and compare the results with those at the time of recording."""
+"""Replay: read recorded rows again, and compare the new results with the recorded results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_reply(
 def parse_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Return the reply as it is read, and the kind of verdict on it; for a failed attempt, the recorded failure."""
+    """Return the reply as parsed now, and the kind of its verdict; for a failed attempt, the recorded failure."""
     numbers = count()
     reader = ReplyReader(request, prepared, lambda: f"call{next(numbers)}")
     for delta in decode_pieces(reply):
@@ -144,7 +144,7 @@ def decode_pieces(reply: Mapping[str, Any]) -> list[Delta]:
 
 
 def _tuples(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts with JSON's lists converted to tuples."""
+    """Return a profile's facts from JSON, with lists converted to tuples."""
     return {key: tuple(value) if is_array(value) else value for key, value in facts.items()}
 
 
@@ -192,7 +192,7 @@ class BrokenRow:
 def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]:
     """Yield the rows of a file, or of all `*.jsonl` files of a directory in the order of their names.
 
-    Yield a `BrokenRow` for a line that is not a valid row. Raises `UsageError` if the path does not exist, or the
+    A line that is not a valid row is yielded as a `BrokenRow`. Raises `UsageError` if the path does not exist, or the
     directory has no such file.
     """
     for file in _files(Path(path)):
@@ -215,7 +215,7 @@ def update(path: Path) -> int:
 
 
 def _updated(row: RecordedRow) -> bytes | None:
-    """Return the updated line of a row that is now read differently; None if it is not, or if it cannot be read."""
+    """Return the new line for a row whose reading has changed; None if not, or if the row cannot be read."""
     try:
         expected = row.read()
     except UsageError:

@@ -2,7 +2,7 @@
 
 Most of this comes from the replies that promptools has read. If a request is forwarded unchanged, its reply is not
 read: instead, token counts, model and finish reasons are searched for in the first and last bytes of the response.
-Quotes are always escaped inside a JSON string, so a text cannot imitate the key of such a value.
+Since quotes inside a JSON string are always escaped, text in the response cannot look like the key of a value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FINISH_REASON = re.compile(rb'"(?:finish_reason|done_reason)"\s*:\s*"(\w{1,40})
 
 @dataclass(slots=True)
 class SendSummary:
-    """A request that was sent to the server, and what may be reported about the response."""
+    """A request that was sent to the server, with the facts about its response that may be reported."""
 
     sent: SentRequest
     ended_at: float
@@ -90,7 +90,7 @@ def _last_number(pattern: re.Pattern[bytes], data: bytes) -> int:
 
 @dataclass
 class ExchangeSummary:
-    """What may be reported about an exchange that has ended."""
+    """The facts that may be reported about an exchange that has ended."""
 
     exchange: ObservedExchange
     end: ExchangeEnd
@@ -139,8 +139,8 @@ class ExchangeSummary:
     def error(self) -> str:
         """What went wrong, in one word; empty if nothing did.
 
-        A proxy that moves on to another server closes the exchange that has failed. This exchange is reported with its
-        error, not as a client's disconnect.
+        If a proxy tries another server, it closes the failed exchange early. The failed exchange is reported with its
+        error, not as a disconnect by the client.
         """
         end = self.end
         if end.error_kind:
@@ -177,7 +177,7 @@ class ExchangeSummary:
 
     @property
     def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
-        """Each attempt that failed and was followed by another attempt, with the mode of the latter."""
+        """Pairs of an attempt that failed and was followed by another attempt, and the mode of the other attempt."""
         return ((failed, following.mode) for failed, following in replaced_attempts(self.attempts))
 
     @property
@@ -187,7 +187,7 @@ class ExchangeSummary:
 
     @property
     def repeat_action(self) -> RepeatAction | None:
-        """What was done about a call that is repeated in the request's history; None if no call is.
+        """The action taken because the request's history repeats a call; None if it repeats no call.
 
         If several requests were sent to the server, the last action counts.
         """

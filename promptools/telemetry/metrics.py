@@ -97,7 +97,7 @@ class Metrics(ExchangeFollower):
         )
 
     def _child(self, metric: Any, *labels: str) -> Any:
-        """Return the child of a metric for these label values."""
+        """Return the (cached) child of a Prometheus metric for these label values."""
         child = self._children.get((metric, *labels))
         if child is None:
             child = self._children[metric, *labels] = metric.labels(*labels)
@@ -159,7 +159,7 @@ class Metrics(ExchangeFollower):
             self._child(self._malformed, provider, malformed.dialect or "none", malformed.reason).inc()
 
     def _label_model(self, summary: ExchangeSummary) -> str:
-        """Return the label for a model. A failed request adds no new label."""
+        """Return the label for the model of an exchange. A failed request adds no new label."""
         model = summary.model
         if model not in self._models and not summary.error and len(self._models) < MAX_MODELS:
             self._models.add(model)

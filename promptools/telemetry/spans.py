@@ -6,7 +6,7 @@
     │  └─ parse reply          what was read of its reply
     └─ render prompt           a request to the server to render its chat template
 
-The spans are made when the exchange ends, but with the times at which things happened. Their parent is the span that
+The spans are created when the exchange ends, but with the times of the actual events. Their parent is the span that
 was current when the exchange began, or else the span in the client's `traceparent` field. Requests to the server keep
 the client's `traceparent`: nothing is written into a request.
 """
@@ -40,7 +40,7 @@ _CLIENT_FAULTS = range(400, 500)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What can only be found out when an exchange begins."""
+    """The facts that can only be found out when an exchange begins."""
 
     parent: Context
     offset: int
@@ -68,7 +68,7 @@ class Spans(ExchangeFollower):
         self._starts: dict[ObservedExchange, _Start] = {}
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Remember the parent of the spans, and when the exchange began."""
+        """Remember the parent of the spans, and the time when the exchange began."""
         super().began(exchange)
         offset = time.time_ns() - int(exchange.at * _NANOSECONDS)
         self._starts[exchange] = _Start(self._find_parent(exchange), offset)
@@ -212,7 +212,7 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return each request to the server with the attempt that it was made for (or None), and the replies it brought."""
+    """Return a tuple for each request to the server: the request, its attempt or None, and the replies to it."""
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

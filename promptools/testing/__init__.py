@@ -1,4 +1,4 @@
-"""Tools for the tests of apps: a scripted server, checks of calls, recorded replies as parameters, snapshots.
+"""Tools for testing apps: a scripted server, assertions on calls, recorded replies as test parameters, snapshots.
 
 `plugin` is a pytest plugin. pytest loads it automatically if promptools is installed. It provides the fixtures
 `scripted_server` and `reply_snapshot`. Importing this package loads no large library.

@@ -1,4 +1,4 @@
-"""`assert_calls`: check that a reply, in any form that apps receive, has exactly the expected calls."""
+"""`assert_calls`: check that a reply, in any of the forms that apps receive, has exactly the expected calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_calls(reply: Any, expected: Sequence[CallLike]) -> None:
 
 
 def calls_of(reply: Any) -> list[CallLike]:
-    """Return the calls of a reply. Raises `UsageError` for anything that is not a reply."""
+    """Return the calls of a reply, in any form that `assert_calls` accepts; raise `UsageError` for other values."""
     if isinstance(reply, Reply):
         return list(reply.calls)
     message = _message_of(_plain(reply))

@@ -1,4 +1,4 @@
-"""Recorded replies as the parameters of a test."""
+"""Load recorded replies for parametrized tests, and check that they are still read in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for tests of apps. pytest loads it at every start, so it imports almost nothing."""
+"""The pytest plugin: fixtures for testing apps. It imports almost nothing, since pytest loads it at every start."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ _ENVELOPE: dict[str, Any] = {"id": "chatcmpl-1", "created": 1, "model": "m"}
 class HttpAnswer:
     """An HTTP response. Its `pieces` are sent as chunks, with `pause` seconds after each.
 
-    `first` is called before the response begins, and `between` before each piece except the first. In these functions a
-    test can wait until something has happened, so that it need not depend on time.
+    `first` is called before the response begins, and `between` before each piece except the first. In these functions,
+    a test can wait for an event, so that it does not depend on time.
     """
 
     status: int = 200
@@ -74,7 +74,7 @@ class ModelReply:
     )
 
     def answer(self, request: Mapping[str, Any]) -> HttpAnswer:
-        """Return the response to a request, as a stream if the request asks for one."""
+        """Return the reply as the response to a request, streamed if the request asks for a stream."""
         if request.get("stream") is not True:
             return json_answer(self._completion())
         return sse_answer(*self._chunks())
@@ -152,7 +152,7 @@ def completion(
     finish: str | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
-    """Return the body of a reply that is not streamed. `calls` are names, each with the arguments as text."""
+    """Return the body of a reply that is not streamed. `calls` holds pairs of a tool's name and arguments as text."""
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = [
@@ -209,15 +209,15 @@ class SeenRequest:
 
     @property
     def json(self) -> Any:
-        """The body, parsed."""
+        """The request's body, parsed as JSON."""
         return json.loads(self.body)
 
 
 class ScriptedServer:
     """A server that runs in threads from its creation until `close`.
 
-    `play` sets the answers, in order; the last answer is repeated. Requests that only detect the kind of the server use
-    up no answer: they get the answer that `about` has for their path, or else 404.
+    `play` sets the answers, in order; the last answer is repeated. Requests that only detect the kind of the server get
+    the answer for their path in `about`, or else 404; they use up none of the answers that `play` set.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots of replies with syrupy: what an app sees of a reply, without ids, text positions and times."""
+"""Snapshots of replies with syrupy. They hold what an app sees of a reply, without ids, text positions and times."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from promptools.types import Reply
 
 
 class ReplySnapshotExtension(AmberSnapshotExtension):
-    """Serializes a `Reply` by its calls, fixes, malformed calls, content and reasoning; other values as syrupy does."""
+    """Serializes a `Reply` as its calls, fixes, malformed calls, content and reasoning; other values as in syrupy."""
 
     def serialize(self, data: Any, **options: Any) -> Any:
-        """Return the text of a snapshot."""
+        """Return the text of the snapshot for `data`."""
         if isinstance(data, Reply):
             data = describe_reply(data)
         return super().serialize(data, **options)
