@@ -1,8 +1,8 @@
 """The process in which llama.cpp runs: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
 
 llama.cpp's server can only be stopped by ending its process. It also writes to stdout, and if it crashes, its process
-ends. So it gets a separate process. This process ends when its standard input closes, so it never outlives the process
-that started it. The line `listening URL` on stdout means that the server is up.
+ends. So the server gets a separate process. This process ends when its standard input closes, and so never outlives the
+process that started it. The line `listening URL` on stdout means that the server is up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 def run(settings: dict[str, Any]) -> None:
     """Run the server until standard input closes.
 
-    If the settings have a `template`, the model is a scripted one. Otherwise the model's own template is used.
+    A `template` in the settings is used with a scripted model. Without it, the model's own template is used.
     """
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 

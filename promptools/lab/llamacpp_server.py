@@ -46,7 +46,7 @@ def serve(
     special: SpecialTokens = _NO_SPECIAL_TOKENS,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Server:
-    """Start the server on a model with the replies `lines`, and wait until it is up (about a second).
+    """Write a scripted model with the replies `lines`, start a server on it, and wait until the server is up.
 
     The model and the log are written to `folder`, by default `lab` in the cache folder. `context` is the number of
     tokens that all `slots` share. `special` holds the special tokens of the template's family. `options` sets

@@ -1,4 +1,4 @@
-"""The script of a model: its replies, the phrase in a prompt that selects each, and the tokens of each reply."""
+"""The script of a model: its replies, the phrase in the prompt that selects each reply, and the reply's tokens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SpecialTokens:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """The special tokens that are not among `ENDS`."""
+        """All of these special tokens except those in `ENDS`, which all scripted models have."""
         named = (*self.control, *(() if self.bos is None else (self.bos,)), self.eos)
         return tuple(dict.fromkeys(token for token in named if token not in ENDS))
 
@@ -57,8 +57,8 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 class ScriptedReply:
     """A line of a script: the model generates `says` if `cue` is the last cue in the prompt.
 
-    If the line has a `setting`, this must also be the last setting in the prompt. Such a line takes precedence over a
-    line without a setting. A line whose `cue` is None is for prompts that contain no cue.
+    If the line has a `setting`, the setting must also be the last setting in the prompt. A line with a setting takes
+    precedence over a line without a setting. A line whose `cue` is None is for prompts that contain no cue.
     """
 
     cue: str | None
@@ -122,8 +122,8 @@ def _cut_reply(text: str, special: SpecialTokens) -> tuple[bytes, ...]:
 def cut_pieces(text: bytes, used: Iterable[bytes] = ()) -> tuple[bytes, ...]:
     """Cut `text` into distinct pieces of two bytes or more. A cut may be inside a character.
 
-    The model finds its position by the last piece that it generated. So no piece may occur twice in a reply, and none
-    may be among the pieces in `used`.
+    The model knows its position in the reply only by the last piece that it generated. So no piece may occur twice in a
+    reply, and no piece may be in `used`.
     """
     longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible
@@ -150,10 +150,10 @@ def cut_pieces(text: bytes, used: Iterable[bytes] = ()) -> tuple[bytes, ...]:
 
 
 def cues(script: Sequence[TokenizedReply]) -> tuple[str, ...]:
-    """Return the distinct cues of the script, in their order."""
+    """Return the distinct cues of the script, in the order of the lines."""
     return tuple(dict.fromkeys(spoken.line.cue for spoken in script if spoken.line.cue is not None))
 
 
 def settings(script: Sequence[TokenizedReply]) -> tuple[str, ...]:
-    """Return the distinct settings of the script, in their order."""
+    """Return the distinct settings of the script, in the order of the lines."""
     return tuple(dict.fromkeys(spoken.line.setting for spoken in script if spoken.line.setting is not None))

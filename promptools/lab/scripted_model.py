@@ -49,7 +49,7 @@ not stop at this token, so the model would talk on."""
 
 @dataclass(frozen=True, slots=True)
 class ModelVocabulary:
-    """The tokens of a model: their texts as GGUF has them, their kinds, and the ids of those that the weights use."""
+    """The tokens of a model: their texts and types as in GGUF, and the ids of the tokens that the weights use."""
 
     texts: tuple[str, ...]
     kinds: tuple[TokenKind, ...]
@@ -142,7 +142,7 @@ _MAX_SIMILARITY = 0.45  # maximum similarity of two position codes: above it, a 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes that the metadata of the file must state."""
+    """The sizes of the model that the metadata of its file must state."""
 
     width: int
     head: int
@@ -151,7 +151,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a model, by their names in GGUF, and their sizes."""
+    """The tensors of a model by their names in GGUF, and the sizes of the model."""
 
     shape: Shape
     tensors: dict[str, Array]
@@ -159,7 +159,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Sections:
-    """The layout of the residual stream: which columns hold what."""
+    """The layout of the residual stream: the columns of each section."""
 
     head: int
     position_size: int
@@ -195,7 +195,7 @@ class _Sections:
 def make_weights(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> Weights:
     """Compute the weights that make a Llama generate the replies of `script`.
 
-    Their number grows with the number of pieces times the width of the model.
+    The number of weights grows with the number of pieces times the width of the model.
     """
     import numpy as np
 
@@ -310,8 +310,8 @@ def _feed_forward(
 class _Step:
     """A step from one token of a reply to the next.
 
-    It requires `setting` as the latest setting, or else that the latest setting is none of the `rivals`: the settings
-    for which another line answers the same cue.
+    If the step has a `setting`, it must be the latest setting in the prompt. If not, the latest setting must not be one
+    of the `rivals`, the settings for which another line answers the same cue.
     """
 
     before: int | None
@@ -322,7 +322,7 @@ class _Step:
 
 
 def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dict[_Step, list[str]]:
-    """Return the distinct steps, each with the cues of all replies that contain it: a shared step needs one unit."""
+    """Map each distinct step to the cues of all replies that contain the step: a shared step needs only one unit."""
     steps: dict[_Step, list[str]] = {}
     rivals: dict[str | None, set[str]] = {}
     for spoken in script:
@@ -339,9 +339,10 @@ def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dic
 
 
 def _gate_conditions(step: _Step, asked: Sequence[str], vocabulary: ModelVocabulary, at: _Sections) -> Array:
-    """Return the gate's weights for the conditions of a step, except the position.
+    """Return the gate's weights for the conditions of a step, except the condition on the position.
 
-    The conditions are one of the step's cues, its setting, and no rival setting.
+    The conditions are that the latest cue is one of those in `asked`, that the latest setting is the step's setting, if
+    it has one, and that the latest setting is not a rival.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The demo's conversation about the weather, and scripts for two models; one model writes calls that break parsers."""
+"""The demo's conversation about the weather, and the scripts of two models, one of which breaks the server's parser."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def get_weather(city: str) -> str:
 
 
 def prompt_mode_phrase(dialect: str = "json") -> str:
-    """Return a phrase that occurs in every prompt that asks for calls in `dialect`, whatever the tools.
+    """Return a phrase that occurs in every prompt that asks for calls in `dialect`, with any tools.
 
     Use it as the `setting` of a `ScriptedReply`.
     """
@@ -54,7 +54,7 @@ def prompt_mode_phrase(dialect: str = "json") -> str:
 
 
 def hermes_script() -> list[ScriptedReply]:
-    """Return the script of a model that writes calls as asked: in Hermes tags, or in a fenced block in prompt mode."""
+    """Return the script of a model that writes correct calls: in Hermes tags, or in a fenced block in prompt mode."""
     return [
         ScriptedReply(QUESTION, _TAGGED),
         ScriptedReply(QUESTION, f"I will look that up.\n\n{_FENCED}", setting=prompt_mode_phrase()),
@@ -64,7 +64,7 @@ def hermes_script() -> list[ScriptedReply]:
 
 
 def gpt_oss_script() -> list[ScriptedReply]:
-    """Return the script of a model whose native calls break the server's parser. Its calls in prompt mode do not.
+    """Return the script of a model whose native calls break the server's parser; its calls in prompt mode do not.
 
     The real gpt-oss has been seen to write the same junk in the header (vllm-project/vllm#23567).
     """

@@ -37,7 +37,7 @@ __all__ = ["CHECKS", "GROUPS"]
 
 
 def tool(name: str, description: str) -> dict[str, Any]:
-    """Return a tool with one parameter, a city."""
+    """Return a tool definition with one parameter, a city."""
     parameters = {
         "type": "object",
         "properties": {"city": {"type": "string", "description": "Name of the city."}},
@@ -83,7 +83,7 @@ _FEW_TOKENS = 2
 
 
 def check_native(subject: Subject) -> Steps:
-    """Ask for a call up to three times, more explicitly each time. The first answer that shows anything decides."""
+    """Ask for a call up to three times, more explicitly each time; the first conclusive answer gives the verdict."""
     asks: tuple[tuple[str, dict[str, Any]], ...] = (
         (CALL, {}),
         (INSIST, {}),
@@ -150,7 +150,7 @@ def _judge_one_call(check: str, answer: Answer) -> Finding:
 
 
 def judge_call(check: str, answer: Answer) -> Finding:
-    """Judge the answer to a request for a call of `get_weather`."""
+    """Return the finding for the answer to a request for a call to `get_weather`."""
     if answer.failed:
         return failure(check, answer)
     if answer.calls:
@@ -183,7 +183,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Return, in words, where the text of an answer contains a call, and in which dialect; None if it has no call."""
+    """Return a description of the call in an answer's text, with its place and dialect; None if there is no call."""
     for place, text in (("content", answer.content), ("reasoning", answer.reasoning)):
         reply: Reply = parse(text, [offered], finish_reason=answer.finish_reason)
         quoted = repr(clip(text, MAX_EVIDENCE))
@@ -196,7 +196,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """If tokens were generated, but neither a call nor text arrived, return in words what was lost; else None."""
+    """Return a description of what was lost if tokens were generated, but no call or text arrived; else None."""
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
@@ -215,7 +215,7 @@ def _evidence(answer: Answer) -> str:
 
 
 def check_none(subject: Subject) -> Steps:
-    """Ask for a call and forbid it with `tool_choice: none`."""
+    """Ask for a call in the question, and forbid calls with `tool_choice: none`."""
     check = "tool_choice none"
     answer = yield subject.chat(CALL, tools=[WEATHER], tool_choice="none")
     if answer.failed:
@@ -229,7 +229,7 @@ def check_none(subject: Subject) -> Steps:
 
 
 def check_required(subject: Subject) -> Steps:
-    """Require a call with `tool_choice: required`, though the question asks for none."""
+    """Require a call with `tool_choice: required`, with a question that needs no tool."""
     check = "tool_choice required"
     answer = yield subject.chat(NO_CALL, tools=[WEATHER, TIME], tool_choice="required")
     if answer.failed:
@@ -238,7 +238,7 @@ def check_required(subject: Subject) -> Steps:
 
 
 def check_named(subject: Subject) -> Steps:
-    """Require a call of one tool, though the question asks for another tool."""
+    """Require a call to one tool, with a question that asks for another tool."""
     check = "tool_choice named"
     choice = {"type": "function", "function": {"name": "get_time"}}
     answer = yield subject.chat(CALL, tools=[WEATHER, TIME], tool_choice=choice)
@@ -262,13 +262,13 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
-    """Return the finding for an error. It counts against the value only if tools without `tool_choice` do not fail."""
+    """Return the finding for an error; `value` is ruled out only if tools without `tool_choice` do not fail."""
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
 
 
 def _without(subject: Subject, value: str) -> dict[str, object]:
-    """Return the fact `tool_choice`: the profile's values, without this one and those that earlier checks ruled out."""
+    """Return the fact `tool_choice`: the profile's values without `value` and those that earlier checks ruled out."""
     kept: set[str] = {str(choice) for choice in subject.profile.tool_choice} - {value}
     for finding in subject.findings.values():
         if "tool_choice" in finding.facts:
@@ -370,7 +370,7 @@ def check_names(subject: Subject) -> Steps:
 
 
 def check_context(subject: Subject) -> Steps:
-    """Report the context size that is known, or measure it with one very long prompt if `measure_context` is set."""
+    """Report the known context size or, if `measure_context` is set, measure it with one very long prompt."""
     known = subject.profile.context
     if not subject.measure_context:
         if known:
@@ -391,7 +391,7 @@ def check_context(subject: Subject) -> Steps:
 
 
 def check_format(subject: Subject) -> Steps:
-    """Ask for a sentence, with a schema for the answer that no sentence fits."""
+    """Ask for a sentence, with a JSON schema for the answer that no sentence conforms to."""
     check = "response_format"
     answer = yield subject.chat(SENTENCE, response_format=FORMAT)
     if answer.failed:
@@ -432,7 +432,7 @@ def check_format_beside_tools(subject: Subject) -> Steps:
 
 
 def _text_after_object(text: str) -> str | None:
-    """Return the text after an object that fits the schema; None if the text does not begin with such an object.
+    """Return the text after an object that conforms to the schema; None if the text begins with no such object.
 
     Strings in the object may contain raw control characters, which grammars such as xgrammar's allow.
     """
@@ -446,7 +446,7 @@ def _text_after_object(text: str) -> str | None:
 
 
 def check_n(subject: Subject) -> Steps:
-    """Ask for two choices. Servers reject several choices at temperature 0."""
+    """Ask for two choices, at temperature 1, since servers reject several choices at temperature 0."""
     answer = yield subject.chat(CHOICES, n=2, temperature=1)
     if answer.failed:
         return [failure("n", answer, {"n": False})]
@@ -456,7 +456,7 @@ def check_n(subject: Subject) -> Steps:
 
 
 def check_usage(subject: Subject) -> Steps:
-    """Ask for the usage at the end of a stream."""
+    """Ask for the token usage at the end of a stream."""
     check = "stream_options.include_usage"
     answer = yield subject.chat(CHOICES, stream=True, stream_options={"include_usage": True})
     if answer.failed:
@@ -500,15 +500,15 @@ _ONE_MODE = "; nothing is left to try"
 
 
 def mode_check(mode: ModeName) -> str:
-    """Return the name of the check of a mode."""
+    """Return the name of the check that tests a mode."""
     return f"mode {mode}"
 
 
 def check_raw_endpoint(subject: Subject) -> Steps:
     """Ask `/v1/completions` to continue a text.
 
-    Some servers apply the chat template, though they should not. The prompt then has as many tokens as the same text
-    in a chat.
+    Some servers wrongly apply the chat template. This shows in the number of tokens of the prompt, which is then the
+    same as for the same text in a chat.
     """
     check = "raw completions"
     chat = yield subject.chat(CONTINUED, max_tokens=8)

@@ -30,7 +30,7 @@ BUSY = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A request of a check, sent to `path` below the base URL; with a `mode`, promptools sends it in that mode."""
+    """A request of a check, for `path` below the base URL. With a `mode`, it goes through promptools in this mode."""
 
     body: dict[str, Any]
     path: str = CHAT
@@ -46,7 +46,7 @@ class AnsweredCall:
     pieces: int = 0
 
     def parsed(self) -> dict[str, Any] | None:
-        """Return the arguments; None if they are not a JSON object."""
+        """Return the arguments, parsed; None if they are not a JSON object."""
         value = try_json(self.arguments)
         return value if is_object(value) else None
 
@@ -84,7 +84,7 @@ class Answer:
 
     @property
     def busy(self) -> bool:
-        """Whether the status says that the server is busy, so that the failure says nothing about the request."""
+        """Whether the status says that the server is busy; the failure then says nothing about the request."""
         return self.status in BUSY
 
     @property
@@ -222,7 +222,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Subject:
-    """The probed model, what is known about it, and the findings so far."""
+    """The model that is probed, its known profile, and the findings so far."""
 
     model: str
     profile: Profile
@@ -238,7 +238,7 @@ class Subject:
         return finding.verdict if finding else None
 
     def chat(self, *messages: str | dict[str, Any], **keys: Any) -> TrialRequest:
-        """Return a chat request; a message that is a text is a user message."""
+        """Return a chat request. A string in `messages` becomes a user message; `keys` are added to the body."""
         return TrialRequest(self.body(*messages, **keys))
 
     def body(self, *messages: str | dict[str, Any], **keys: Any) -> dict[str, Any]:
@@ -252,7 +252,7 @@ Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
 
 
 def failure(check: str, answer: Answer, facts: Mapping[str, Any] | None = None) -> Finding:
-    """Return the finding for an answer that is an error, with `facts` unless the server was only busy."""
+    """Return the finding for an error; it includes `facts`, unless the server was only busy."""
     if answer.busy:
         return Finding(check, "not shown", f"the server was busy: {answer.describe_error()}")
     return Finding(check, "errors", answer.describe_error(), facts or {})

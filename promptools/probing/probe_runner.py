@@ -27,7 +27,7 @@ MAX_LISTED = 12
 
 @dataclass(slots=True)
 class Cost:
-    """The cost of the checks so far."""
+    """The cost of the checks so far, in requests and tokens."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -90,7 +90,7 @@ class Prober:
         subject.reasoning_field = answer.reasoning_field
 
     def run(self, subject: Subject, groups: Iterable[str], show: Callable[[Finding], None]) -> list[Finding]:
-        """Run groups of checks and return their findings; each is shown as soon as it is known."""
+        """Run groups of checks, and return the findings; call `show` with each finding as soon as it is known."""
         findings: list[Finding] = []
         for group in CHECKS:
             if group not in groups:
@@ -114,7 +114,7 @@ class Prober:
             return findings
 
     def _try(self, request: TrialRequest) -> Answer:
-        """Send a request and return the answer, without the key. A connection error is returned as an answer."""
+        """Send a request, and return the answer with the key removed. A connection error is returned as an answer."""
         try:
             answer = self.ask_in_mode(request) if request.mode else self.ask(request)
         except self._library.module.HTTPError as error:
@@ -170,7 +170,7 @@ class Prober:
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Turn connection errors into `UpstreamError`."""
+        """Return a context that converts connection errors into `UpstreamError`."""
         try:
             yield
         except self._library.module.HTTPError as error:
@@ -201,9 +201,9 @@ class _ModeObserver:
         self.attempts = tuple(observed.attempt for observed in end.attempts)
 
     def text(self) -> str:
-        """Return the generated text in the body of a raw endpoint.
+        """Return the generated text in the body of a response from a raw endpoint.
 
-        Only this text is read, because llama.cpp and Ollama also repeat the prompt in the body.
+        All else in the body is ignored, since llama.cpp and Ollama repeat the prompt there.
         """
         body = as_object(try_json(b"".join(self._pieces)))
         choices = as_list(body.get("choices"))

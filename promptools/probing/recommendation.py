@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What to write into a profile: the `modes` to try, in order, and the `facts` that were not known yet.
+    """The contents for a profile: the `modes` to try, in order, and the `facts` that were not known yet.
 
-    `left_out` holds the modes to avoid. Each mode has a reason.
+    `left_out` holds the modes to avoid. Each mode comes with a reason.
     """
 
     modes: tuple[tuple[ModeName, str], ...]
@@ -33,9 +33,9 @@ class Recommendation:
 
 
 def recommend(findings: Sequence[Finding], profile: Profile) -> Recommendation:
-    """Return what follows from `findings` for a server and model with `profile`.
+    """Return the recommendation that follows from `findings` for a server and model with `profile`.
 
-    Modes that work come first, in the profile's order. Then come the profile's modes in which the model did not call
+    Modes that work come first, in the profile's order. Then come the profile's modes in which the model made no call
     when asked. Modes that failed are left out. A mode that the profile does not list is added only if it works. If no
     mode works, the profile's order is kept.
     """
@@ -69,7 +69,7 @@ def _order(profile: Profile) -> tuple[ModeName, ...]:
     """Return all modes: the profile's modes in their order, and the other modes.
 
     The other modes go before prompt mode, which works with any server. If the profile prefers prompt mode to native
-    mode, they go last: measurements have shown that such a model calls best in prompt mode.
+    mode, the other modes go last: measurements have shown that the model calls best in prompt mode.
     """
     known = profile.modes
     extra: list[ModeName] = [mode for mode in MODES if mode not in known]
@@ -87,9 +87,9 @@ def _why_it_works(finding: Finding, native: Finding | None) -> str:
 
 
 def _facts(findings: Sequence[Finding], profile: Profile, modes: tuple[ModeName, ...]) -> dict[str, Any]:
-    """Return the facts that differ from the profile: `modes`, and those of the findings.
+    """Return the facts that differ from the profile: the `modes`, and the facts in the findings.
 
-    If several findings have a fact with the same key, the last one counts.
+    If several findings have a fact with the same key, the last finding counts.
     """
     facts: dict[str, Any] = {} if modes == profile.modes else {"modes": list(modes)}
     for finding in findings:
@@ -109,7 +109,7 @@ def write_provider(
 ) -> str:
     """Return a config, in TOML, with the server as a provider and the recommended facts in the profile of its model.
 
-    `base_url` must not contain credentials. `key_variable` is the environment variable with the key, if a key was sent.
+    `base_url` must not contain credentials. `key_variable` names the environment variable with the key, if any.
     """
     kind = subject.profile.kind
     provider = {
