@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> None:
-    """End the process at once: before anything has begun, or when only threads are left to wait for."""
+    """End the process at once, without waiting for threads; used before any work begins and after all work is done."""
     try:
         sys.stdout.flush()
     finally:
@@ -58,7 +58,7 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt in a finalizer or in the callback of a lock: Python would only print it and go on."""
+    """Repeat an interrupt that Python would only print, as it came during a finalizer or the callback of a lock."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
         _thread.start_new_thread(_interrupt, ())  # in this thread, the interrupt would be an error of this hook

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CommonOptions(ClientSettings, total=False):
-    """promptools' settings, and the options that both clients of openai 3 take; older versions lack some of these."""
+    """promptools' settings, and the options that both clients of openai 3 take; older SDKs lack some of the options."""
 
     provider: str | SdkProvider | None
     """A provider of the config, or a kind of server; with openai 3, also a provider object of the SDK."""
@@ -136,9 +136,10 @@ def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]
 
 
 def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Set the client's address and key from the first of: an argument, a given config, OPENAI_BASE_URL, a found config.
+    """Fill in the server's address and key; return the session and the SDK's options.
 
-    If there is none of these, the SDK's default applies. Returns the session and the SDK's options.
+    The address comes from the first of these that is set: an argument, a config that was passed, OPENAI_BASE_URL, a
+    config that was found. If none is set, the SDK's default applies.
     """
     base_url = theirs.get("base_url")
     if not isinstance(base_url, str):  # a URL of either family, or the SDK's own "not given"
@@ -159,7 +160,7 @@ def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, 
 
 
 def _copy_options(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the SDK's options for a copy, including the copy's session."""
+    """Return the options with which to create a copy of a client; they include the copy's session."""
     theirs = dict(changes)
     ours = _pop_settings(theirs)
     if ours:

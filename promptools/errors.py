@@ -125,7 +125,8 @@ class BadHeader(ModelError):
 class UpstreamError(PromptoolsError):
     """The server failed.
 
-    `status` is the HTTP status of the response (None: no response), `body` its text, `kind` the kind of the failure.
+    `status` is the HTTP status of the response (None: no response). `body` is the text of the response.
+    `kind` is the kind of the failure.
     """
 
     def __init__(self, message: str, *, status: int | None = None, body: str = "", kind: str = "unknown") -> None:
@@ -136,7 +137,7 @@ class UpstreamError(PromptoolsError):
 
 
 class Exhausted(PromptoolsError):
-    """Every attempt failed; `attempts` lists them in order, `reply` is the last reply that was read, if any."""
+    """Every attempt failed; `attempts` lists all of them in order, `reply` is the last reply that was read, if any."""
 
     def __init__(self, message: str, *, attempts: Sequence[Attempt] = (), reply: Reply | None = None) -> None:
         super().__init__(message)

@@ -11,17 +11,17 @@ from promptools.errors import UsageError
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a JSON value is an object, whose keys are therefore strings."""
+    """Return whether a JSON value is an object, whose keys are therefore strings."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Whether a JSON value is an array."""
+    """Return whether a JSON value is an array."""
     return isinstance(value, list)
 
 
 def is_text_list(value: object) -> bool:
-    """Whether a value is a list of strings."""
+    """Return whether a value is a list of strings."""
     return is_array(value) and all(isinstance(item, str) for item in value)
 
 
@@ -37,7 +37,7 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """Return a string, a number, a boolean, or a list of these, as TOML, which is the same as JSON except for DEL."""
+    """Return a string, number, boolean, or list of these as TOML: JSON with the control character DEL escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -74,9 +74,9 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def copy_json(value: T) -> T:
-    """Return a deep copy of a JSON value, in linear time. An object that occurs at several places is copied once.
+    """Return a deep copy of a JSON value, in linear time. A container that occurs at several places is copied once.
 
-    Values that are not JSON are left to `copy.deepcopy`. Raises RecursionError for more than `MAX_DEPTH` levels of
+    Values that are not JSON are copied by `copy.deepcopy`. Raises RecursionError for more than `MAX_DEPTH` levels of
     nesting.
     """
     copies: dict[int, Any] = {}

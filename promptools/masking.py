@@ -73,13 +73,16 @@ def keys_in(headers: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a header field or URL parameter of this name holds a credential."""
+    """Return whether a header field or URL parameter of this name holds a credential."""
     name = name.lower()
     return name in KEY_FIELDS or name in _OTHER_SECRET_FIELDS or _SECRET_NAME.search(name) is not None
 
 
 def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length: int = MIN_SECRET_LENGTH) -> set[str]:
-    """Return the credentials in a request or response that are long enough not to occur in text by accident."""
+    """Return the credentials in header fields and a URL, at most `MAX_SECRETS` of them.
+
+    Credentials of less than `min_length` characters are omitted, since they might occur in text by accident.
+    """
     # keys come first, so that many cookies do not push them out
     fields = sorted(headers, key=lambda pair: pair[0].lower() not in KEY_FIELDS)
     values = [value for name, field in fields if is_secret(name) for value in _values(field)]
@@ -105,8 +108,8 @@ def mask_url(url: str) -> str:
 class SecretMask:
     """Replaces secrets in text, in JSON values, and in the pieces of a text.
 
-    A secret is replaced by asterisks, or by what `mask` returns for it. With `bounded`, only a limited part of each
-    secret is compared, since clients choose the secrets and could make the search slow.
+    A secret is replaced by asterisks, or by what `mask` returns for the secret. With `bounded`, only a limited part of
+    each secret is compared: clients choose the secrets, and could otherwise make the search slow.
     """
 
     def __init__(
@@ -170,7 +173,7 @@ def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Ca
 
 
 class PartialSecret:
-    """Finds out how much of the end of a text may be the beginning of a secret."""
+    """Finds the part at the end of a text that may be the beginning of a secret."""
 
     def __init__(self, secret: str) -> None:
         self._forms = [[re.compile(form) for form in _forms_of(part)] for part in _parts_of(secret)]
@@ -207,9 +210,9 @@ def _asterisks(found: str) -> str:
 
 
 def _pattern_of(secret: str, escapable: float = math.inf) -> str:
-    """Return a pattern for a secret. Only the first `escapable` special characters match in escaped forms.
+    """Return a pattern that matches a secret; its first `escapable` special characters also match when escaped.
 
-    To compile the forms of more characters would take too long.
+    Compiling the escaped forms of more characters would take too long.
     """
     parts = list[str]()
     for part in _parts_of(secret):
@@ -260,7 +263,7 @@ def _mask_field(value: str) -> str:
 
 
 def _values(field: str) -> list[str]:
-    """Return the possible credentials in a field: the value without a scheme, the values of cookies, the password."""
+    """Return the possible credentials in a header field: its value without the scheme, cookie values, the password."""
     scheme = _SCHEME.match(field)
     bare = field[scheme.end() if scheme else 0 :].strip()
     pairs = [pair.partition("=")[2] for pair in _COOKIE_PAIR.split(bare)]

@@ -1,6 +1,6 @@
 """Regular expressions that are compiled on first use.
 
-There are about a hundred formats, with several patterns each, and a reply is in only one of them. To compile all
+There are about a hundred formats, with several patterns each, but a reply is in only one format. Compiling all
 patterns would take longer than everything else that is done for an app's first request.
 """
 
@@ -17,10 +17,10 @@ _COMPILED = (
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a pattern, as `re.compile` does, but compile it, and thereby check it for errors, only on first use.
+    """Return a pattern like that of `re.compile`, but compile it only on first use; errors in it show up only then.
 
-    From then on it is as fast as a compiled pattern. The object is not an instance of `re.Pattern`: call its methods,
-    and do not pass it to the functions of `re`.
+    After the first use, the pattern is as fast as a compiled pattern. The returned object is not an
+    instance of `re.Pattern`: call its methods, and do not pass it to the functions of `re`.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 

@@ -91,7 +91,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call. `arguments_json` is `arguments` as JSON; without fixes, it is the model's own text."""
+    """A complete call. `arguments_json` is `arguments` as JSON; in a call without fixes, it is the model's own text."""
 
     id: str
     name: str
@@ -147,7 +147,7 @@ class Result:
 class Malformed:
     """A call that cannot be used; also the parser's event for the end of such a call.
 
-    `message` tells the model what to correct; `call` is set when the JSON is complete but does not fit the tool.
+    `message` tells the model what to correct. `call` is set if the JSON is complete but violates the tool's schema.
     """
 
     index: int
@@ -188,7 +188,7 @@ DiscardWhy = Literal["markup", "space", "debris", "result", "repeat", "turn", "a
 class Discarded:
     """Text that is neither content nor a call: markup around a call, end-of-turn tokens, a made-up result or turn.
 
-    Text around an answer in a requested format is discarded too; then `why` is `around`.
+    Text around an answer in a requested format is discarded too, with `around` as the value of `why`.
     """
 
     raw: str
@@ -366,7 +366,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How a reply was obtained: attempts to parse, upstream requests, the mode that answered, notes on omissions."""
+    """How a reply was obtained: attempts to parse it, upstream requests, the mode that succeeded, and notes."""
 
     tries: tuple[ParseAttempt, ...] = ()
     attempts: tuple[Attempt, ...] = ()

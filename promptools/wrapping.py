@@ -49,7 +49,7 @@ USAGE_LINES = {
 
 
 def usage_line(thing: object) -> str | None:
-    """Return the code for the framework that an object, class or module belongs to; None for an unknown framework."""
+    """Return an example line of code for the framework to which an object, class or module belongs; None if unknown."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
     else:
@@ -89,11 +89,11 @@ ClientT = TypeVar(
 
 
 def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
-    """Put promptools' transport into an existing client, so that its chat completions return working tool calls.
+    """Put promptools' transport into an existing client: the client's chat completions then return working tool calls.
 
     A client of openai (the SDK's, Azure's, a subclass), of the ollama package or of anthropic is changed in place and
-    returned. It keeps its address, key and HTTP client. Copies of it (`with_options`) are wrapped too, unless they get
-    another `http_client`. Requests for anthropic's messages are sent as chat completions.
+    returned. The client keeps its address, key and HTTP client. Copies made by `with_options` are wrapped too, unless
+    they get another `http_client`. Requests for anthropic's messages are sent as chat completions.
 
     For a client of httpx or httpx2 a copy is returned, to be used as a framework's `http_client=`. Other users of the
     original are not affected, but closing the copy closes the original.
@@ -160,9 +160,9 @@ def _install(client: Any, session: Session, http: Any) -> None:
 
 
 def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
-    """Whether an object is an instance of one of these classes of a package.
+    """Return whether an object is an instance of one of the classes `names` of a package.
 
-    The package is imported only if a class of the object is from that package.
+    The package is imported only if the object's class or one of its bases is from that package.
     """
     if not any(base.__module__.partition(".")[0] == package for base in type(client).__mro__):
         return False
