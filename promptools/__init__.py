@@ -195,5 +195,5 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion, without the names that this module uses itself."""
+    """Return the public names, for tab completion, without the names that this module uses internally."""
     return sorted({*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"})

@@ -27,7 +27,7 @@ MAX_QUOTED = 200
 
 
 def clip(text: str, limit: int = MAX_QUOTED) -> str:
-    """Shorten `text` to `limit` characters, followed by the number of characters that were left out."""
+    """Shorten `text` to `limit` characters, and append the number of characters that were left out."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
@@ -61,7 +61,7 @@ _BARE_ADDRESS = lazy_pattern(
 
 
 def bad_url_message(text: str) -> str:
-    """Return the error message for an invalid base URL; if only the scheme is missing, it suggests a valid URL."""
+    """Return the error message for an invalid base URL; if only the scheme is missing, suggest a valid URL in it."""
     shown = without_credentials(text)
     found = _BARE_ADDRESS.fullmatch(shown)
     if found is None:
@@ -92,7 +92,7 @@ class PromptoolsError(Exception):
 
 
 class UsageError(PromptoolsError):
-    """The caller passed something invalid. The message says what, where and what to do; `code` is for programs."""
+    """The caller passed something invalid. The message says what, where and what to do; `code` identifies the error."""
 
     def __init__(self, message: str, *, code: str = "usage") -> None:
         super().__init__(message)

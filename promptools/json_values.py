@@ -1,4 +1,4 @@
-"""JSON values: type guards for objects and arrays, reading and writing that handle bad values, and deep copies."""
+"""Functions for JSON values: type guards, reading and writing with errors handled, and deep copies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def toml_value(value: Any) -> str:
 
 
 def reject_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity; passed as `parse_constant` to `json`, which would accept them."""
+    """Raise ValueError for NaN and infinity, which `json` accepts otherwise; to be passed as `parse_constant`."""
     raise ValueError(f"{name} is not a JSON number")
 
 

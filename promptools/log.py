@@ -1,4 +1,4 @@
-"""The logger `promptools`. It is silent until an app configures logging: not even warnings go to stderr by default.
+"""The logger `promptools`. It is silent until an app configures logging; even warnings do not go to stderr by default.
 
 docs/reference/logging.md describes the levels. Messages do not name the logger, and contain neither keys nor text of a
 user or a model.

@@ -2,7 +2,7 @@
 
 Everything that must not reveal a key uses this module: errors that the proxy passes on, recordings, tapes of agents,
 the inspector, log lines. Masking by field names alone is not enough, since servers repeat keys in their responses. So
-the text is searched for the values of the credentials, both verbatim and as escaped in JSON, HTML and URLs.
+the text is searched for the values of the credentials, both verbatim and escaped as in JSON, HTML and URLs.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return the offset from which the rest of `text` may be the beginning of a secret; otherwise `len(text)`."""
+        """Return the offset from which `text` may be an incomplete secret; `len(text)` if there is no such offset."""
         if not text or text[-1] not in self._characters:  # a quick check, mostly true at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
@@ -232,7 +232,7 @@ def _parts_of(secret: str) -> list[str]:
 
 
 def _forms_of(part: str) -> list[str]:
-    """Return patterns for one part of a secret: verbatim, and as escaped in HTML, in a URL and in JSON.
+    """Return patterns for one part of a secret: verbatim, and escaped as in HTML, in URLs and in JSON.
 
     Escapes of JSON and of URLs may be nested three levels deep, since each gateway quotes the error of the next. A run
     of backslashes matches possessively (`++`), so that a key full of backslashes, which any client can send, does not
@@ -271,7 +271,7 @@ def _values(field: str) -> list[str]:
 
 
 def _password(text: str) -> list[str]:
-    """Return the password in the value of Basic authorization, as a list; an empty list for any other value."""
+    """Return a list with the password in a value of Basic authorization; an empty list for any other value."""
     try:
         decoded = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Numbers in JSON from the network, where a value may be of any type, and 9 may be written 9.0."""
+"""Read numbers in JSON from the network, where a value may have any type, and 9 may be written as 9.0."""
 
 from __future__ import annotations
 

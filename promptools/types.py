@@ -118,7 +118,7 @@ class Call:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Call:
-        """Build from the JSON form that `to_dict` returns."""
+        """Return an instance made from the JSON form that `to_dict` returns."""
         return cls(
             id=data["id"],
             name=data["name"],
@@ -133,7 +133,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool returned for one call."""
+    """The result of a tool for one call."""
 
     call_id: str
     name: str
@@ -147,7 +147,8 @@ class Result:
 class Malformed:
     """A call that cannot be used; also the parser's event for the end of such a call.
 
-    `message` tells the model what to correct. `call` is set if the JSON is complete but violates the tool's schema.
+    `message` tells the model what to correct. `call` is set if a complete call
+    names a tool that is not offered, or has arguments that violate the tool's schema.
     """
 
     index: int
@@ -174,7 +175,7 @@ class Malformed:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Malformed:
-        """Build from the JSON form that `to_dict` returns."""
+        """Return an instance made from the JSON form that `to_dict` returns."""
         call = Call.from_dict(data["call"]) if data["call"] else None
         fields = _with_span(data)
         fields["call"] = call
@@ -202,7 +203,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class ParseAttempt:
-    """An attempt to parse a call at one position of the text; `cost` is the number of characters that were read."""
+    """An attempt to parse a call at one position of the text; `cost` is the number of characters that it read."""
 
     strategy: str
     span: Span
@@ -250,15 +251,15 @@ ANSWERED = "answered"
 
 
 def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]:
-    """Yield each attempt that failed and was followed by another attempt, as a pair of the two."""
+    """Yield pairs of an attempt that failed, and the attempt that followed it."""
     return ((failed, following) for failed, following in pairwise(attempts) if failed.outcome != ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
 class HealingCost:
-    """What was spent on attempts that failed and were followed by another attempt: the extra cost of promptools.
+    """The extra cost of promptools: the requests, tokens and time of failed attempts that another attempt followed.
 
-    The last attempt never counts, since that request would have been sent without promptools too. In a request for
+    The last attempt never counts, since without promptools its request would have been sent too. In a request for
     several choices, a failed attempt counts as a whole, even if some of its choices were used.
     """
 
@@ -356,7 +357,7 @@ class ServerInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ServerInfo:
-        """Build from the JSON form that `to_dict` returns."""
+        """Return an instance made from the JSON form that `to_dict` returns."""
         fields = dict(data)
         fields["asked"] = tuple((question, answer) for question, answer in data["asked"])
         fields["family_evidence"] = tuple((label, says) for label, says in data.get("family_evidence", ()))
@@ -377,7 +378,7 @@ class Trace:
 
     @property
     def healing(self) -> HealingCost:
-        """What was spent on attempts that failed and were followed by another attempt."""
+        """The cost of the failed attempts that another attempt followed."""
         return HealingCost.of(self.attempts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -392,7 +393,7 @@ class Trace:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
-        """Build from the JSON form that `to_dict` returns."""
+        """Return an instance made from the JSON form that `to_dict` returns."""
         return cls(
             tries=tuple(ParseAttempt(**_with_span(entry)) for entry in data["tries"]),
             attempts=tuple(Attempt(**attempt) for attempt in data["attempts"]),
@@ -404,7 +405,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Everything in one reply of the model; no text of the reply is lost."""
+    """One complete reply of the model. No text of the reply is lost: unused parts are in `malformed` or `discarded`."""
 
     calls: tuple[Call, ...] = ()
     content: str = ""
@@ -431,7 +432,7 @@ class Reply:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Reply:
-        """Build from the JSON form that `to_dict` returns."""
+        """Return an instance made from the JSON form that `to_dict` returns."""
         return cls(
             calls=tuple(Call.from_dict(call) for call in data["calls"]),
             content=data["content"],

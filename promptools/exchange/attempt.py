@@ -165,7 +165,7 @@ def _begin_call(
 def _beginning_by_template(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[str]:
-    """Return the text with which the template begins calls; empty if that is unknown.
+    """Return the text with which the template begins calls; empty if the text is unknown.
 
     Without that text, the prompt does not force a call; the reply is only checked for a call, as in every mode.
     """
@@ -206,7 +206,7 @@ CALL_FINISH_REASONS = frozenset({"tool_calls", "function_call"})
 
 
 class AttemptRunner:
-    """One attempt to get some of a request's choices from the server; `prepare` encodes the request."""
+    """Makes one attempt to get some of a request's choices from the server; `prepare` encodes the request."""
 
     def __init__(
         self,
@@ -439,7 +439,7 @@ class AttemptRunner:
         )
 
     def written(self) -> tuple[WrittenChoice, ...]:
-        """Return what the server sent for each choice."""
+        """Return the text, finish reason and stop reason that the server sent for each choice."""
         decoder = self.decoder
         return tuple(
             WrittenChoice(self.readers[index].text, decoder.finish_reasons.get(sent), decoder.stop_reasons.get(sent))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ClientApi(Protocol):
-    """An API that clients use."""
+    """The interface of an API that clients use."""
 
     wire: Wire | None
     """The name of the same API on servers; a request without tools is forwarded unchanged to a server that has it.
@@ -56,7 +56,7 @@ class ClientApi(Protocol):
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return the writer for the response to `request`; `begun` says that part of a stream was already sent."""
+        """Return the writer for the response to `request`; `begun` says whether part of a stream was already sent."""
         ...
 
     def encode_error(
@@ -75,7 +75,7 @@ class ClientApi(Protocol):
 
 
 class ChatCompletionsApi:
-    """OpenAI's Chat Completions."""
+    """Implements OpenAI's Chat Completions."""
 
     wire: Wire | None = "chat"
     streams_arguments = True

@@ -1,6 +1,6 @@
 """The commit point: which of one choice's events go to a streaming client now, and which are held back.
 
-What was streamed cannot be taken back, so each choice has a point of no return, and two states:
+Streamed data cannot be taken back. So each choice has a commit point, and two states:
 
     open        only the role and reasoning have been sent; a failed attempt can be dropped (`discard_attempt`) and
                 replaced by another, whose reasoning follows in the same stream
@@ -124,9 +124,9 @@ class ChoiceStream:
             self._writer.discard_attempt()
 
     def finish(self, reply: Reply, envelope: Envelope, *, valid: bool = True) -> list[dict[str, Any]]:
-        """Return the last chunks: what was held, calls that were not sent yet, and the finish reason.
+        """Return the last chunks: held events, calls that were not sent yet, and the finish reason.
 
-        `valid` is false if the reply failed the checks and has no call; then the model's own text is the content.
+        `valid` is False if the reply failed the checks and has no call; the content is then all that the model wrote.
         """
         chunks: list[dict[str, Any]] = []
         if self.committed:
@@ -249,7 +249,7 @@ class ChoiceStream:
         return self._write(Text(text, _NO_SPAN), envelope) if text else []
 
     def _send_reply(self, reply: Reply, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send a whole reply, of which nothing but reasoning was sent before."""
+        """Send a whole reply; nothing of it was sent before, except perhaps reasoning."""
         events: list[Event] = []
         if self._request.options.hold == "all" and reply.reasoning:
             events.append(Reasoning(reply.reasoning, _NO_SPAN))

@@ -1,4 +1,4 @@
-"""The inputs of an exchange: the client's request, its route, and what requests share."""
+"""The inputs of an exchange: the client's request, its route, and the objects that all requests share."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a chat request is sent, and the profile of that server."""
+    """The destination of a chat request: the server's URL and profile, and header fields to add."""
 
     target: Target
     url: str | None = None

@@ -70,7 +70,7 @@ class DetectionCache:
         return seen if at < until else None
 
     def models(self, root: str, kind: str = "") -> tuple[ModelDescription, ...]:
-        """Return the models that the server listed, as it described them."""
+        """Return the models that the server listed, with the server's descriptions."""
         entry = self._entries.get((root, "", kind))
         return entry[1] if entry else ()
 
@@ -94,7 +94,7 @@ class DetectionCache:
                 self._entries.pop(old, None)
 
     def evict(self, root: str) -> None:
-        """Evict a server that cannot be reached any more: a different server may run there next."""
+        """Evict the results for a server that can no longer be reached: another server may run at its address next."""
         for key in [key for key in tuple(self._entries) if key[0] == root]:
             self._entries.pop(key, None)
 
@@ -125,14 +125,14 @@ def probe_server(request: ClientRequest, context: Context, model: str) -> Steps[
 
 
 class _Detector:
-    """Detects one server; `kind` is the kind that the config names, or empty."""
+    """Detects one server's software; `kind` is the kind that the config names, or empty."""
 
     def __init__(self, prober: _Prober, cache: DetectionCache, base: str, kind: str, started_at: float) -> None:
         self._prober, self._cache, self._base, self._kind, self._started_at = prober, cache, base, kind, started_at
         self._root = server_root(base)
 
     def detect(self, model: str) -> Steps[ServerInfo]:
-        """Detect the server, and the model that answers to the name `model`."""
+        """Detect the server's software, and facts about the model that the server calls `model`."""
         seen, listed = self._cached(), self._cache.models(self._root, self._kind)
         if seen is None:
             seen, listed = yield from self._detect_server()
@@ -144,7 +144,7 @@ class _Detector:
         return detected
 
     def _cached(self) -> ServerInfo | None:
-        """Return the cached result about the server alone."""
+        """Return the cached result about the server, without a model."""
         return self._cache.get(self._root, "", self._kind, at=self._started_at)
 
     def _detect_server(self) -> Steps[tuple[ServerInfo, tuple[ModelDescription, ...]]]:

@@ -1,4 +1,4 @@
-"""The effects that an exchange yields and their results: the whole interface between its logic and the I/O.
+"""The effects that an exchange yields, and their results: the whole interface between the exchange and the I/O.
 
 The exchange is a generator that does no I/O. A driver (sync, async, or a test) performs each effect it yields and sends
 back one result:
@@ -35,7 +35,7 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request: the client's to us, or ours to the server. `body` is complete."""
+    """An HTTP request, from the client or to the server, with its complete `body`."""
 
     method: str
     url: str
@@ -104,7 +104,7 @@ Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Call `work` with an `Ask`, to send one small request at a time. Under an event loop, a thread calls `work`."""
+    """Call `work` with a function `Ask`, which sends one small request. Under an event loop, a thread calls `work`."""
 
     work: Callable[[Ask], Any]
     timeout: float
@@ -120,7 +120,7 @@ Effect: TypeAlias = Probe | Send | Read | Abandon | Wait | Emit | Compute | Cons
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The responses in the order of the requests; None for a request without a response, whatever the reason."""
+    """The responses in the order of the requests; None stands for a request that got no response."""
 
     answers: tuple[ProbeResponse | None, ...]
     at: float
@@ -145,7 +145,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The reply is complete as far as HTTP can tell."""
+    """The end of the reply's body; the reply is complete as far as HTTP can tell."""
 
     at: float
 
@@ -155,7 +155,7 @@ TransportFailureKind = Literal["connect", "timeout", "closed", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There was no response, or it broke off. `error` is the driver's own exception, raised again if no retry helps."""
+    """There was no response, or it broke off. `error` is the driver's exception, which is raised if no retry helps."""
 
     kind: TransportFailureKind
     text: str
@@ -172,7 +172,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The return value of the work, or the exception it raised."""
+    """The return value of the work, or the exception that the work raised."""
 
     value: Any
     error: Exception | None

@@ -1,4 +1,4 @@
-"""A failed attempt: the kind of failure, what can still be used, and how much of a long error is read."""
+"""Failures of attempts: their kinds, the reply as far as it was read, and the clipping of long errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _start_of_message(text: str) -> str:
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the JSON string whose content is at `at`; empty unless it starts with `beginning` and is closed."""
+    """Decode the JSON string whose content begins at `at`; empty unless it starts with `beginning` and is closed."""
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -132,7 +132,7 @@ def _parse_start(text: str) -> Any:
 
 
 def _mark(value: Any) -> Any:
-    """Return an error with the note that it was clipped appended to its message, in any of the places for messages."""
+    """Return an error with a note appended to its message, wherever that is, which says that the error was clipped."""
     if is_array(value):
         return [_mark(value[0])] if value else [CLIPPED]
     data = as_object(value)
@@ -304,6 +304,6 @@ def failure_of_verdict(verdict: Verdict, opened: Opened, *, call_signalled: bool
 
 
 def failure_of_live_call(call: Malformed, reply: Reply, opened: Opened) -> Failure:
-    """Return the failure for a call that became malformed after part of it was streamed: its reply cannot be used."""
+    """Return the failure for a reply with a call that became malformed after part of the call was streamed."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
     return Failure("malformed", why, opened=opened, partial_reply=reply)

@@ -83,7 +83,7 @@ class Finding:
 
 
 class Place(NamedTuple):
-    """The key of what was learned: a model on a server, and the variables that its template always gets."""
+    """The key for what is known about a template: a model on a server, and variables that the template always gets."""
 
     root: str
     model: str
@@ -91,13 +91,13 @@ class Place(NamedTuple):
 
 
 class TableStore(Protocol):
-    """Keeps the text of tables beyond the life of the process; neither method raises."""
+    """Keeps the text of tables beyond the life of the process; its methods raise no exceptions."""
 
     def get(self, name: str) -> str | None:
         """Return the text kept under a name; None if there is none."""
 
     def put(self, name: str, text: str) -> None:
-        """Keep a text, if possible."""
+        """Keep a text under a name, if possible."""
 
 
 class _Memory:
@@ -114,7 +114,7 @@ class _Memory:
 
 
 class LearnedDialects:
-    """What was learned about each model of each server, and the learned tables, by the fingerprint of their template.
+    """Remembers what was learned about each model of each server, and the learned tables by their fingerprints.
 
     Only the latest `limit` models are remembered. Thread-safe: each step is a single operation of a dict.
     """
@@ -173,7 +173,7 @@ class LearnedDialects:
 
 
 def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) -> Steps[tuple[Route, Finding | None]]:
-    """Learn the dialect of a request's model, if it is not known.
+    """Learn the dialect of a request's model, if the dialect is not known.
 
     Returns the route with that dialect, and the finding, which is None if nothing is known.
     """
@@ -270,7 +270,7 @@ class TemplateRenderer(Protocol):
 
 
 class FileRenderer:
-    """Renders with the template in the config."""
+    """Renders conversations with the template file that the config names."""
 
     is_late = False
     lasts = inf
@@ -290,10 +290,11 @@ class FileRenderer:
 
 
 class ServerRenderer:
-    """Renders with the template of the model's server, with one request for each conversation.
+    """Renders conversations on the model's server, with one request for each conversation.
 
-    llama.cpp and Ollama treat a final assistant message as the beginning of the reply, and omit its calls: such a
-    conversation is rejected here. Ollama always renders the beginning of the reply after the conversation.
+    llama.cpp and Ollama treat a final assistant message as the beginning of the reply, and omit its calls. So a
+    conversation that ends with an assistant message is rejected here. Ollama always renders the beginning of the reply
+    after the conversation.
     """
 
     def __init__(
@@ -390,7 +391,7 @@ def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer]
 
 
 def _learn_table(render: TemplateRenderer, name: str) -> str:
-    """Return the table of a template as TOML, or, as a comment, the reason why there is none."""
+    """Return the table of a template as TOML; if there is none, return the reason as a TOML comment."""
     from promptools.learning import learn  # few models need it
 
     try:

@@ -57,7 +57,7 @@ class MessagesSseWriter(SseWriter):
         self._stop: dict[str, Any] = {}
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
-        """End the choice; the rest is written by `end`, with the usage."""
+        """End the choice; `end` then writes the end of the message, with the usage."""
         self._stop = _encode_stop(self._request, reply, envelope)
         return super().finish(index, reply, envelope, extra, valid=valid)
 
@@ -96,7 +96,7 @@ def _encode_stop(request: ToolRequest, reply: Reply, envelope: Envelope) -> dict
 
 
 class MessagesApi:
-    """Anthropic's Messages."""
+    """Implements Anthropic's Messages API."""
 
     wire: Wire | None = None
     streams_arguments = True
@@ -121,7 +121,7 @@ class MessagesApi:
     ) -> bytes:
         """Encode the message, with the API's type of error.
 
-        An overflow is called "too long", so that Claude Code compacts its prompt.
+        The message of an overflow contains "too long", so that Claude Code compacts its prompt.
         """
         if code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
@@ -153,7 +153,7 @@ def serve_message(request: ClientRequest, context: Context) -> Exchange:
 
 
 def _convert_headers(headers: Headers) -> Headers:
-    """Return the fields without those of the Messages API; `x-api-key` becomes `authorization` if that is absent."""
+    """Return the header fields without those of the Messages API; if needed, make `authorization` from `x-api-key`."""
     kept = tuple(pair for pair in headers if not pair[0].lower().startswith(_OWN_PREFIX))
     key = next((value for name, value in kept if name.lower() == _KEY_FIELD), "")
     kept = tuple(pair for pair in kept if pair[0].lower() != _KEY_FIELD)

@@ -3,7 +3,7 @@
 An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called between
 two effects, in the thread of the exchange, so it must return quickly. Without an observer nothing is collected.
 
-Bodies and headers contain what users wrote, and credentials. An observer that stores or shows them must remove the
+Bodies and headers contain users' text and credentials. An observer that stores or shows them must remove the
 credentials.
 """
 
@@ -31,7 +31,7 @@ Received: TypeAlias = "Opened | Piece | Ended | Failed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedExchange:
-    """One exchange; every call passes the same object, so it can be used as a key."""
+    """One exchange. Every call of an observer passes the same object, so the object can be used as a key."""
 
     id: str
     """Nine random letters and digits."""
@@ -96,7 +96,7 @@ class ObservedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeEnd:
-    """How an exchange ended."""
+    """The outcome of an exchange."""
 
     at: float
     provider: str
@@ -168,7 +168,7 @@ class Observation:
         self._observer.received(self._exchange, received)
 
     def emitted(self, data: bytes) -> None:
-        """Keep a part of the response to the client, up to the number of bytes that the observer requests."""
+        """Keep a part of the response to the client, up to the observer's `response_bytes` in total."""
         if self._response_room > 0:
             self._response.append(data[: self._response_room])
             self._response_room -= len(data)

@@ -126,7 +126,7 @@ class GenerateJsonWriter(OllamaJsonWriter):
 
 
 class OllamaApi:
-    """Ollama's `/api/chat`."""
+    """Implements Ollama's `/api/chat`."""
 
     wire: Wire | None = "ollama"
     streams_arguments = False  # its arguments are an object
@@ -187,7 +187,7 @@ class ServedRequest:
 
     @property
     def now(self) -> int:
-        """Seconds since 1970; 0 without a clock."""
+        """The current time in seconds since 1970; 0 if there is no clock."""
         clock = self.state.context.wall_clock
         return int(clock().timestamp()) if clock is not None else 0
 
@@ -274,7 +274,7 @@ def list_running_models(served: ServedRequest) -> Steps[None]:
 
 
 def show_model(served: ServedRequest) -> Steps[None]:
-    """Show what is known about a model; 404 if the server does not list it, unless the server accepts any name."""
+    """Respond with the known facts about a model, or with 404 if the server would not accept the model's name."""
     if not served.requested_model:
         raise UsageError("model is required")
     models = yield from _models(served)
@@ -365,7 +365,7 @@ def respond_raw(served: ServedRequest) -> Steps[None]:
 
 
 def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) -> Steps[Failure | None]:
-    """Relay the text: line by line if `streamed`, otherwise whole at the end. Return the failure, if any."""
+    """Relay the generated text: as lines if `streamed`, otherwise whole at the end. Return the failure, if any."""
     state = served.state
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
@@ -404,7 +404,7 @@ class _RawReply:
         return b"".join(b"%b\n" % encode_json(self._line(text)) for text in texts)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply once it has ended."""
+        """Return what is wrong with the reply that has ended; None if nothing is wrong."""
         decoder = self.decoder
         if decoder.server_error:
             return failure_of_error(decoder.server_error, opened, decoder.body)
@@ -417,7 +417,7 @@ class _RawReply:
         return None
 
     def last_line(self, *, whole: bool) -> bytes:
-        """Return the last line, with the usage; if the response is `whole`, it includes the text."""
+        """Return the last line, with the usage; if the response is `whole`, the line includes the text."""
         decoder, state = self.decoder, self._served.state
         reason = next(iter(decoder.finish_reasons.values()))
         line = self._line("".join(self._text) if whole else "")
@@ -437,7 +437,7 @@ class _RawReply:
 
 
 class GenerateApi(OllamaApi):
-    """Ollama's `/api/generate`, converted for any server."""
+    """Implements Ollama's `/api/generate`, converted to Chat Completions for any server."""
 
     wire: Wire | None = None
     path = "/api/generate"

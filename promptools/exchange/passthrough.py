@@ -7,7 +7,7 @@ phases:
 
     before content   a stream's events are parsed, and forwarded as they come. The first event that would end the stream
                      (error, finish reason, end marker) is held, with all that follow; a whole reply is held. If the
-                     reply turns out to be lost, what is held is discarded and the retry loop takes over.
+                     reply turns out to be lost, the held data is discarded and the retry loop takes over.
     after content    bytes are forwarded unparsed; only the end of the stream is looked for. An incomplete event or line
                      is held until its rest arrives, so that an error can follow a broken stream as an event of its
                      own. A stream that ends without announcing its end is followed by an error too.
@@ -155,7 +155,7 @@ class TakenReply(NamedTuple):
 
 
 class PassthroughMonitor:
-    """Decides which bytes of a reply are forwarded: it parses them until the client has seen content, then no more."""
+    """Decides which bytes of a reply may be forwarded; parses the reply only until the client has seen content."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class PassthroughMonitor:
 
     @property
     def held(self) -> bytes:
-        """The bytes that are held."""
+        """The bytes that are held, to be forwarded or discarded."""
         return bytes(self._held + self._buffer)
 
     def failure(self, opened: Opened) -> Failure | None:
@@ -432,7 +432,10 @@ _CUT_OFF = frozenset({"length", "content_filter"})
 
 
 class FormMonitor(PassthroughMonitor):
-    """Checks a reply for the requested format while forwarding it; keeps up to `limit` bytes for a later attempt."""
+    """Checks a reply for the requested format while forwarding it.
+
+    Keeps up to `limit` bytes of the reply, so that an attempt can take it over.
+    """
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"}
 
 
 def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
-    """Return how a request is sent after an adaptation, in words that follow "sent again" in the trace."""
+    """Return a description of an adaptation for the trace, where it follows "sent again"."""
     if adaptation == "without_params" and what:
         return f"without what the server does not take ({', '.join(what)})"
     return ADAPTATION_NOTES[adaptation]
@@ -76,7 +76,7 @@ def _allows_harmony_last(request: ToolRequest, modes: Sequence[ModeName]) -> boo
 
 
 class AttemptPlan:
-    """What to send now (`mode`, `request`), and what to send next after a failure."""
+    """Holds the attempt to make now (`mode`, `request`), and decides on the next attempt after a failure."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class AttemptPlan:
         self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
 
     def _apply_known_context(self, size: int | None) -> None:
-        """Apply the context size of an earlier request, which promptools raised or the server reported."""
+        """Apply the context size that promptools raised, or the server reported, for an earlier request."""
         if size is None:
             return
         if self.request.profile.raw == "completions":

@@ -1,7 +1,7 @@
 """The responses that clients may continue or fetch, limited for each owner; the least recently used are dropped.
 
 A response is found only by requests of its owner. In a proxy with keys, the owner is the key that was checked;
-elsewhere, it is anyone who sends the same keys, in whatever header fields.
+elsewhere, it is anyone who sends the same keys, in any header fields.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Items = tuple[dict[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response, and the input that it answers."""
+    """A stored response, and the input to which it responds."""
 
     body: dict[str, Any]
     input: Items
@@ -54,7 +54,7 @@ class StoredResponse:
 
     @property
     def conversation(self) -> Items:
-        """The conversation that a following request continues."""
+        """The conversation for a request that continues this response."""
         return (*self.input, *self.body["output"])
 
 
@@ -196,7 +196,7 @@ class ResponseStore:
 
 
 def owner_of(headers: Headers) -> str:
-    """Return the owner of a request: a digest of its keys, whatever header fields they came in."""
+    """Return the owner of a request: a digest of the keys in the request, in any header fields."""
     return owner_of_keys(keys_in(headers))
 
 

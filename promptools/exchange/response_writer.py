@@ -70,7 +70,7 @@ class ResponseWriter(Protocol):
         ...
 
     def failed_live_call(self, index: int) -> Malformed | None:
-        """If a call of this choice failed after a part of it was streamed, return that call; else None."""
+        """Return the call of this choice that failed after a part of it was streamed; None if there is none."""
         ...
 
     def has_open_call(self, index: int) -> bool:
@@ -121,7 +121,7 @@ class SseWriter:
         return self._stream(index).committed
 
     def failed_live_call(self, index: int) -> Malformed | None:
-        """If a call of this choice failed after a part of it was streamed, return that call; else None."""
+        """Return the call of this choice that failed after a part of it was streamed; None if there is none."""
         return self._stream(index).failed_live_call
 
     def has_open_call(self, index: int) -> bool:
@@ -225,7 +225,7 @@ class JsonWriter:
         return b""
 
     def end(self, summary: Summary) -> bytes:
-        """Return the whole reply. It has no comment: the response's headers say the same."""
+        """Return the whole reply. It needs no comment, since the response's headers contain the same facts."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         body = chat_encoder.encode_completion(self._envelope or Envelope(), choices, summary.usage)
         return encode_json(summary.with_report(body))
@@ -266,8 +266,8 @@ def _encode_healing(cost: HealingCost) -> str:
 def encode_json(body: Mapping[str, Any]) -> bytes:
     """Encode JSON in UTF-8 without ASCII escapes.
 
-    Lone surrogates, which UTF-8 cannot encode, are escaped; NaN and infinity, which JSON lacks, become null. What
-    pydantic cannot encode, such as those surrogates, is encoded by Python's own encoder, which takes three times as
+    Lone surrogates, which UTF-8 cannot encode, are escaped; NaN and infinity, which JSON lacks, become null. Values
+    that pydantic cannot encode, such as lone surrogates, are encoded by Python's `json`, which takes three times as
     long.
     """
     try:

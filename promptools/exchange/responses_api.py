@@ -116,7 +116,7 @@ class ResponsesJsonWriter(JsonWriter):
         self._reply: Reply | None = None
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
-        """Keep the reply."""
+        """Keep the reply for `end`."""
         self._reply = reply
         self._frame.model = envelope.model or self._frame.model
         return b""

@@ -1,6 +1,6 @@
 """Make attempts at one request until one succeeds.
 
-After a failed attempt, its calls are recovered if possible; otherwise the plan decides what to send next.
+After a failure, calls in the failed reply are recovered if possible; otherwise the plan decides what to send next.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RetryLoop:
 
     @property
     def context(self) -> Context:
-        """What all requests share."""
+        """The context that all requests share."""
         return self._state.context
 
     @property
@@ -104,7 +104,7 @@ class RetryLoop:
     ) -> Steps[Failure | None]:
         """Serve these choices; return the final failure, if any.
 
-        `failure` is that of an earlier attempt, and is handled first. `taken` is a forwarded reply that the first
+        `failure` is the failure of an earlier attempt; it is handled first. `taken` is a forwarded reply that the first
         attempt takes over.
         """
         while True:
@@ -242,7 +242,7 @@ class RetryLoop:
         return False
 
     def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
-        """Finish a choice with the content of a failed reply if that may be shown; otherwise leave it unfinished."""
+        """Finish a choice with the content of a failed reply if `_may_show` allows it; else leave it unfinished."""
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return
@@ -317,7 +317,7 @@ def _size(reply: Reply) -> int:
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Return whether the client's SDK retries the whole request after this failure; it must then get the error."""
+    """Return whether the client's SDK retries the whole request after this failure; the SDK must then get the error."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 

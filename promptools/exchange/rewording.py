@@ -1,4 +1,6 @@
-"""Reword a request as a server's refusal requires: change a fact in the request's profile, or leave something out.
+"""Change a request that a server refused, so that the server accepts it.
+
+A rewording changes a fact in the request's profile, or leaves something out of the request.
 
 `find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly. For an hour,
 every request to the same server and model is changed in this way before it is sent (`Refusals`), so that it is not
@@ -78,7 +80,7 @@ ANOTHER_TEMPERATURE = 0.2
 
 
 def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure, mode: ModeName) -> ToolRequest | None:
-    """Return the request with one adaptation, as the server's error requires; None if that changes nothing."""
+    """Return the request with one adaptation that the server's error requires; None if that changes nothing."""
     match adaptation:
         case "format":
             if failure.verdict is None or not request.checks_response_format:

@@ -87,7 +87,7 @@ class RoutedRequest:
         return request
 
     def _parse(self, context: Context) -> tuple[ToolRequest, tuple[str, ...]]:
-        """Return the parsed request, and notes on what is left out of it."""
+        """Return the parsed request, and notes on the parts that are left out."""
         target = self.route.target
         body = _without_idle_choice(self.body)
         request = parse_request(
@@ -107,7 +107,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the parsed request if it asks for a format, which the forwarded answer must have; else None."""
+        """Return the parsed request if it asks for a format that must be checked in the forwarded answer; else None."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -341,7 +341,7 @@ def _serve(
 ) -> Steps[list[Reply]]:
     """Serve a request with retries; return all its replies.
 
-    If the request was forwarded first, `failure` is the outcome, and `monitor` holds the reply.
+    If the request was forwarded before, `failure` is the failure of that attempt, and `monitor` holds the reply.
     """
     request = yield from routed.parse(state)
     writer = state.client_api.response_writer(request, begun=state.head_sent)
@@ -423,7 +423,7 @@ def _serve_choices(
 
 @dataclass(frozen=True, slots=True)
 class PromptPreview:
-    """A request as raw mode would send it."""
+    """The request that raw mode would send, with the prompt."""
 
     prepared: PreparedRequest
     notes: tuple[str, ...]

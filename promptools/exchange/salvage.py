@@ -61,7 +61,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Add the model's text that the error quotes to `failure`, as its reply, for a request that accepts no calls.
+    """Return `failure` with a reply made of the model's text that the error quotes; the request must accept no calls.
 
     The result is still a failure, and other attempts are made first: an error contains only part of a reply.
     """
@@ -78,7 +78,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
 
 def _model_text(failure: Failure) -> ModelText | None:
-    """Return the model's text that the error quotes; in a clipped error it is read from the whole message."""
+    """Return the model's text that the error quotes; if the error was clipped, use the whole message instead."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error

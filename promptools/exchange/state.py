@@ -147,7 +147,7 @@ class ExchangeState:
         return self.now - self._started_at
 
     def encode_error(self, message: str, *, kind: str, code: str, attempts: Sequence[Attempt] = ()) -> bytes:
-        """Encode one of our own errors, with the id of the request."""
+        """Encode an error of promptools itself, with the id of the request."""
         return self.client_api.encode_error(
             message, kind=kind, code=code, attempts=attempts, request_id=self.request_id
         )
@@ -311,7 +311,7 @@ class ExchangeState:
         return value
 
     def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
-        """Send bytes to the client, preceded by the head if they are the first."""
+        """Send bytes to the client; before the first bytes, send the head."""
         if not self.head_sent:
             self.head_sent = True
             self._head = head()
@@ -367,7 +367,7 @@ class ExchangeState:
         usage: dict[str, Any] | None,
         written: Callable[[], tuple[WrittenChoice, ...]] = tuple,
     ) -> None:
-        """Record the outcome of an attempt; `written` returns what the server sent, for observers."""
+        """Record the outcome of an attempt; `written` returns the choices as the server sent them, for observers."""
         opened = failure.opened if failure else self.opened
         status = opened.status if opened else None
         outcome, why = (failure.kind, failure.why) if failure else ("answered", "")
@@ -455,7 +455,7 @@ def route_url(url: str, path: str) -> str:
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Return the client's header fields, overridden by the route's; an empty value in the route removes a field.
+    """Return the client's header fields, overridden by the route's fields; an empty value removes a field.
 
     Fields that concern only the client's connection are left out.
     """

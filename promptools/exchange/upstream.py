@@ -1,4 +1,4 @@
-"""The server's side of an exchange: a request in the server's API, and its reply as deltas.
+"""The server's side of an exchange: the request in the server's API, and the server's reply as deltas.
 
 `encode_request` converts a mode's Chat Completions body to the API. `ReplyDecoder` turns the bytes of a reply, whole or
 streamed, into deltas, which look the same for every API.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """The request to send."""
+    """The HTTP request to send to the server."""
 
     body: dict[str, Any]
     path: str
@@ -45,7 +45,7 @@ class UpstreamRequest:
 
 
 def encode_request(upstream: PreparedRequest, request: ToolRequest) -> UpstreamRequest:
-    """Encode a mode's request for the profile's API, or for Chat Completions if that API cannot express it.
+    """Encode a mode's request for the profile's API, or for Chat Completions if the profile's API cannot express it.
 
     A raw prompt is sent to the profile's raw endpoint.
     """

@@ -82,7 +82,7 @@ class TokenizedReply:
 def read_script(
     lines: Iterable[ScriptedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS
 ) -> tuple[TokenizedReply, ...]:
-    """Check the lines of a script and cut their replies into pieces, always in the same way.
+    """Check the lines of a script, and cut their replies into pieces; equal scripts give equal pieces.
 
     Raises `UsageError` for invalid lines.
     """

@@ -420,9 +420,9 @@ def write_model(
 ) -> Path:
     """Write a model with the replies `lines` to a file in `folder`, unless the file exists; return its path.
 
-    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file's name has a
-    digest of the lines, the template and the special tokens. The file is written atomically. Writing takes less than a
-    second, and the file has 2 to 20 MB.
+    `template` is the chat template (Jinja) in the file, for servers that are started without one. The file's name
+    contains a digest of the lines, the template and the special tokens. The file is written atomically. Writing takes
+    less than a second, and the file takes 2 to 20 MB.
     """
     lines = tuple(lines)
     script = read_script(lines, special)

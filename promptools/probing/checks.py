@@ -122,7 +122,7 @@ def _with_pieces(call: AnsweredCall) -> Finding:
 
 
 def check_parallel(subject: Subject) -> Steps:
-    """Ask for two calls in one answer; if they come, ask again with `parallel_tool_calls: false`."""
+    """Ask for two calls in one answer; if both arrive, ask again with `parallel_tool_calls: false`."""
     answer = yield subject.chat(TWO_CALLS, tools=[WEATHER])
     if answer.failed:
         return [failure("parallel calls", answer)]

@@ -43,7 +43,7 @@ class Cost:
 class Prober:
     """Sends the requests of checks to one server.
 
-    `detections` holds what earlier detections found. `authorization` is sent with every request.
+    `detections` caches the results of detecting servers. `authorization` is sent with every request.
     """
 
     def __init__(self, base_url: str, authorization: str | None, *, timeout: float, detections: DetectionCache) -> None:

@@ -1,8 +1,8 @@
-"""Who may use the proxy: the accepted API keys and host names, and the web pages that may read responses.
+"""Access to the proxy: the accepted API keys and host names, and the web pages that may read responses.
 
 `AccessControl` checks each request before its body is read: its key or, where the proxy requires none, its `Host`
 field. `collect_keys` reads the keys from the arguments, the config and the environment. `with_cors` lets the pages of
-some origins read the responses. How much a client may request is decided in `admission`.
+some origins read the responses. Limits on the number of requests are in `admission`.
 """
 
 from __future__ import annotations

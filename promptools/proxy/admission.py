@@ -5,8 +5,8 @@ and a slot of the proxy, or waits for them in queues, which have a maximum lengt
 requests are refused: with 429 if a key exceeds its limits or the proxy's rate is exceeded, with 503 if the proxy has
 too many requests in progress. The key's slot is taken before the proxy's, so a key at its limit makes nobody else wait.
 
-`Limits` come from the config; `check_header` limits the header of a request. `Admission` applies them, with a token
-bucket for each rate and `Slots` for the requests in progress.
+`Limits` come from the config; `check_header` limits the header of a request. `Admission` applies the limits, with a
+token bucket for each rate, and `Slots` for the requests in progress.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Limits:
     """Maximum number of seconds that a request waits."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Raise `UsageError` for an invalid limit."""
         for name, least in (("requests_per_minute", 1), ("concurrency", 1), ("queue", 0)):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -156,7 +156,7 @@ class Proxy(ServedProperties):
         await self.upstream_client.aclose()
 
     async def __aenter__(self) -> Self:
-        """Start the extensions. An application that mounts the proxy must enter it, as `async with proxy`."""
+        """Start the extensions. An application that mounts the proxy must use `async with proxy`."""
         for extension in self.extensions:
             await extension.start(self)
         return self
@@ -229,7 +229,7 @@ class Proxy(ServedProperties):
             return
 
     def _check_target(self, scope: Scope) -> tuple[str, str]:
-        """Return the path and query of a request; raise `RefusedError` if its header is not acceptable."""
+        """Return the path and query of a request; raise `RefusedError` if its target or header is refused."""
         check_header(scope)
         path, query = read_request_target(scope, self.access.check(scope))
         check_framing(scope)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Extension:
-    """Base class of extensions; each part is optional."""
+    """Base class of extensions. A subclass sets only the attributes and methods that it needs."""
 
     observer: Observer | None = None
     """Follows every exchange of the proxy."""

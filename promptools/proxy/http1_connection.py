@@ -180,7 +180,7 @@ class DirectResponse:
     # -- for the connection
 
     def release(self) -> None:
-        """Drop the parser, which refers to this response: otherwise only the garbage collector could free the two."""
+        """Drop the parser, which refers back to this response: only the garbage collector frees a reference cycle."""
         self._parser = None
 
     def feed(self, data: bytes) -> None:
@@ -440,7 +440,7 @@ class Http1Connection(asyncio.Protocol):
             self._write([b"0\r\n\r\n"])
 
     async def _drain(self, errors: Any, timeout: float | None) -> None:
-        """Wait until the server has accepted most of what was written."""
+        """Wait until the server has accepted most of the written data."""
         if self._writable is None:
             return
         try:

@@ -74,7 +74,7 @@ _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 
 
 class RequestInFlight:
-    """A request, and how much of its response has been sent."""
+    """A request in flight; it records how much of the response has been sent."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope

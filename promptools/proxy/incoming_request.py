@@ -202,7 +202,7 @@ MIN_CHECKED_LENGTH = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IncomingRequest:
-    """A client's request, and what decides its destination."""
+    """Holds a client's request, and the facts that decide its destination."""
 
     served: ServedConfig
     in_flight: RequestInFlight
@@ -236,7 +236,7 @@ class IncomingRequest:
     def secrets(self) -> frozenset[str]:
         """Return the client's credentials, for observers to mask; empty if nothing observes the exchange.
 
-        Observers cannot take them from the request to the server, since not all of them are forwarded.
+        Observers cannot take the credentials from the request to the server, since some are not forwarded.
         """
         if self.served.session.context.observer is None:
             return frozenset()

@@ -153,7 +153,7 @@ class ModelDirectory:
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers concurrently for their models, and add the models to the route table.
 
-        Maps each provider that responded to its models by name.
+        Returns the models of the providers that responded, by the names of provider and model.
         """
         providers = list(providers)
         self._due = False

@@ -59,7 +59,7 @@ class Health(Extension):
         self._asked_at = float("-inf")
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:
-        """Return the routes."""
+        """Return the routes of the two pages."""
         from starlette.routing import Route
 
         self._proxy = proxy
@@ -145,7 +145,7 @@ class MetricsPage(Extension):
             self.metrics.count_passed(report.route, report.status, report.outcome, report.seconds)
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 the signature of the base class
-        """Return the route."""
+        """Return the route of the page."""
         from starlette.routing import Route
 
         return (Route("/metrics", self._serve),)
@@ -162,7 +162,7 @@ class MetricsPage(Extension):
 
 
 class TracedExchanges(Extension):
-    """Makes spans of all exchanges. Without `tracer_provider`, the spans are exported as the OTEL_* variables say."""
+    """Makes spans of all exchanges. Without `tracer_provider`, the OTEL_* variables configure the export."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._own: Any = None
@@ -225,7 +225,7 @@ class LoggedExchanges(Extension):
         logger.propagate = False
 
     async def stop(self) -> None:
-        """Detach from the logger."""
+        """Remove the handler from the logger."""
         if self._handler is not None:
             logging.getLogger(LOGGER).removeHandler(self._handler)
 

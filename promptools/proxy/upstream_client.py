@@ -267,7 +267,7 @@ class DirectClient:
         return [head, body] if len(body) > LARGE_BODY else [head + body]
 
     def _idle_connection(self, server: _UpstreamServer, owner: bytes) -> Http1Connection | None:
-        """Return the owner's usable connection that was used last, or None; close connections idle for too long."""
+        """Return the owner's most recently used idle connection, or None; close connections that were idle too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() - KEEP_ALIVE_SECONDS
         while server.idle and (server.idle[0].loop is not loop or server.idle[0].idle_since < until):

@@ -453,7 +453,7 @@ class Recorder:
             self._running[exchange] = []
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Note a request to the server; its response will be collected if the request is an attempt."""
+        """Note a request to the server; if it is an attempt, collect the response from now on."""
         if exchange in self._running:
             self._running[exchange].append(CapturedAttempt(exchange, sent, datetime.now(UTC)))
 

@@ -80,7 +80,7 @@ def parse_reply(
 
 
 def decode_request(row: Mapping[str, Any]) -> ToolRequest:
-    """Return the request of a row. Its conversation is the recorded messages, or else only the recorded quotes."""
+    """Return the request of a row. Its messages are the recorded messages or, without them, the quotes."""
     data: dict[str, Any] = row["request"]
     tools = Tools(data.get("tools", [])).with_marks(data.get("marks", {}))
     names = data.get("offered")

@@ -1,4 +1,4 @@
-"""A log line for each exchange, as JSON or as `key=value`, without any text that a user or a model wrote."""
+"""Write a log line for each exchange, as JSON or as `key=value`, without any text that a user or a model wrote."""
 
 from __future__ import annotations
 

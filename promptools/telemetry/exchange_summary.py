@@ -1,6 +1,6 @@
-"""What may be reported about an exchange: counts, times and kinds, never text that a user or a model wrote.
+"""Summaries of exchanges for reports: counts, times and kinds, never text that a user or a model wrote.
 
-Most of this comes from the replies that promptools has read. If a request is forwarded unchanged, its reply is not
+Most of the facts come from the replies that promptools has read. If a request is forwarded unchanged, its reply is not
 read: instead, token counts, model and finish reasons are searched for in the first and last bytes of the response.
 Since quotes inside a JSON string are always escaped, text in the response cannot look like the key of a value.
 """

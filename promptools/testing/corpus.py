@@ -30,7 +30,7 @@ def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
 
 
 def assert_same_reading(row: RecordedRow) -> None:
-    """Fail with a diff if a recorded reply is now read differently than when it was recorded."""
+    """Fail with a diff if a recorded reply is now parsed differently than at the time of the recording."""
     __tracebackhide__ = True
     difference = row.difference()
     if difference:

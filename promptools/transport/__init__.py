@@ -1,6 +1,6 @@
 """Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four.
 
-interceptor                  the transports that a client gets, which decide which of its requests go to an exchange
+interceptor                  the transports of a client; they decide which requests go through an exchange
 session                      the state kept between requests, and how an exchange begins; `settings`, `endpoints`,
                              `found_config`
 driver                       performs the effects of an exchange: `sync_driver`, `async_driver`

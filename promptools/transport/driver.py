@@ -142,7 +142,7 @@ FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
 
 
 class ExchangeDriver:
-    """Base of the sync and async drivers: the exchange, the open reply, the clock."""
+    """Base class of the sync and async drivers; holds the exchange, the open reply, and the clock."""
 
     def __init__(
         self,
@@ -380,7 +380,7 @@ MAX_RESPONSE = 1_000_000
 
 
 def probe(driver: SyncDriver, effect: Probe) -> Probed:
-    """Probe in threads; those still running at the deadline are abandoned, and their responses ignored."""
+    """Probe in threads; threads still running at the deadline are abandoned, and their responses are ignored."""
     until = driver.clock() + effect.timeout
     answers: list[ProbeResponse | None] = [None] * len(effect.requests)
 

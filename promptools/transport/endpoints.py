@@ -87,6 +87,6 @@ PROXY_ENDPOINTS = (*OPENAI_ENDPOINTS, *MESSAGES_ENDPOINTS, *OLLAMA_ENDPOINTS, *R
 
 
 def find_endpoint(endpoints: tuple[Endpoint, ...], method: str, path: str, host: str) -> Endpoint | None:
-    """Return the endpoint that a request matches; None if it is not intercepted."""
+    """Return the endpoint that a request matches; None if the request is not intercepted."""
     endpoint = next((endpoint for endpoint in endpoints if endpoint.matches(method, path)), None)
     return None if is_openai_host(host) and endpoint in RESPONSES_ENDPOINTS else endpoint

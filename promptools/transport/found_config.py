@@ -85,7 +85,7 @@ def _is_planted(folder: Path, owner: int) -> bool:
 
 
 def is_trusted(path: Path, reach: ConfigReach) -> bool:
-    """Return whether the user trusts the config at `path` with what it reaches."""
+    """Return whether the user trusts the config at `path`, and has agreed to everything that it reaches."""
     record = _record_path(path)
     if record is None:
         return False
@@ -97,7 +97,7 @@ def is_trusted(path: Path, reach: ConfigReach) -> bool:
 
 
 def keep_trust(path: Path, reach: ConfigReach) -> None:
-    """Record that the user trusts the config at `path` with what it reaches; raise `UsageError` if that fails."""
+    """Record that the user trusts the config at `path`, and all that it reaches; raise `UsageError` if that fails."""
     record = _record_path(path)
     if record is None:
         raise _not_kept(path, "there is no home folder")
@@ -109,7 +109,7 @@ def keep_trust(path: Path, reach: ConfigReach) -> None:
 
 
 def drop_trust(path: Path) -> bool:
-    """Remove the trust in the config at `path`; return whether there was any."""
+    """Remove the record of trust in the config at `path`; return whether there was a record."""
     record = _record_path(path)
     try:
         if record is None or not record.is_file():
@@ -129,7 +129,7 @@ def _not_kept(path: Path, why: str) -> UsageError:
 
 
 def _record_path(path: Path) -> Path | None:
-    """Return the path of the file that records trust in a config; None if it cannot be stored."""
+    """Return the path of the file that records trust in a config; None if no record can be stored."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = home_folder()
     if not Path(state).is_absolute():  # a relative path may lead to a folder of the config's author

@@ -84,7 +84,7 @@ def is_http_client(value: object) -> bool:
 
 
 def installed_library() -> HttpLibrary:
-    """Return the library to use if no client decides it: the newer of those that are installed."""
+    """Return the newer of the installed libraries, for use when no client determines the library."""
     for name in LIBRARY_NAMES:
         if find_spec(name) is not None:
             return import_library(name)

@@ -2,8 +2,8 @@
 
 A client is never changed, so its other users see nothing of promptools. It is copied shallowly, so that the copy keeps
 its proxies, TLS, hooks, limits and timeouts. Only the copy's transports are replaced, including those of proxy mounts.
-Each new transport subclasses those of the client's HTTP library. It runs an exchange for every request that is
-intercepted, and forwards everything else to the inner transport, byte for byte.
+The new transports subclass the base classes of the client's HTTP library. They run an exchange for every request that
+is intercepted, and forward everything else to the inner transport, byte for byte.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class InterceptingTransport:
         self.endpoints = endpoints
 
     def find_endpoint(self, request: Any) -> Endpoint | None:
-        """Return the endpoint that a request matches; None if it is not intercepted."""
+        """Return the endpoint that a request matches; None if the request is not intercepted."""
         return find_endpoint(self.endpoints, request.method, request.url.path, request.url.host)
 
     def forwarded(self, request: Any) -> Any:

@@ -81,7 +81,7 @@ class Decompressor:
 
 
 def decompressor_for(response: Any) -> Decompressor | None:
-    """Return the decompressor for a response; None if it is not compressed, or its coding is not supported."""
+    """Return the decompressor for a response; None if the response is not compressed, or its coding not supported."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return Decompressor(coding) if coding in _WBITS else None
 

@@ -84,7 +84,7 @@ class KeptSend:
 
 @dataclass(slots=True)
 class KeptExchange:
-    """An exchange, as the store keeps it."""
+    """An exchange, with the data that the store keeps."""
 
     number: int
     """The number of the exchange, counted from 1 since the proxy was started."""
