@@ -39,7 +39,7 @@ TEXT_MODES = frozenset({"harmony", "raw"})
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
-    """One run: the objects that it needs, and the methods that perform it."""
+    """Performs one run of an agent, and holds the objects that the run needs."""
 
     client: Any
     """A client, or the name of a provider for which a client is made."""
@@ -95,9 +95,10 @@ class AgentRun:
 
     @contextmanager
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
-        """Yield the client, with the run's observers attached, and the loop.
+        """Prepare a run; yield the client, to which the run's observers are attached, and the loop.
 
-        The beginning of the tape is written first. If a `TerminatingError` ends the run, the tape's end records it.
+        The first row of the tape is written first. If a `TerminatingError` ends the run, the last row of the tape
+        records the error.
         """
         client = self.player.client(client) if self.player else client
         tape, session = self.tape, getattr(client, "promptools", None)
@@ -133,7 +134,7 @@ class AgentRun:
 
     @property
     def _tool_options(self) -> dict[str, Any]:
-        """The options that describe the namespaces of the tools."""
+        """The options of each request that describe the namespaces of the tools; empty if no tool has a namespace."""
         namespaces = dict(self.toolbox.namespaces)
         return {"namespaces": namespaces} if namespaces else {}
 
@@ -197,9 +198,9 @@ class Agent:
     ) -> Transcript:
         """Work on a task until the model answers; return the transcript.
 
-        `state` is passed to tools that take a `RunContext`. `tape` is the file in which the run is recorded. A run
-        whose context overflows is started over, up to `overflow_retries` times. Raises `TerminatingError`s, which hold
-        the transcript so far, and whatever the client raises.
+        `state` is passed to tools that take a `RunContext`. `tape` is the file in which the run is recorded. If the
+        context overflows, the run is started over, up to `overflow_retries` times. Raises `TerminatingError`s, which
+        hold the transcript so far, and all errors of the client.
         """
         messages = self.messages(task)
         while True:
@@ -248,9 +249,9 @@ class Agent:
         return await self.arun(self.resumed(tape, message), state=state, tape=tape)
 
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
-        """Return the messages from which a tape's last run continues, to pass them to `stream` or `astream`.
+        """Return the messages from which a tape's last run continues; pass them to `stream` or `astream`.
 
-        Calls that were not run get a result that says so. `message` is added as the user's last message. Raises
+        A call that was not run gets a result that says so. `message` is added as the user's last message. Raises
         `UsageError` if the run already has its answer.
         """
         recorded = read_tape(tape)
@@ -272,7 +273,10 @@ class Agent:
         return await self._replayed(recorded, state).transcript_async(stream=recorded.streamed)
 
     def messages(self, task: Task) -> list[dict[str, Any]]:
-        """Return a task as messages. The agent's instructions come first, unless it begins with a system message."""
+        """Return a task as a list of messages.
+
+        The agent's instructions come first, unless the task begins with a system message.
+        """
         messages = as_messages([{"role": "user", "content": task}] if isinstance(task, str) else task)
         if not messages:
             raise UsageError("there is no task: pass a text, or messages")

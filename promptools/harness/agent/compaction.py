@@ -86,7 +86,7 @@ def size(messages: Sequence[Message]) -> int:
 
 
 def latest_turns(messages: Sequence[Message], turns: int) -> int:
-    """Return the position at which the latest `turns` turns begin."""
+    """Return the position of the first message of the last `turns` turns."""
     starts = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
     return starts[-turns] if len(starts) >= turns else starts[0] if starts else len(messages)
 
@@ -100,9 +100,9 @@ def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
 
 
 def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
-    """Return the messages, with those results shortened whose positions are from `start` up to `end`.
+    """Return the messages, with each result at a position from `start` to `end` (exclusive) shortened.
 
-    A note replaces the images of these results.
+    A result keeps about `characters` characters. A note replaces the images of these results.
     """
     return [
         {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
@@ -173,7 +173,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text that is about as long as a message is in a prompt. Each image counts as a run of spaces."""
+    """Return a text about as long as the message is in a prompt; a run of spaces stands for each image."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -201,10 +201,11 @@ A stage with `LAST` is done only if the conversation does not fit otherwise."""
 
 
 class Compactor:
-    """Shortens a conversation. Its size in tokens is estimated from the last prompt whose tokens the server counted.
+    """Shortens a conversation. The size in tokens is estimated from the last prompt whose tokens the server counted.
 
-    Text that was added or removed since then is estimated by its characters. The counted prompt also holds the tools
-    and the template, which outweigh a short conversation, so a character never counts as more than `MOST_TOKENS`.
+    The size of text that was added or removed since that prompt is estimated from its number of characters. The counted
+    prompt also holds the tools and the template, which make up most of the prompt of a short conversation. A character
+    therefore counts as at most `MOST_TOKENS` tokens.
     """
 
     def __init__(
@@ -228,18 +229,18 @@ class Compactor:
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
-        """Record how many tokens a prompt with this many characters had, and the size of the context if it is known."""
+        """Record that a prompt with this many characters had `prompt_tokens` tokens, and `context` if it is given."""
         if prompt_tokens and characters:
             self._counted = prompt_tokens, characters
         self._known_context = context or self._known_context
 
     @property
     def is_due(self) -> bool:
-        """Whether the conversation probably fills more of the context than `threshold`."""
+        """Whether the conversation probably fills more than the share `threshold` of the context."""
         return self._fits(self.settings.threshold) is False
 
     def compact(self) -> Generator[Any, Any, bool]:
-        """Shorten the conversation until it should fit; return whether anything changed."""
+        """Shorten the conversation until it is estimated to fit; return whether anything changed."""
         changed = summarised = False
         for stage, detail in STEPS:
             if detail == LAST and changed and self._fits(self.settings.threshold):

@@ -74,7 +74,10 @@ def images_after_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def may_refuse_images(error: Exception) -> bool:
-    """Whether images may have caused an error: its status means that the server refused the content of the request."""
+    """Return whether the images in a request may have caused an error.
+
+    They may have if the error's status means that the server refused the content of the request.
+    """
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return isinstance(status, int) and status not in _REFUSED_LATER
 
@@ -146,11 +149,11 @@ class Conversation:
         self._first_id = _next_own_id(messages)
 
     def add_usage(self, usage: dict[str, Any] | None) -> None:
-        """Add the tokens of a reply; those of a reply that is not used count too."""
+        """Add the tokens of a reply to the total, even if the reply was not used."""
         self.usage = add_usage(self.usage, usage)
 
     def add_reply(self, reply: AccumulatedReply, *, reasoning: bool) -> None:
-        """Add a reply. Calls without an id get one, because results refer to calls by id."""
+        """Add a reply. A call without an id gets an id, because a result refers to its call by id."""
         for number, call in enumerate(reply.calls):
             own = f"call{self._first_id + self.iterations:03}{number:02}"
             call.id = own if self._own_ids else call.id or own
@@ -196,10 +199,10 @@ class Conversation:
 
 
 def _next_own_id(messages: list[dict[str, Any]]) -> int:
-    """Return the number that the next reply has in the ids of its calls.
+    """Return the number to use in the ids of the next reply's calls.
 
-    It is above all numbers in the messages, since those of a resumed run already have such ids. If an id occurred
-    twice, one result would belong to two calls.
+    It is higher than all such numbers in the messages, because the messages of a resumed run already contain ids of
+    this form. If an id occurred twice, one result would belong to two calls.
     """
     calls = (call for message in messages for call in message.get("tool_calls") or () if is_object(call))
     numbers = (int(match[1]) for call in calls if (match := _OWN_ID.fullmatch(str(call.get("id")))))
@@ -243,7 +246,10 @@ def for_request(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, A
 
 
 def mode_of(create: Mapping[str, Any], session: Any) -> object:
-    """Return the mode that a request or a promptools client fixes; None if it is not fixed, or for any other client."""
+    """Return the mode that the request sets, or else the mode that the promptools client sets.
+
+    Return None if neither sets a mode, or if the client is not one of promptools'.
+    """
     if session is None:
         return None
     body: Mapping[str, Any] = create.get("extra_body") or {}

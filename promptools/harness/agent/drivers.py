@@ -57,7 +57,7 @@ class LoopRunner:
         self._error = error
 
     def close(self) -> None:
-        """End the loop."""
+        """Close the loop's generator, which ends the loop."""
         self._loop.close()
 
 
@@ -217,9 +217,9 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def promptools_error(error: Exception) -> PromptoolsError | None:
-    """Return promptools' own error that led to a client's `error`; None if there is none.
+    """Return the promptools error that led to the client's `error`; None if there is none.
 
-    It is the cause of `error`, or is made from the body of the HTTP response.
+    The promptools error is the cause of `error`, or is rebuilt from the body of the HTTP response.
     """
     details = as_object(getattr(error, "body", None))
     message = str(details.get("message"))

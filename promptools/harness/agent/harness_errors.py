@@ -143,7 +143,7 @@ class UnexpectedFinishReason(TerminatingError):
 
 
 class MaxNewTokensExceeded(TerminatingError):
-    """The reply is as long as the limit allows, but the server reports that it ended by itself."""
+    """The reply has as many tokens as the limit allows, but the server reports that the reply ended by itself."""
 
 
 class RetrialsExceeded(TerminatingError):

@@ -1,7 +1,7 @@
-"""The effects of the loop: what it asks its driver to do. Events are effects too; the driver passes them on to the app.
+"""The effects of the loop: what the loop asks its driver to do. Events are effects that the driver passes to the app.
 
-A reply is collected from chunks or from a whole completion. Its text is passed on at once, its calls only when
-complete.
+A reply is collected from chunks or from a whole completion. Its text is passed on at once; its calls are passed on only
+when they are complete.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class AccumulatedReply(CollectedChoice):
                 yield TextEvent(delta.content + delta.refusal)
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
-        """Return the assistant message for the history. With `reasoning`, it keeps the reasoning if it has calls."""
+        """Return the assistant message for the history.
+
+        With `reasoning`, a message with calls keeps the reasoning. A message without calls never does.
+        """
         if not self.calls:
             return {"role": "assistant", "content": self.content}
         calls = [

@@ -1,8 +1,8 @@
-"""Policies: which replies are used, how many more are requested, and whether the model is shown its errors.
+"""Policies decide which replies are used, how many are requested, and whether the model is shown its errors.
 
-`AgentPolicy` holds the settings. Two sets of checks follow. The checks of the default policy work in any mode. Those of
-the paper's harness (HarmonyAgent) need the raw reply, which an observer keeps. Another reply is also requested after
-errors of the exchange that are the model's fault.
+`AgentPolicy` holds the settings. This module also has two sets of checks. The checks of the default policy work in any
+mode. The checks of the paper's harness (HarmonyAgent) need the raw reply, which an observer keeps. If an exchange fails
+with an error that is the model's fault, another reply is requested too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PolicyName: TypeAlias = Literal["default", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPolicy:
-    """How a run judges replies, and what it does with those that cannot be used.
+    """Decides which replies a run uses, and what happens after a reply that cannot be used.
 
     `checks="default"`, for any mode: several calls are run, a call takes precedence over an answer, a faulty call gets
     its error as its result, and a reply that is empty or cut off is requested again. `"paper"`: the conditions of
@@ -102,7 +102,10 @@ class AgentPolicy:
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """The options of each request. Unless `checks` is `"none"`, they ask for the profile's settings for agents."""
+        """The options of each request.
+
+        Unless `checks` is `"none"`, they ask for the settings for agents in the model's profile.
+        """
         own: dict[str, Any] = {} if self.checks == "none" else {"agent": True}
         own |= {} if self.family is None else {"family": self.family}
         if not self.harmony_react:
@@ -111,9 +114,10 @@ class AgentPolicy:
         return {**own, "harmony_react": True, "prefill": "channel", **kept}
 
     def temperature(self, attempt: int, given: float | None = None, used: float = 0.0) -> dict[str, float]:
-        """Return the sampling parameters of an attempt; `attempt` is counted from 0.
+        """Return the sampling parameters of an attempt: its temperature, or nothing to keep the request's temperature.
 
-        `given` is the temperature of the request, and `used` the share of the context that the last prompt filled.
+        `attempt` is counted from 0, `given` is the temperature of the request, and `used` is the share of the context
+        that the last prompt filled.
         """
         lost = self.cooling * min(used, 1.0)
         if self.temperatures:
@@ -183,9 +187,9 @@ _REASONS_OF_CALLS = frozenset({"tool_calls", "function_call"})
 def check_paper(
     reply: AccumulatedReply, written: HarmonyReply | None, toolbox: Toolbox, max_tokens: int | None
 ) -> None:
-    """Raise the exception of the first check that fails.
+    """Apply the paper's checks in order; raise the exception of the first check that fails.
 
-    If all checks pass, return for a reply with one call, and raise `Submitted` for an answer.
+    If all checks pass, the function returns if the reply has a call, and raises `Submitted` if the reply is an answer.
     """
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
@@ -229,7 +233,7 @@ def _messages_of(reply: AccumulatedReply) -> list[Message]:
 
 
 def _check_messages(messages: Sequence[Message]) -> Message:
-    """Check the channels and the number of messages; return the call or the final message."""
+    """Check the channels and the number of messages; return the message with the call, or the final message."""
     if any(not message.channel for message in messages):
         raise HarmonyMessageMissingChannel("a message of the reply has no channel")
     calls = [message for message in messages if message.recipient]
@@ -342,7 +346,7 @@ fault."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:
-    """Return the run's exception for an error of the exchange that is the model's fault; None for any other error.
+    """Return the run's exception for an error of the exchange; None if the error is not the model's fault.
 
     The error becomes the cause of the exception.
     """
@@ -357,7 +361,7 @@ def as_harness_error(error: Exception) -> NonTerminatingError | None:
 
 
 def failed_usage(error: Exception) -> dict[str, Any] | None:
-    """Return the total tokens of the failed attempts that an error lists; None if no tokens are known."""
+    """Return the total tokens of the failed attempts that an error lists; None if the error lists no tokens."""
     total: dict[str, Any] | None = None
     for attempt in error.attempts if isinstance(error, Exhausted) else ():
         total = add_usage(total, attempt.usage)

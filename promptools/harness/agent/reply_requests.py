@@ -1,8 +1,8 @@
-"""Request replies until one is usable. If the context overflows, the conversation is shortened first.
+"""Request replies until one is usable. If the context overflows, shorten the conversation first.
 
 A failed attempt leaves nothing in the conversation. If the policy shows errors, the next prompt ends with the failed
-reply, as far as it can be written as a message, and with its error. The error is given as the result of each call in
-the reply, or in a user message if the reply has no calls.
+reply and the reply's error. Parts of the reply that cannot be written as a message are left out. The error is given as
+the result of each call in the reply, or in a user message if the reply has no calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SHOWN = 2000
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """How replies are requested."""
+    """The settings for requesting replies."""
 
     create: dict[str, Any]
     """The parameters of each request, besides its messages and tools."""
@@ -89,7 +89,10 @@ class ReplyRequester:
         )
 
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
-        """Request replies until one is usable; return it with the failures before it. Raises `TerminatingError`s."""
+        """Request replies until one is usable; return it, and the events of the attempts that failed before.
+
+        Raises `TerminatingError`s.
+        """
         policy, clock = self._settings.policy, self._settings.clock
         attempts = RetryPolicy(clock(), stop=policy.stop or _stop_after(policy.attempts), wait=policy.wait)
         retries: list[RetryEvent] = []
@@ -129,7 +132,10 @@ class ReplyRequester:
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return it and None, or an empty reply and why the exchange found no usable one."""
+        """Request a reply; return it with None.
+
+        If the exchange failed because of the model, return an empty reply with the error.
+        """
         try:
             return (yield from self._request_fitting(feedback, parameters)), None
         except (Exhausted, ModelError) as error:
@@ -140,7 +146,7 @@ class ReplyRequester:
             return AccumulatedReply(usage=failed_usage(error) or (captured.usage if captured else None)), failure
 
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
-        """Return why a reply is not usable, or None if it is usable.
+        """Return the error that makes a reply unusable, or None if the reply is usable.
 
         If a check raises `Submitted`, its content becomes the content of the reply, and the reply's calls are dropped.
         """
@@ -196,7 +202,10 @@ class ReplyRequester:
             return reply
 
     def _images_refused(self, error: Exception) -> bool:
-        """Whether a request may have failed because of its images: it has images, and this run had none accepted."""
+        """Return whether the images in the conversation may have caused a failure.
+
+        Images are not suspected once the server has accepted a request with images in this run.
+        """
         unproved = not self._images_accepted and has_images(self._conversation.messages)
         return unproved and not isinstance(error, HarnessError) and may_refuse_images(error)
 

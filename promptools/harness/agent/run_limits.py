@@ -22,9 +22,10 @@ MAX_PERIOD = 3
 
 
 class Repetition:
-    """Counts how many times in a row the end of a series of keys is repeated, at constant cost for each key.
+    """Counts how many times the last one, two or three keys of a series occur in a row at the end of the series.
 
-    For each period p, it counts how many of the last keys in a row equal the key p places before them.
+    The cost of each key is constant. For each period p of 1, 2 and 3, the class counts how many of the last keys equal
+    the key p places before.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,10 @@ class Repetition:
         self._matches = [0] * MAX_PERIOD
 
     def add(self, key: str) -> int:
-        """Add a key; return how many times in a row the series now ends with the same one, two or three keys."""
+        """Add a key; return the number of repetitions at the end of the series.
+
+        This is the highest number of times that the last one, two or three keys occur in a row there.
+        """
         for period in range(1, MAX_PERIOD + 1):
             same = len(self._latest) >= period and self._latest[-period] == key
             self._matches[period - 1] = self._matches[period - 1] + 1 if same else 0
@@ -74,7 +78,7 @@ NO_LIMITS = RunLimits(steps=None, failures=None, repeats=None, nudges=0)
 
 
 class LimitTracker:
-    """Counts what a run uses, and compares this with the limits."""
+    """Tracks what a run has used, and checks it against the limits."""
 
     def __init__(self, limits: RunLimits, clock: Callable[[], float]) -> None:
         self.limits = limits
@@ -134,7 +138,10 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Count a request to make the announced call; return whether the limit allows this request."""
+        """Count a request in which the model is asked to make the call that it announced.
+
+        Return whether the limit allows this request.
+        """
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 

@@ -215,7 +215,7 @@ ERROR_PREFIX = "Error: "
 
 
 class TapeMismatch(HarnessError):
-    """A replayed run differs from its tape. If a request differs, `difference` is a unified diff of it."""
+    """A replayed run differs from its tape. If a request differs, `difference` is a unified diff of both requests."""
 
     def __init__(self, message: str, *, difference: str = "") -> None:
         super().__init__(f"{message}\n{difference}" if difference else message)

@@ -118,7 +118,7 @@ class LoopSettings:
 
     @property
     def clock(self) -> Callable[[], float]:
-        """The function that returns the time in seconds."""
+        """The clock: a function that returns the time in seconds."""
         return self.requests.clock
 
 
@@ -189,7 +189,7 @@ class RunLoop:
         return PreparedCall(prepared.call, work, parallel=prepared.parallel)
 
     def _run_calls(self, prepared: list[PreparedCall]) -> Generator[LoopEffect, Any, None]:
-        """Run calls one after the other, or concurrently if each of them allows that."""
+        """Run calls concurrently if every call allows it, else one after the other."""
         together = len(prepared) > 1 and all(entry.parallel or entry.work is None for entry in prepared)
         for batch in [prepared] if together else [[entry] for entry in prepared]:
             for entry in batch:

@@ -56,15 +56,16 @@ def run_tools(
 ) -> Transcript | Iterator[RunEvent]:
     """Run a conversation in which the model may call Python functions, until it answers.
 
-    `client` is an OpenAI client, either promptools' or the SDK's. `tools` are Python functions (their type hints are
-    the schema), or tool dicts, which `dispatch` runs. `dispatch` maps names to functions, or is one function of `(name,
-    arguments)`. `model="default"` is the provider's default model. Other keywords are passed to `create`. An unknown
-    tool, bad arguments and a tool's exception go back to the model as results.
+    `client` is an OpenAI client, either promptools' or the SDK's. `tools` are Python functions, whose type hints become
+    the schema, or tool dicts, which `dispatch` runs. `dispatch` maps names to functions, or is a single function that
+    takes the name and the arguments of a call. `model="default"` is the provider's default model. Other keywords are
+    passed to `create`. If a call names an unknown tool, has bad arguments, or its tool raises an exception, the model
+    receives the error as the result of the call.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
     last of which is the `Transcript`. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and
-    what the client raises. promptools' own errors, which reach the client as HTTP errors, are raised as their own
-    types.
+    all errors of the client. An error of promptools reaches the client as an HTTP error, but is raised here as its own
+    type.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a tool is told about the run."""
+    """Information about the run, passed to a tool that asks for it."""
 
     call: Call
     step: int
@@ -229,7 +229,7 @@ class Toolbox:
         return PreparedCall(call, lambda: run(**checked.arguments), parallel=tool.name in self._parallel)
 
     def _run_approved(self, tool: Tool, call: Call) -> Any:
-        """Ask `approve` about a call, and run the call if it is allowed. Calls are asked about one at a time."""
+        """Ask `approve` about a call, and run the call if it is allowed. `approve` is called for one call at a time."""
         assert self._approve is not None
         decided = self._approve(call)
         if not inspect.isawaitable(decided):
@@ -267,7 +267,7 @@ class Toolbox:
 
 
 def _with_note(value: Any, note: str) -> Any:
-    """Return a tool's value with a note before it, for the model."""
+    """Return a tool's value with a note for the model before it."""
     if isinstance(value, ToolOutput):
         return ToolOutput(note + value.text, value.images)
     return note + (value if isinstance(value, str) else _to_json_text(value))

@@ -47,7 +47,7 @@ def trajectory(transcript: Transcript, *, submission: str | None = None, config:
 
 
 def _messages(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the messages of the trajectory. Its steps belong to the last assistant messages."""
+    """Return the messages of the trajectory. The last assistant messages get the data of the transcript's steps."""
     names = {
         call["id"]: call["function"]["name"]
         for message in transcript.messages

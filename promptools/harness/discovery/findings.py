@@ -1,4 +1,4 @@
-"""The findings: each tool with its figures and its verdict. They are computed from the samples alone."""
+"""Compute the findings: each tool with its figures and its verdict. They depend on the samples alone."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ParameterFinding:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """How much more often a tool is called when it is defined.
+    """Compares how often a tool is called when it is defined and when it is not.
 
     The figures are for one kind of prompt, or for all prompts if `kind` is empty.
     """
@@ -139,7 +139,7 @@ class ToolFinding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All findings, and what was not sampled."""
+    """The findings of a discovery, and what was left out of it."""
 
     settings: dict[str, Any]
     tools: tuple[ToolFinding, ...]
@@ -158,7 +158,7 @@ class Findings:
     tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, with null for a bound that is infinite."""
+        """Return the JSON form; infinite bounds become null."""
         finite: dict[str, Any] = json.loads(to_json(asdict(self), inf_nan_mode="null"))
         return {**finite, "thresholds": asdict(THRESHOLDS)}
 
@@ -252,7 +252,7 @@ def _lifts(name: str, intents: Sequence[Sample], defined: Sequence[Sample], seed
 
 
 def describe(name: str, samples: Sequence[Sample]) -> str:
-    """Return the model's description of a tool: the first line of the first reply that begins with prose."""
+    """Return the first line of the first description of a tool that begins with prose; empty if there is none."""
     for sample in samples:
         if sample.stage == "describe" and sample.subject == name:
             line = next((own.strip() for own in sample.content.splitlines() if own.strip()), "")

@@ -1,4 +1,4 @@
-"""The output of a discovery: a page, plots, and definitions of the tools."""
+"""The output of a discovery: a report in Markdown, plots, and definitions of the tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING = "–"
 
 
 def render_page(findings: Findings, *, title: str, images: Sequence[str] = ()) -> str:
-    """Return the page of a discovery. `images` are the file names of plots in the folder of the page."""
+    """Return the Markdown report of a discovery. `images` are the file names of plots in the report's folder."""
     lines = [f"# {title}", "", *_summary(findings), ""]
     for image in images:
         lines += [f"![{image}]({image})", ""]
@@ -140,7 +140,7 @@ def require_matplotlib() -> None:
 
 
 def draw_plots(findings: Findings, folder: Path) -> list[str]:
-    """Write the plots that have something to show, each as PNG and SVG; return the names of the PNG files."""
+    """Draw the plots that have data, and write each as PNG and SVG; return the names of the PNG files."""
     require_matplotlib()
     called = [tool for tool in findings.tools if tool.calls and tool.rate is not None][:MAX_ROWS]
     names: list[str] = []
@@ -172,7 +172,11 @@ def _draw(folder: Path, name: str, draw: Callable[[Any], None], rows: float) -> 
 
 
 def _draw_call_rates(axes: Any, tools: Sequence[ToolFinding]) -> None:
-    """Draw two shares for each tool: of replies to intents that call it, and of lists of tools that mention it."""
+    """Draw two shares for each tool.
+
+    The first is the share of replies to intents that call the tool. The second is the share of the model's lists of
+    tools that mention the tool.
+    """
     for offset, color, label, rates in (
         (-0.15, COLORS[0], "replies to intents that call it", [tool.rate for tool in tools]),
         (0.15, COLORS[1], "lists of tools that mention it", [tool.mentions for tool in tools]),
@@ -212,7 +216,7 @@ def _name_rows(axes: Any, tools: Sequence[ToolFinding]) -> None:
 
 
 def definitions(tools: Sequence[ToolFinding]) -> list[dict[str, Any]]:
-    """Return the confirmed tools as a request declares them. Their marks have the other names of each tool."""
+    """Return the confirmed tools as a request declares them, with their marks under `x-promptools` (see `marks`)."""
     return [
         {"type": "function", "function": {**definition(tool), "x-promptools": marks(tool, tools)}}
         for tool in tools
@@ -230,14 +234,17 @@ def definition(tool: ToolFinding) -> dict[str, Any]:
 
 
 def marks(tool: ToolFinding, tools: Sequence[ToolFinding]) -> dict[str, Any]:
-    """Return the marks of a tool: `names` are its other names, and `aliases` are other names of its parameters."""
+    """Return the marks of a tool.
+
+    `names` lists the aliases of the tool. `aliases` maps each alias of a parameter to the parameter.
+    """
     names = [other.name for other in tools if other.verdict == "alias" and other.alias_of == tool.name]
     aliases = {own.name: own.alias_of for own in tool.parameters if own.verdict == "alias"}
     return {**({"names": names} if names else {}), **({"aliases": aliases} if aliases else {})}
 
 
 def marks_toml(tools: Sequence[ToolFinding]) -> str:
-    """Return the marks as tables of a `promptools.toml`."""
+    """Return the marks of the confirmed tools as tables for a `promptools.toml`."""
     lines: list[str] = []
     for tool in tools:
         if tool.verdict != "confirmed":

@@ -97,7 +97,7 @@ def _validate(run: _Run, intents: Sequence[Sample]) -> None:
 
 
 def _placements(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Return the places where tools are defined, each with its options.
+    """Return the places where a request can define tools, each with the options that select it.
 
     In harmony mode these are the system message and the developer message; otherwise it is the `tools` of the request.
     """

@@ -136,7 +136,7 @@ DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt of a stage. `repeat` is the number of times that it was asked before."""
+    """A question to the model in one stage. `repeat` is the number of times that it was asked before."""
 
     stage: Stage
     prompt: str
@@ -155,12 +155,12 @@ class Question:
 
 
 def intent_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return questions with the text of each intent, without definitions of tools."""
+    """Return, for each intent, questions that contain its text, without definitions of tools."""
     return [Question("intent", own.text, repeat, own.kind) for repeat in range(repeats) for own in intents]
 
 
 def targeted_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return questions with the text of each intent that also ask for a call with precise arguments."""
+    """Return, for each intent, questions that contain its text and also ask for a call with precise arguments."""
     return [
         Question("targeted", form.format(text=own.text), repeat, own.kind)
         for repeat in range(repeats)
@@ -193,7 +193,7 @@ def defined_questions(
     placement: str,
     options: Mapping[str, Any],
 ) -> list[Question]:
-    """Return questions with the text of each intent and the definitions `tools`."""
+    """Return, for each intent, questions that contain its text and define `tools`."""
     return [
         Question("defined", own.text, repeat, own.kind, placement, tools, options)
         for repeat in range(repeats)
@@ -232,7 +232,7 @@ def read_logs(folder: Path) -> list[Intent]:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """Yield the JSON document in a file, or else the documents in its lines. Lines that are not JSON are skipped."""
+    """Yield the JSON document in a file, or else the document in each line. Lines that are not JSON are skipped."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -23,7 +23,7 @@ from promptools.wire.json_body import as_object
 
 
 def well_formed(value: Any) -> Any:
-    """Return a JSON value with lone surrogates replaced by U+FFFD: neither UTF-8 nor TOML can contain them."""
+    """Return a JSON value with lone surrogates replaced by U+FFFD. Neither UTF-8 nor TOML can encode surrogates."""
     match value:
         case str():
             return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -71,7 +71,7 @@ class Sample:
 
 
 class SampleLog(ResumableLog):
-    """A log of samples, by the keys of their questions. With a `path`, the samples are also written to this file.
+    """Maps the key of each question to its sample. With a `path`, the samples are also written to this file.
 
     If the file exists, its settings must equal `settings`.
     """
@@ -149,9 +149,9 @@ class Sampler:
     failed: Counter[str] = field(default_factory=Counter[str])
 
     def sample(self, questions: Sequence[Question]) -> list[Sample]:
-        """Return samples with the replies to the questions. Replies that are in the log are taken from there.
+        """Return the sample of each question; a question that the log has a sample for is not asked again.
 
-        Questions that failed, or were not asked because the budget was spent, have no sample. Raises `UpstreamError` if
+        A question that failed, or was not asked because the budget was spent, has no sample. Raises `UpstreamError` if
         all questions were asked and all failed.
         """
         missing = [question for question in questions if self.log.get(question.key) is None]

@@ -1,4 +1,4 @@
-"""The rules by which tools and parameters are judged, and all thresholds of the rules.
+"""The rules for the verdicts on tools and parameters, and all thresholds of the rules.
 
 A tool is
 - `confirmed` if it was called in at least `min_calls` replies to at least `min_prompts` prompts that neither define nor
@@ -7,23 +7,25 @@ A tool is
   tool was defined. A tool vanished if its rate in the replies with definitions is at most `vanished` times its rate
   without them, while the more frequent tool is still called. If no replies with definitions were drawn, it is
   enough that the tools are similar;
-- `confabulated` if it was mentioned when the model was asked for its tools, but never called in `min_baseline` or more
-  replies;
+- `confabulated` if the model listed it when asked for its tools but never called it, and at least `min_baseline`
+  replies to prompts that neither define nor name tools were drawn;
 - `unconfirmed` otherwise.
 
-Two tools are similar if the shares of their parameters overlap by `alike_schema` or more, and the shares of the kinds
-of prompts for which they are called overlap by `alike_kinds` or more. The overlap of two sets of shares is the sum of
-the smaller shares divided by the sum of the larger shares.
+Two tools are similar if two overlaps are large enough. The first compares, for each parameter, the share of calls that
+have it; this overlap must be at least `alike_schema`. The second compares, for each kind of prompt, its share of the
+calls; this overlap must be at least `alike_kinds`. The overlap of two sets of shares is the sum of the smaller shares
+divided by the sum of the larger shares.
 
 A parameter is
 - `alias` of another parameter of its tool if that parameter is in at least `alias_factor` times as many calls, both
-  have the same most frequent type, and no call has both. If there are several such parameters, the one with the most
-  similar name counts;
-- `confirmed` if it is not an alias, and at least `parameter_rate` of the calls have it. It is also required if at least
-  `required_rate` of the calls have it;
-- `optional` if fewer calls have it;
-- `confabulated` if it was described, but none of the calls has it. It is `unconfirmed` instead if there are fewer than
-  `min_calls` calls.
+  parameters have the same most frequent type, and no call has both. If several parameters meet these conditions, the
+  one with the most similar name is chosen;
+- `confirmed` if it is not an alias, and at least `parameter_rate` of the calls have it;
+- `optional` if it is not an alias, and fewer calls have it;
+- `confabulated` if it was described, but none of at least `min_calls` calls has it;
+- `unconfirmed` if it was described, but the tool was called fewer than `min_calls` times, never with the parameter.
+
+A confirmed parameter is also required if at least `required_rate` of the calls have it.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ PARAMETER_STAGES = frozenset({*BASELINE, "forced"})
 
 
 def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool]) -> list[float]:
-    """Return, for each prompt, the share of its samples for which `happened` is true."""
+    """Return, for each prompt, the share of the prompt's samples for which `happened` is true."""
     outcomes: defaultdict[str, list[bool]] = defaultdict(list)
     for sample in samples:
         outcomes[sample.prompt].append(happened(sample))
@@ -75,7 +77,7 @@ def compared_rates(
 ) -> tuple[Interval, Interval | None]:
     """Return the call rate of a tool in `samples` minus its rate in `baseline`, and the ratio of the two rates.
 
-    The ratio is None if the tool is never called in the samples or never in the baseline: a ratio of 0 would have no
+    The ratio is None if the tool is never called in `samples` or never in `baseline`: a ratio of 0 would have no
     interval.
     """
     shares = [prompt_shares(own, lambda sample: sample.calls_tool(name)) for own in (samples, baseline)]
@@ -95,18 +97,21 @@ def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
 
 
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
-    """Return the calls of a tool in these stages, by default those that do not define tools."""
+    """Return the calls to a tool in these stages, by default the stages that do not define tools."""
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 
 
 def kind_shares(samples: Iterable[Sample], name: str) -> dict[str, float]:
-    """Return, for each kind of prompt, its share among the samples that call the tool."""
+    """Return, for each kind of prompt, its share of the samples that call the tool."""
     kinds = Counter(sample.kind for sample in samples if sample.calls_tool(name))
     return {kind: count / kinds.total() for kind, count in kinds.items()}
 
 
 def schema_shares(calls: Sequence[CallMade]) -> dict[str, float]:
-    """Return the share of calls that have each parameter. Names with the same words (`fold_parameter`) count as one."""
+    """Return, for each parameter, the share of calls that have it.
+
+    Names that consist of the same words (`fold_parameter`) count as one parameter.
+    """
     present = Counter(fold for call in calls for fold in {fold_parameter(name) for name in call.arguments})
     return {fold: count / len(calls) for fold, count in present.items()}
 
@@ -198,7 +203,7 @@ def is_called_enough(name: str, baseline: Sequence[Sample]) -> bool:
 def judge_tool(
     name: str, alias_of: str | None, baseline: Sequence[Sample], defined: Sequence[Sample]
 ) -> tuple[ToolVerdict, str | None]:
-    """Return the verdict on a tool and, if it is an alias, the name of the other tool."""
+    """Return the verdict on a tool, and the name of the other tool if the verdict is `alias`."""
     calls = sum(sample.calls_tool(name) for sample in baseline)
     if alias_of is not None and _vanished(name, alias_of, baseline, defined):
         return "alias", alias_of
@@ -221,7 +226,7 @@ def _vanished(name: str, primary: str, baseline: Sequence[Sample], defined: Sequ
 def judge_parameters(
     calls: Sequence[CallMade], described: Mapping[str, int]
 ) -> dict[str, tuple[ParameterVerdict, str | None]]:
-    """Return the verdict on each parameter and, if it is an alias, the name of the other parameter.
+    """Return the verdict on each parameter, and the name of the other parameter if the verdict is `alias`.
 
     The most frequent parameters come first.
     """

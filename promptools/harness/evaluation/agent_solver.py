@@ -37,7 +37,10 @@ RunT = TypeVar("RunT", bound=FinishedRun)
 
 @dataclass(frozen=True, slots=True)
 class OverflowRetries:
-    """Restarts a run if the context overflows, at most `most` times. Runs must not share a workspace or other state."""
+    """Runs an agent again if the context overflows, at most `most` times.
+
+    Runs must not share a workspace or other state.
+    """
 
     most: int = 0
 

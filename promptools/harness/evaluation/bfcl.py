@@ -1,7 +1,7 @@
 """The Berkeley Function Calling Leaderboard: its own package asks the questions and checks the answers.
 
 The package runs in a separate process: `BfclProcess` runs `bfcl_worker` in another Python. `BfclRunLog` keeps the
-settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` makes a page.
+settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` renders the report.
 """
 
 from __future__ import annotations
@@ -89,13 +89,19 @@ class BfclProcess:
         """The chosen categories. A collection of categories is replaced by its members."""
 
     def start(self, base_url: str, api_key: str) -> list[str]:
-        """Start asking a server; return the ids of the chosen questions and of the questions that these depend on."""
+        """Send the address of a server, so that the process begins to ask it.
+
+        Return the ids of the chosen questions and of the questions that these depend on.
+        """
         self._send(json.dumps({"base_url": base_url, "api_key": api_key}))
         ids: list[str] = self._read()["ids"]
         return ids
 
     def answers(self) -> Iterator[tuple[str, str]]:
-        """Yield the id of each new answer with its error, or with an empty text; then wait until all are checked."""
+        """Yield `(id, error)` for each new answer, then wait until all answers are checked.
+
+        The error is empty if the question was answered.
+        """
         while (event := self._read())["event"] != "done":
             yield event["id"], event["error"]
 
@@ -298,7 +304,7 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if its result is kept, even if that is an overflow."""
+    """Return why a question must be asked again; empty if its result is kept. A context overflow is a result."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 
@@ -318,7 +324,7 @@ def _mistake(row: dict[str, Any]) -> str:
 
 
 def _total(value: Any) -> float:
-    """Return the sum of nested lists of numbers: a result has a number for each request of each turn."""
+    """Return the sum of all numbers in nested lists: a result has a number for each request of each turn."""
     if is_array(value):
         return sum(map(_total, value))
     return float(value) if isinstance(value, int | float) else 0.0
@@ -383,7 +389,7 @@ def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSu
 def render_bfcl_report(
     title: str, summary: BfclSummary, settings: Mapping[str, Any], replies: Mapping[str, int]
 ) -> str:
-    """Return the page of a run; `replies` are the counts of replies in the run's log."""
+    """Return the Markdown report on a run; `replies` are the counts of replies in the run's log."""
     count = len(summary.answers)
     rows = [
         ("correct, of all questions, with its 95 % interval", summary.accuracy.percent()),

@@ -146,7 +146,7 @@ def _module(name: str) -> Any:
 
 
 def _end_with_input(lines: Iterable[str] = sys.stdin) -> None:
-    """End this process at once when its parent has ended."""
+    """End this process at once when standard input ends, which means that the parent has ended."""
     for _ in lines:
         pass
     os._exit(1)

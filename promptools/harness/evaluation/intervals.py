@@ -1,13 +1,15 @@
 """Bootstrap intervals of means, of differences between means, and of ratios of means.
 
 A sample is resampled with replacement a thousand times, and the middle 95 % of the results are the interval. Only the
-mean of each resample is needed. So only the counts of the distinct values are drawn, from a multinomial distribution.
-The cost then depends on the number of distinct values, which is two for yes-or-no outcomes.
+mean of each resample is needed. It is therefore enough to draw the counts of the distinct values from a multinomial
+distribution. The cost then depends on the number of distinct values, which is two for yes-or-no outcomes.
 
-The values must be independent: if questions have several answers, the sample must hold the mean of each question. An
-outcome that is missing in the sample occurs in no resample either. So a rate of 0 has an exact one-sided binomial bound
-instead (Clopper and Pearson 1934): the highest rate at which a sample without any success has a probability of at least
-5 %. A rate of 1 has the corresponding lower bound.
+The values must be independent: if questions have several answers, the sample must hold the mean of each question.
+
+An outcome that is missing in the sample is missing in every resample too, so the bootstrap interval of a rate of 0
+would have no width. A rate of 0 has an exact one-sided binomial bound instead (Clopper and Pearson 1934): the highest
+rate at which a sample without any success has a probability of at least 5 %. A rate of 1 has the corresponding lower
+bound.
 """
 
 from __future__ import annotations
@@ -102,8 +104,9 @@ def paired_difference_interval(
     """Return the mean of `shares` minus the mean of `baseline`, with the interval of this difference.
 
     Both samples have the same cases in the same order. The intervals of the gains and of the losses are combined as in
-    `share_difference_interval`. But gains and losses are correlated, like counts of a multinomial distribution, since a
-    case cannot be both. So a few cases that differ prove nothing, and many cases that agree prove agreement.
+    `share_difference_interval`. But a case cannot be both a gain and a loss, so gains and losses are correlated, like
+    counts of a multinomial distribution. If only a few cases differ, the interval includes 0. If many cases agree, it
+    is narrow.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (
@@ -128,7 +131,8 @@ def _difference_of(upper: Interval, lower: Interval, correlation: float = 0.0) -
 def ratio_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval | None:
     """Return the mean of `sample` divided by the mean of `baseline`, with the interval of this ratio.
 
-    Return None if the mean of `baseline` is 0. In a resample in which that mean is 0, the ratio counts as infinite.
+    Return None if the mean of `baseline` is 0. In a resample in which the mean of `baseline` is 0, the ratio counts as
+    infinite.
     """
     if _mean(baseline) == 0:
         return None

@@ -1,7 +1,7 @@
 """Tasks for an agent with the tools of MCP servers, and checks of the outcome.
 
-A task consists of a prompt, the servers, and the checks. The checks are about the answer, the calls, the state of the
-servers and the files that remain. `McpSolver` lets an agent work on a task, with new servers for each attempt.
+A task consists of a prompt, the servers, and the checks. A check is about the answer, the calls, the state of the
+servers, or the files that remain. `McpSolver` lets an agent work on a task, with new servers for each attempt.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WORKSPACE = "${workspace}"
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What checks can examine of the outcome of a run."""
+    """The outcome of a run, as far as checks can examine it."""
 
     answer: str
     calls: Sequence[tuple[Call, Result]]
@@ -62,7 +62,7 @@ class Check(Protocol):
         ...
 
     def failure(self, outcome: RunOutcome) -> str:
-        """Return why the check fails; empty if it does not."""
+        """Return why the check fails; empty if it passes."""
         ...
 
 
@@ -77,30 +77,30 @@ class TextPattern:
     matches: re.Pattern[str] | None = None
 
     def failure(self, text: str) -> str:
-        """Return why a text does not fit; empty if it does."""
+        """Return why a text does not match the pattern; empty if it matches."""
         fits = (self.contains is None or self.contains in text) and (self.matches is None or self.matches.search(text))
         return "" if fits else f"it is {clip(repr(text))}"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCheck:
-    """A check that the model's last text fits a pattern."""
+    """Checks that the model's last text matches a pattern."""
 
     label: str
     pattern: TextPattern
     tool: None = None
 
     def failure(self, outcome: RunOutcome) -> str:
-        """Return why the check fails; empty if it does not."""
+        """Return why the check fails; empty if it passes."""
         return self.pattern.failure(outcome.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class CallCheck:
-    """A check that a tool was called with `arguments`, or that it was not.
+    """Checks that a tool was called with `arguments`, or that it was never called with them.
 
-    A call may have other arguments too. If `wanted`, at least one such call must have succeeded. Otherwise there must
-    be no such call, not even one that failed.
+    A call matches if it has these arguments; it may also have others. If `wanted`, at least one matching call must have
+    succeeded. Otherwise there must be no matching call, not even one that failed.
     """
 
     label: str
@@ -109,7 +109,7 @@ class CallCheck:
     wanted: bool
 
     def failure(self, outcome: RunOutcome) -> str:
-        """Return why the check fails; empty if it does not."""
+        """Return why the check fails; empty if it passes."""
         arguments = fill_in(self.arguments, outcome.workspace)
         calls = [(call, result) for call, result in outcome.calls if call.name == self.tool]
         fitting = [(call, result) for call, result in calls if is_subset(arguments, call.arguments)]
@@ -121,7 +121,7 @@ class CallCheck:
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """A check that calls a tool after the run: the call must succeed, and its result must fit a pattern."""
+    """Calls a tool after the run, and checks that the call succeeds and its result matches a pattern."""
 
     label: str
     tool: str
@@ -129,7 +129,7 @@ class ResultCheck:
     pattern: TextPattern
 
     def failure(self, outcome: RunOutcome) -> str:
-        """Return why the check fails; empty if it does not."""
+        """Return why the check fails; empty if it passes."""
         try:
             result = outcome.call_tool(self.tool, fill_in(self.arguments, outcome.workspace))
         except McpToolError as error:
@@ -139,7 +139,7 @@ class ResultCheck:
 
 @dataclass(frozen=True, slots=True)
 class CommandCheck:
-    """A check that runs a command in the workspace: it must end with 0, and its output must fit a pattern."""
+    """Runs a command in the workspace, and checks that it exits with 0 and its output matches a pattern."""
 
     label: str
     command: Command
@@ -147,7 +147,7 @@ class CommandCheck:
     tool: None = None
 
     def failure(self, outcome: RunOutcome) -> str:
-        """Return why the check fails; empty if it does not."""
+        """Return why the check fails; empty if it passes."""
         result = outcome.run_command(self.command)
         if result.exit_code:
             return f"it ended with {result.exit_code}: {clip(result.output.strip())}"
@@ -156,7 +156,7 @@ class CommandCheck:
 
 @dataclass(slots=True)
 class _Entry:
-    """An object in a file of tasks, and the keys that have been read: any other key is an error."""
+    """Reads an object in a file of tasks, and records which keys were read. Any other key is an error."""
 
     data: dict[str, Any]
     where: str
@@ -251,7 +251,7 @@ class McpTask:
 
 
 def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
-    """Read files of tasks. `servers` is a file with the servers for all tasks that have no servers of their own.
+    """Read files of tasks. `servers` is a file with the servers for all tasks that name none.
 
     Raises `UsageError` for an entry that is not a valid task, and for two tasks with the same id.
     """
@@ -302,9 +302,10 @@ class McpRun(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class McpSolver:
-    """A solver that starts new servers for each attempt at a task, with an empty folder.
+    """Solves tasks with new servers and an empty folder for each attempt.
 
-    So an attempt does not see the state of another attempt. But servers over HTTP are shared by all attempts.
+    An attempt therefore does not see the state of another attempt, except in servers over HTTP, which all attempts
+    share.
     """
 
     make_agent: Callable[[Toolset], Agent]

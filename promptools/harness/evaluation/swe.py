@@ -79,7 +79,7 @@ def read_instances(path: Path) -> list[SweInstance]:
 def published_image(instance_id: str) -> str:
     """Return the name of the image that `swebench` publishes for an instance.
 
-    The rule is from `image_builder/image_spec.py` of version 5.0.2.
+    The rule is from `image_builder/image_spec.py` of swebench 5.0.2.
     """
     return f"swebench/sweb.eval.x86_64.{instance_id}:latest".replace("__", "_1776_").lower()
 
@@ -146,7 +146,7 @@ class SweSolver:
     def __call__(self, instance: SweInstance, repeat: int) -> Solution:  # noqa: ARG002
         """Return the patch of the last run, and the tokens of all runs.
 
-        Raises `Unanswered` if the last run ended without an answer, or if its patch is too long.
+        Raises `Unanswered` if the last run ended without an answer, or if the patch is too long.
         """
         made, retried, usage = OverflowRetries(self.overflow_retries).run(partial(self._run, instance))
         self._write(instance, made, retried)
@@ -207,7 +207,10 @@ class GradedRun:
 
 
 def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
-    """Return the predictions by instance. Failed attempts are left out; a run without an answer has an empty patch."""
+    """Return the predictions by instance.
+
+    A failed attempt has no prediction. The prediction for a run without an answer is an empty patch.
+    """
     return {
         attempt.task: {"instance_id": attempt.task, "model_name_or_path": model, "model_patch": attempt.text}
         for attempt in attempts
@@ -227,7 +230,7 @@ def report_name(model: str) -> str:
 
 
 def grading_arguments(instances: Path, workers: int) -> list[str]:
-    """Return the arguments with which Python runs the harness. It must run in the folder of the predictions."""
+    """Return the arguments for Python to run the harness. Python must run in the folder of the predictions."""
     named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
     return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
 
@@ -239,10 +242,10 @@ def require_swebench() -> None:
 
 
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
-    """Run the harness to grade the predictions in a folder; return the path of its report.
+    """Run the harness to grade the predictions in a folder; return the path of the harness's report.
 
-    The harness writes to stderr. It does not grade an instance again that its logs already contain, so this function
-    raises `UsageError` if a log is about another patch. Raises `GradingError` if the harness fails.
+    The harness writes to stderr. It skips instances that are already in its logs. Raises `UsageError` if a log is about
+    a different patch, since the grade of that patch would be reused. Raises `GradingError` if the harness fails.
     """
     if not any(prediction["model_patch"] for prediction in predicted.values()):
         raise UsageError("there is no patch to grade")
@@ -346,7 +349,7 @@ def summarize_swe(attempts: Iterable[TaskAttempt], graded: GradedRun | None) -> 
 
 
 def render_swe_report(title: str, summary: SweSummary, settings: Mapping[str, Any], how_to_grade: str) -> str:
-    """Return the page of a run; `how_to_grade` says how to grade patches that have not been graded."""
+    """Return the Markdown report on a run; `how_to_grade` says how to grade patches that have not been graded."""
     figures = summary.to_dict()
     resolved = "not graded" if summary.resolved is None else summary.resolved.percent()
     rows = [

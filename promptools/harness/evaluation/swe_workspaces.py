@@ -46,7 +46,7 @@ class GitError(PromptoolsError):
 def find_clone(folder: Path, repo: str) -> Path:
     """Return the local clone of the repository `owner/name` in a folder.
 
-    The clone may be called `owner/name`, `owner__name` or `name` there. Raises `UsageError` if none is found.
+    The clone may be at `owner/name`, `owner__name` or `name` in the folder. Raises `UsageError` if none is found.
     """
     names = (repo, repo.replace("/", "__"), repo.partition("/")[2])
     for name in names:
@@ -67,7 +67,8 @@ def check_commit(clone: Path, commit: str) -> None:
 def check_out(clone: Path, commit: str, folder: Path) -> None:
     """Make a work tree at a commit in an empty folder.
 
-    Its repository has only this commit and the commits before it: a later commit may resolve the issue.
+    The work tree's repository has only this commit and the commits before it, because a later commit may resolve the
+    issue.
     """
     _git("init", "--quiet", ".", cwd=folder)
     _git("fetch", "--quiet", "--no-tags", str(clone), commit, cwd=folder, settings={})
@@ -78,7 +79,7 @@ def check_out(clone: Path, commit: str, folder: Path) -> None:
 
 
 class WorkTreeChanges:
-    """The changes of a work tree since this object was made. The initial state is kept in `git_folder`."""
+    """Finds the changes made in a work tree since this object was created. `git_folder` keeps the initial state."""
 
     def __init__(self, root: Path, git_folder: Path) -> None:
         self._root = root
@@ -182,10 +183,10 @@ def open_image(
     limits: CommandLimits | None = None,
     docker: str = "docker",
 ) -> DockerSandbox:
-    """Copy `/testbed` of an image into the empty folder `root`; return a sandbox that mounts it as `/testbed`.
+    """Copy `/testbed` of an image into the empty folder `root`; return a sandbox that mounts `root` as `/testbed`.
 
-    So file tools can work on this machine, while commands run in a container with the programs of the image. An image
-    that is not on this machine is pulled. Raises `SandboxError` on failure.
+    File tools can therefore work on this machine, while commands run in a container with the programs of the image. An
+    image that is not on this machine is pulled. Raises `SandboxError` on failure.
     """
     container = _call(docker, "create", image, "true").strip()
     try:

@@ -175,7 +175,7 @@ def run_tasks(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskAttempt]:
-    """Make the attempts that the log lacks; return all attempts, also earlier ones, in the order of the tasks.
+    """Make the attempts that the log lacks; return all attempts in the order of the tasks, including earlier ones.
 
     After an interrupt no attempts are started; attempts in progress are completed and recorded.
     """
@@ -244,7 +244,8 @@ def read_tasks(*paths: Path) -> list[Task]:
 def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, Path], TaskT]) -> list[TaskT]:
     """Read files of tasks.
 
-    `read` gets an entry, the entry's place for error messages, and the path of the file, and returns the task.
+    `read` is called with an entry, the place of the entry for error messages, and the path of the file. It returns the
+    task.
 
     Raises `UsageError` for two tasks with the same id, and if the files hold no task.
     """
@@ -262,7 +263,10 @@ def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, 
 
 
 def task_id(data: dict[str, Any], text: str) -> str:
-    """Return the `id` of an entry, or else an id derived from `text`, which does not change if entries are moved."""
+    """Return the `id` of an entry, or else an id derived from `text`.
+
+    The derived id does not depend on the entry's position.
+    """
     own = data.get("id")
     return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:12] if own is None else str(own)
 
@@ -396,7 +400,7 @@ def _share(group: Sequence[TaskAttempt]) -> float:
 
 
 def render_report(title: str, summary: RunSummary, settings: Mapping[str, Any]) -> str:
-    """Return the page of a run."""
+    """Return the Markdown report on a run."""
     attempts = sum(map(len, summary.by_task.values()))
     rows = [
         ("correct, mean of tasks, with its 95 % interval", summary.accuracy.percent()),
@@ -415,20 +419,20 @@ def render_report(title: str, summary: RunSummary, settings: Mapping[str, Any]) 
 
 
 def cost_rows(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return the rows about tokens and seconds, for the page of a run."""
+    """Return the rows about tokens and seconds for the report on a run."""
     attempts = sum(map(len, summary.by_task.values()))
     counts = [*sorted(summary.usage.items()), ("seconds", summary.seconds)]
     return [(f"{name}, in all and per attempt", _per_attempt(count, attempts)) for name, count in counts]
 
 
 def settings_section(settings: Mapping[str, Any]) -> list[str]:
-    """Return the lines about the settings of a run, for its page."""
+    """Return the lines about the settings of a run for its report."""
     rows = [(name, _plain(value)) for name, value in settings.items()]
     return ["## Settings", "", *table(("setting", "value"), rows)]
 
 
 def reasons_section(attempts: Iterable[TaskAttempt]) -> list[str]:
-    """Return the lines of a page about the reasons why attempts have no answer; empty if all attempts have one."""
+    """Return the lines of a report that count why attempts have no answer; empty if all attempts have one."""
     reasons = Counter(clip(reason) for attempt in attempts if (reason := attempt.error or attempt.ended))
     if not reasons:
         return []

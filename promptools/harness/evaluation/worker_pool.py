@@ -1,9 +1,9 @@
-"""Threads that work on several items at once. Their results are recorded as they come.
+"""Threads that work on several items at once. Each result is recorded as soon as it is available.
 
-Runs of tasks, verifications and discoveries use these threads. Other threads of promptools have other purposes: an
-agent's tools run in the context of the run and return their results in order (`harness/agent/drivers.py`), replies are
-reparsed in processes (`batch/reparsing.py`), and a batch's requests are tasks of an event loop, whose number is adapted
-to the server (`batch/request_pool.py`).
+Runs of tasks, verifications and discoveries use these threads. Other parts of promptools do concurrent work in other
+ways. An agent's tools run in the context of the run and return their results in order (`harness/agent/drivers.py`).
+Replies are reparsed in processes (`batch/reparsing.py`). A batch's requests are tasks of an event loop, whose number is
+adapted to the server (`batch/request_pool.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def run_workers(
     workers: int,
     show: Callable[[ResultT], object] | None = None,
 ) -> None:
-    """Call `work` with each item, in `workers` threads; pass each result to `record` and then to `show` at once.
+    """Call `work` with each item, in `workers` threads. Pass each result to `record`, then to `show`, as it arrives.
 
-    An item is taken only when a thread is free for it, so `items` may end the run early. After an interrupt or another
-    exception, no further item is started, but the results of work in progress are still recorded.
+    The next item is taken from `items` only when a thread is free, so `items` can end the run early. After an interrupt
+    or another exception, no further item is started, but the results of work in progress are still recorded.
     """
     waiting = iter(items)
     running: set[Future[ResultT]] = set()
