@@ -1,4 +1,4 @@
-"""Commands under limits, with one protocol: in bubblewrap, in Docker, or, if explicitly allowed, unconfined."""
+"""Runs commands under limits, with one protocol: in bubblewrap, in Docker, or, if explicitly allowed, unconfined."""
 
 from promptools.harness.sandbox.bubblewrap import BubblewrapSandbox
 from promptools.harness.sandbox.docker import DockerSandbox

@@ -1,18 +1,19 @@
 """Run commands in a sandbox of Linux namespaces, which bubblewrap sets up without privileges.
 
 The file system that a command sees is built from scratch: the system's programs, read-only; a few files of /etc; the
-workspace; and folders in memory that vanish with the command. Each command gets its own namespaces, and its first
-process is their `init`. When this process ends, or is killed, the kernel ends every other process inside, even one that
-left its group or session. Only then does bwrap return.
+workspace; and folders in memory that vanish with the command. Each command gets its own namespaces. The first process
+of the command is the `init` of these namespaces. When that process ends, or is killed, the kernel ends every other
+process inside, even one that left its group or session. Only then does bwrap return.
 
 Three things need care beyond what bubblewrap does by itself:
 
-- Folders in memory have no size limit, and one of them is the root of the file system. So each of them is made
+- Folders in memory have no size limit, and one of them is the root of the file system. Each of them is therefore made
   read-only, or gets a size.
 - If promptools runs as root, the kernel treats the user inside as root for access to files, and /proc/sys would be
-  writable. So /proc is read-only. Nor does the kernel limit the number of root's processes, so `UsageWatch` does.
+  writable. For this reason /proc is read-only. Nor does the kernel limit the number of root's processes, so
+  `UsageWatch` limits it.
 - The settings and hooks in `.git` of the workspace name programs that the user's own git would run later, outside of
-  the sandbox. So `.git` is read-only.
+  the sandbox. For this reason `.git` is read-only.
 """
 
 from __future__ import annotations
@@ -122,7 +123,10 @@ class BubblewrapSandbox:
 
     @property
     def workspace(self) -> str:
-        """The path of the workspace. It is the same inside as outside, since programs may contain their own paths."""
+        """The path of the workspace.
+
+        It is the same inside and outside, because programs may contain paths of the workspace.
+        """
         return str(self.root)
 
     def run(
@@ -160,7 +164,10 @@ class BubblewrapSandbox:
 
     @contextlib.contextmanager
     def _settings(self, command: Command, cwd: str | None, env: Mapping[str, str] | None) -> Generator[ProcessSettings]:
-        """Yield the settings of a process. The filter of system calls is open until the block ends."""
+        """Yield the settings for starting a command.
+
+        The system-call filter's descriptor stays open until the block ends.
+        """
         with open_filter() as calls:
             yield ProcessSettings(
                 arguments=self._arguments(command, cwd, calls),
@@ -175,7 +182,7 @@ class BubblewrapSandbox:
             )
 
     def _arguments(self, command: Command, cwd: str | None, calls: int) -> list[str]:
-        """Return the command line of bwrap. `calls` is the descriptor of the filter of system calls."""
+        """Return the command line of bwrap. `calls` is the descriptor of the system-call filter."""
         inner = with_limits(to_arguments(command, self._shell), self.limits)
         folder = str(PurePosixPath(self.workspace) / (cwd or ""))
         return [self._bwrap, *self._options(), "--seccomp", str(calls), "--chdir", folder, "--", *inner]
@@ -209,7 +216,7 @@ class BubblewrapSandbox:
             yield from ("--remount-ro", folder)
 
     def _check(self) -> None:
-        """Raise `SandboxError` if no sandbox can be made here."""
+        """Raise `SandboxError` if no sandbox can be made on this machine."""
         with open_filter() as calls:
             command = [self._bwrap, *self._options(), "--seccomp", str(calls), "--", "true"]
             try:
@@ -232,7 +239,7 @@ class BubblewrapSandbox:
             )
 
     def _succeeds(self, line: str) -> bool:
-        """Whether a shell command succeeds in the sandbox."""
+        """Return whether a shell command succeeds in the sandbox."""
         command = [self._bwrap, *self._options(), "--", "sh", "-c", line]
         done = subprocess.run(command, check=False, capture_output=True, env={"PATH": self._path})
         return done.returncode == 0
@@ -241,8 +248,8 @@ class BubblewrapSandbox:
 def _end_namespace(process: subprocess.Popen[bytes]) -> None:
     """Kill the first process inside the sandbox, and wait for the end of bwrap.
 
-    The kernel delays the end of the first process until all others inside have ended, and bwrap waits for it. If bwrap
-    itself were killed, the processes inside would end only some time later.
+    The kernel delays the end of the first process until all other processes inside have ended, and bwrap waits for the
+    first process. If bwrap itself were killed, the processes inside would end only some time later.
     """
     for child in children(process.pid):
         with contextlib.suppress(ProcessLookupError):

@@ -1,12 +1,12 @@
 """Run commands in a container, with the program `docker` (or podman, which takes the same arguments).
 
-All commands run in one container. The container has no capabilities. Unless allowed, it has no network, and its system
-is read-only. The workspace is mounted. The kernel enforces limits on all processes together. Inside the container,
-timeout(1) ends a command that takes too long, together with its process group. A process that left the group runs until
-the container ends.
+All commands run in one container, in which the workspace is mounted. The container has no capabilities. By default it
+has no network, and its system is read-only; both can be allowed. The kernel enforces limits on all processes together.
+Inside the container, timeout(1) ends a command that takes too long, together with its process group. A process that
+left the group runs until the container ends.
 
-Docker's filter of system calls lets commands set setuid bits. The filter can only be replaced, not extended, so these
-bits are cleared from the files of the workspace after the container is removed.
+Docker's filter of system calls lets commands set setuid bits. The filter can only be replaced, not extended. The bits
+are therefore cleared from the files of the workspace after the container is removed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def clear_special_bits(root: Path) -> list[str]:
 
     No command may still be running in the folder. Folders keep their setgid bits, which only decide the group of new
     files. Raises `SandboxError` for files whose bits cannot be cleared, after clearing all others. Only one folder is
-    open at a time, so any depth works.
+    open at a time, so the depth of the folders is not limited by the number of open files.
     """
     cleared: list[str] = []
     failed: list[str] = []
@@ -89,7 +89,7 @@ def clear_special_bits(root: Path) -> list[str]:
 
 
 def _enter(folder: int, name: str, cleared: list[str], failed: list[str], levels: list[_Level]) -> _Level:
-    """Clear the bits of the files in a folder; return the folder as a level, with its subfolders."""
+    """Clear the bits of the files in a folder; return a `_Level` with the subfolders to visit."""
     status = os.fstat(folder)
     level = _Level(name, (status.st_dev, status.st_ino), [])
     with os.scandir(folder) as entries:
@@ -116,7 +116,7 @@ def _cleared(folder: int, name: str, mode: int) -> bool:
 
 
 def _open_folder(folder: int, name: str) -> int | None:
-    """Open a folder; if its owner may not list it, make it readable first. Return None if that fails."""
+    """Open a folder, making it readable first if its owner may not list it; return None if that fails."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
@@ -303,7 +303,7 @@ class DockerSandbox:
         return [self._docker, "exec", *attach, "-w", folder, *settings, self._container, *command]
 
     def _succeeds(self, line: str) -> bool:
-        """Whether a shell command succeeds in the container."""
+        """Return whether a shell command succeeds in the container."""
         command = [self._docker, "exec", self._container, "sh", "-c", line]
         return subprocess.run(command, check=False, capture_output=True).returncode == 0
 

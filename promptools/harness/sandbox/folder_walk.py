@@ -28,7 +28,7 @@ def walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder, or a link to one."""
+    """Return whether an entry is a folder, or a link to a folder."""
     try:
         return entry.is_dir()
     except OSError:

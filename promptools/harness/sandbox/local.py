@@ -1,4 +1,4 @@
-"""Commands without a sandbox, for machines that are sandboxes themselves."""
+"""Run commands without a sandbox, for machines that are sandboxes themselves."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ forever."""
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a process that was started in its own session. The group may have ended already."""
+    """Kill the process group of a process that was started in its own session. The group may have ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -168,8 +168,8 @@ _INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_inter
 def interruptible(interruption: threading.Event) -> Generator[None]:
     """When `interruption` is set, end the commands that run inside the block, or in threads with the block's context.
 
-    For a command that `run_process` runs in a Docker container, only the client is ended. The command itself ends when
-    its time is up.
+    For a command that `run_process` runs in a Docker container, only Docker's client is ended. The command itself ends
+    when its time is up.
     """
     token = _INTERRUPTION.set(interruption)
     try:
@@ -179,7 +179,7 @@ def interruptible(interruption: threading.Event) -> Generator[None]:
 
 
 def is_interrupted() -> bool:
-    """Whether the commands that run in this context must end now."""
+    """Return whether the commands that run in this context must end now."""
     interruption = _INTERRUPTION.get()
     return interruption is not None and interruption.is_set()
 
@@ -311,8 +311,8 @@ class _Run:
 class StartedProcess:
     """A process that exchanges data with the caller.
 
-    A separate thread starts the process and waits for its end. Under bubblewrap, a process dies with the thread that
-    started it, and threads of a pool end when they are idle.
+    A separate thread starts the process and waits for its end. The thread must live as long as the process, because
+    under bubblewrap a process dies with the thread that started it. A thread of a pool would end when it is idle.
     """
 
     stdin: IO[bytes]
@@ -430,7 +430,7 @@ class UsageWatch:
         self._free_before = _free(root)
 
     def __call__(self, process: int) -> str:
-        """Return which limit was exceeded, in words, or an empty string."""
+        """Return a description of the limit that was exceeded, or an empty string."""
         limits = self._limits
         processes = descendants(process)
         if sum(map(_threads, processes)) > limits.processes + _SPARE_PROCESSES:

@@ -1,8 +1,8 @@
-"""The program `apply_patch`, which is on the path of every sandbox, because gpt-oss runs it in the shell.
+"""Provide the program `apply_patch` on the path of every sandbox, because gpt-oss runs it in the shell.
 
 The program is a shell script. It looks for a Python, which then applies the patch with promptools' own code. The code
 needs only the standard library, so any Python from 3.11 on will do: the Python of this process if commands can see it,
-or another one in the sandbox. If there is none, the program prints an error.
+or another Python in the sandbox. If there is none, the program prints an error.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SandboxPrograms:
 def program_environment(folder: Path | str, path: str) -> dict[str, str]:
     """Return the environment variables with which a shell finds the programs in a folder before those on `path`.
 
-    A login shell, as in `bash -lc`, resets its path. So bash also gets a function with the program's name.
+    A login shell, as in `bash -lc`, resets its path. For this reason bash also gets a function with the program's name.
     """
     function = f'() {{ {shlex.quote(f"{folder}/{NAME}")} "$@"; }}'
     return {"PATH": f"{folder}:{path}", f"BASH_FUNC_{NAME}%%": function}

@@ -54,7 +54,7 @@ class SandboxProcess(Protocol):
 
 
 class Sandbox(Protocol):
-    """A place where commands run, with a workspace and limits."""
+    """Runs commands in a workspace under limits."""
 
     @property
     def root(self) -> Path:
@@ -99,7 +99,7 @@ GIGABYTE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """What a command may use. docs/tasks/sandboxes.md says which limits each sandbox enforces, and how exactly."""
+    """The limits of a command. docs/tasks/sandboxes.md says which limits each sandbox enforces, and how exactly."""
 
     timeout: float = 300.0
     """Seconds that a command may take."""

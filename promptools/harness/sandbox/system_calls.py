@@ -1,16 +1,16 @@
-"""The filter of system calls for bubblewrap: it blocks what namespaces do not confine, and fault-prone parts of Linux.
+"""The filter of system calls for bubblewrap: it blocks calls that namespaces do not confine, and fault-prone calls.
 
 The filter is a program for the kernel's packet filter (seccomp(2)). It sees the architecture, the number and the
 arguments of each call, but not the memory that arguments point to. It decides whether the call is made, or fails.
 
-- Two kinds of calls fail as on a kernel without them (ENOSYS), which programs are prepared for: those for keyrings,
-  which namespaces do not separate, and those of interfaces that had many faults. Calls of another architecture fail in
-  the same way, because their numbers mean other calls.
+- Two kinds of calls fail as on a kernel without them (ENOSYS), an error that programs are prepared for: calls for
+  keyrings, which namespaces do not separate, and calls of interfaces that had many faults. Calls of another
+  architecture fail in the same way, because their numbers mean other calls.
 - No file can get a setuid or setgid bit (EPERM). Mounts without setuid protect only inside the sandbox. Outside of it,
-  a shell with the bit would run as the user who started the sandbox, for everyone who can reach the work folder.
-  `openat2` has its mode in memory, where the filter cannot see it, so the call always fails. So does `io_uring`, which
-  can also open files.
-- Sockets can only be of families that a network namespace confines (EAFNOSUPPORT for all others). AF_VSOCK, for
+  everyone who can reach the workspace could run a shell with the bit, as the user who started the sandbox. `openat2`
+  has its mode in memory, where the filter cannot see it, so the call always fails. `io_uring` always fails too, because
+  it can also open files.
+- A socket can only be of a family that a network namespace confines (EAFNOSUPPORT for all others). AF_VSOCK, for
   example, leads from a virtual machine to its host in any namespace.
 """
 
@@ -141,7 +141,7 @@ def _for_call(number: int, block: list[Instruction]) -> Iterable[Instruction]:
 
 
 def _load_argument(place: int) -> Instruction:
-    """Return an instruction that loads the lower half of an argument. Modes, flags and families fit into 32 bits."""
+    """Return an instruction that loads the lower 32 bits of an argument, into which modes, flags and families fit."""
     return (_LOAD, 0, 0, _ARGUMENTS_AT + _ARGUMENT_BYTES * place)
 
 

@@ -1,4 +1,4 @@
-"""A tool with the function that runs it, a set of tools, and what a function may return or raise besides text."""
+"""Defines a tool with the function that runs it, a set of tools, and what the function may return or raise."""
 
 from __future__ import annotations
 

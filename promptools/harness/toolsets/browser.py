@@ -45,7 +45,7 @@ class BrowserError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One search result."""
+    """A search result."""
 
     url: str
     title: str = ""
@@ -95,7 +95,10 @@ def search_by_tool(tool: AgentTool) -> Search:
 
 
 def browser_tools(search: Search, *, allow_private: bool = False) -> Toolset:
-    """Return the three tools. With `allow_private`, pages of this machine and of its network may be opened too."""
+    """Return the tools `browser.search`, `browser.open` and `browser.find`.
+
+    With `allow_private`, pages of this machine and of its network may be opened too.
+    """
     browser = _Browser(search, allow_private=allow_private)
     number: Schema = {"type": "number", "default": -1}
     string: Schema = {"type": "string"}
@@ -124,7 +127,7 @@ def _tool(name: str, description: str, parameters: dict[str, Any], required: str
 
 
 def _results(value: Any) -> Iterator[Found]:
-    """Yield the results in an answer. Their list may be at any depth."""
+    """Yield the search results in an answer, in which the list of results may be nested at any depth."""
     if is_array(value):
         for item in value:
             if is_object(item) and isinstance(url := item.get("url") or item.get("link") or item.get("href"), str):
@@ -214,7 +217,10 @@ class _Browser:
         return "\n".join([head, *(f"L{at}: {page.lines[at]}" for at in range(start, end))])
 
     def _check(self, url: str) -> None:
-        """Raise `BrowserError` if a URL is not a web page, or not public although it must be."""
+        """Raise `BrowserError` unless `url` is an HTTP(S) address.
+
+        Unless private pages are allowed, also raise if any address of the host is not public.
+        """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise BrowserError(f"{clip(url)!r} is not a page of the web")
@@ -229,7 +235,10 @@ class _Browser:
 
 
 def _get(url: str, check: Callable[[str], None]) -> tuple[str, str, str]:
-    """Request a page, and return its final address, its text and its type. `check` is called with every address."""
+    """Request a page, and return its final address, its text and its type.
+
+    `check` is called with the address of the page and of each redirect, before it is requested.
+    """
     http: Any = installed_library().module
     with http.Client(timeout=SECONDS, follow_redirects=False) as client:
         for _ in range(MAX_REDIRECTS + 1):
@@ -264,7 +273,7 @@ def _read(url: str, text: str, kind: str) -> _Page:
 
 
 def _plain(text: str) -> str:
-    """Return text on one line, without the brackets that mark links."""
+    """Return a text on one line, without the brackets that mark links."""
     return " ".join(text.split()).translate(str.maketrans("【】", "〖〗"))
 
 
@@ -302,7 +311,7 @@ class _HtmlText(HTMLParser):
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        """End what the start tag began."""
+        """End the line, link, title or skipped element that the start tag began."""
         self._skipped -= tag in self.SKIPPED and self._skipped > 0
         if tag == "title":
             self._in_title = False
@@ -313,7 +322,7 @@ class _HtmlText(HTMLParser):
             self.parts.append("\n")
 
     def handle_data(self, data: str) -> None:
-        """Add text. Its own brackets 【】 are replaced, since these mark links."""
+        """Add text. The brackets 【】 in it are replaced, because these brackets mark links."""
         text = data.translate(str.maketrans("【】", "〖〗"))
         if self._in_title:
             self.title.append(text)

@@ -1,8 +1,9 @@
-"""The tools that `promptools discover` has confirmed for a model, and an app's own tools declared under their names.
+"""The tools that `promptools discover` has confirmed for a model, and an app's tools declared under discovered names.
 
-A model calls the tools that it was trained on more often, and more correctly, than others. So an app's tool that has a
-discovered name, or an alias of one, is declared under the discovered name. It keeps its own parameters. Discovered
-aliases of these parameters are accepted; aliases that do not fit the tool are ignored.
+A model calls the tools that it was trained on more often, and more correctly, than others. If a tool of the app has a
+discovered name, or an alias of a discovered name, it is therefore declared under the discovered name. The tool keeps
+its own parameters. Discovered aliases of these parameters are accepted; aliases that do not match a parameter of the
+tool are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FILE_NAME = "tools.json"
 
 
 def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
-    """Return the tools that `promptools discover` wrote, with their marks; `path` is its output folder, or the file.
+    """Return the tools that `promptools discover` wrote, with their aliases. `path` is its output folder, or the file.
 
     Raises `UsageError` for a file that cannot be read, or does not hold a list of tools.
     """
@@ -49,7 +50,7 @@ def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownTools:
-    """An app's tools, declared under the names that a model was trained on."""
+    """Holds an app's tools, declared under the names that a model was trained on."""
 
     tools: Tools
     """The app's tools in their order, under the names that the model knows, followed by `added`."""
@@ -60,7 +61,10 @@ class KnownTools:
 
 
 def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:
-    """Return an app's tools under discovered names and with discovered marks, plus discovered tools that can be run."""
+    """Return an app's tools, declared under discovered names and with discovered aliases.
+
+    Discovered tools that the app does not have are added if they can be run.
+    """
     matches: dict[str, list[Tool]] = {}
     added: list[Tool] = []
     left_out: list[Tool] = []
@@ -84,12 +88,12 @@ def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[
 
 
 def _declared_name(own: str, known: Sequence[Tool]) -> str:
-    """Return the name under which a tool is declared: its own name if the model knows that, else a discovered name."""
+    """Return the name under which a tool is declared: its own name if the model knows it, else a discovered name."""
     return own if any(tool.name == own for tool in known) else known[0].name
 
 
 def _other_names(tools: Tools, matches: Mapping[str, Sequence[Tool]]) -> dict[str, list[str]]:
-    """Return the aliases of each tool: its own name, and the discovered names that no other tool has."""
+    """Return the aliases of each tool: its own name, and the discovered names that belong to no other tool."""
     owners = {tool.name: own for own, known in matches.items() for tool in known}
     for own, known in matches.items():
         for name in (name for tool in known for name in tool.names):

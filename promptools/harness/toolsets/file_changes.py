@@ -34,7 +34,7 @@ Undo: TypeAlias = "list[Callable[[], object]]"
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The content of a file, and its permissions (`mode`; None: those of a new file)."""
+    """The content of a file, and its permissions; if `mode` is None, the file gets the permissions of a new file."""
 
     data: bytes
     mode: int | None = None
@@ -61,7 +61,7 @@ class PatchedFolder:
     def resolve(self, path: str, *, link: bool = False) -> PurePosixPath:
         """Return a path relative to the folder, with symbolic links resolved; raise `PatchError` if it leads outside.
 
-        The file itself may be a symbolic link only with `link`.
+        A path that is itself a symbolic link is accepted only with `link`.
         """
         pure = PurePosixPath(path)
         if "\0" in path or not pure.parts:
@@ -90,13 +90,13 @@ class PatchedFolder:
         return resolved
 
     def read(self, path: PurePosixPath) -> FileState | None:
-        """Return a file's content after the changes so far; None if it does not exist."""
+        """Return a file's content after the changes so far; None if the file does not exist."""
         if path not in self._after:
             self._before[path] = self._after[path] = self._read(path)
         return self._after[path]
 
     def before(self, path: PurePosixPath) -> FileState | None:
-        """Return the content of a file on disk when it was read; None if it was not read, or did not exist."""
+        """Return the content that a file on disk had when it was read; None if it was not read, or did not exist."""
         return self._before.get(path)
 
     def change(self, path: PurePosixPath, state: FileState | None) -> None:
@@ -108,7 +108,7 @@ class PatchedFolder:
         self._after[path] = state
 
     def read_kind(self, path: PurePosixPath) -> str:
-        """Return what a path is after the changes so far: `file`, `folder`, or an empty string for nothing."""
+        """Return what a path leads to after the changes so far: `file`, `folder`, or an empty string for nothing."""
         if path in self._after:
             return "file" if self._after[path] else ""
         try:
@@ -141,7 +141,7 @@ class PatchedFolder:
             os.close(file)
 
     def similar(self, path: PurePosixPath) -> list[str]:
-        """Return all names in the folder where a missing `path` would be; none if that folder cannot be read."""
+        """Return all names in the folder of a missing `path`; none if the folder cannot be read."""
         try:
             with _Parent(self._root_fd, path) as parent, os.scandir(parent) as entries:
                 return sorted(entry.name for entry in entries)
@@ -233,7 +233,7 @@ class PatchedFolder:
 
 
 class _Parent:
-    """The directory of a path, opened from the root down without following links."""
+    """Opens the directory of a path, from the root down without following links."""
 
     def __init__(self, root: int, path: PurePosixPath) -> None:
         self.descriptor = os.dup(root)

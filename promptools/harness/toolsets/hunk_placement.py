@@ -1,9 +1,10 @@
 """Turn the hunks of a patch into edits of a file: find each hunk's lines, or report why they cannot be found.
 
-The lines are searched for in the file as it was before the patch (`line_search`). Stricter likenesses are tried first.
-Blank context at the edges of a hunk is left out only if nothing else helps. Hunks usually follow each other, so places
-below the previous hunk's changes are preferred. Among several places, the headers decide, or the line number in the
-header of a unified diff. If they do not, the patch is rejected: a change in the wrong place is worse than none.
+The lines are searched for in the file as it was before the patch (`line_search`). Exact matches are tried before looser
+ones (`Likeness`). Blank context at the edges of a hunk is left out only if nothing else matches. Hunks usually follow
+each other, so matches below the previous hunk's changes are preferred. If a hunk matches in several places, its headers
+decide, or the line number in the header of a unified diff. If these do not decide, the patch is rejected: a change in
+the wrong place is worse than none.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return the positions that are in the blocks below the lines `heads`, or on these lines themselves."""
+        """Return the positions that are in the blocks below the lines `heads`, or on the lines `heads` themselves."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -68,7 +69,7 @@ class HeaderSearch:
         return self._block_ends[head]
 
     def enclosing(self, at: int) -> str:
-        """Return the nearest line above `at` that is less indented, stripped; empty if there is none."""
+        """Return the nearest line above `at` that is less indented, stripped; empty if there is no such line."""
         own = len(indentation(self._lines[at]))
         for line in reversed(self._lines[:at]):
             if line.strip() and len(indentation(line)) < own:
@@ -109,7 +110,7 @@ class LineEdit:
 
 
 class FileText:
-    r"""The lines of a file, and separately their endings.
+    r"""The lines of a file, and their endings in a separate list.
 
     A line ends with `\n` or `\r\n`. Invalid UTF-8 is decoded to surrogates, and encoded to the same bytes again.
     """
@@ -128,7 +129,7 @@ class FileText:
             self._endings[-1] = self._endings[-2] if len(pieces) > 1 else "\n"
 
     def replace(self, edits: Sequence[LineEdit]) -> bytes:
-        """Return the file's bytes after edits, which are sorted and do not overlap.
+        """Return the file's bytes after `edits`, which must be sorted and must not overlap.
 
         A new line gets the ending of the line that it replaces, or the ending of the line above if it replaces none.
         """
@@ -234,9 +235,9 @@ class _HunkPlacer:
         self.edits.insert(index, edit)
 
     def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
-        """Return the hunk that matches, the likeness at which it matches, and the line of the file where it begins.
+        """Return the form of the hunk that matches, the `Likeness` of the match, and the line where it begins.
 
-        The returned hunk has no blank edges if the hunk matches only without them.
+        Blank context at the edges of the hunk is left out if the hunk matches only without it.
         """
         trimmed = hunk.without_blank_edges()
         variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
@@ -262,7 +263,7 @@ class _HunkPlacer:
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the position that the hunk means; raise `PatchError` if there are several such positions, or none."""
+        """Return the position that the hunk refers to; raise `PatchError` if there is none, or more than one."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -371,9 +372,9 @@ def _edits(hunk: Hunk, at: int, indentation: _Indentation) -> Iterator[LineEdit]
 class _Indentation:
     """Converts the indentation of a patch to that of the file, as learned from lines that are in both.
 
-    Removed lines are better examples than context: they are indented like the added lines, while models shorten the
-    indentation of context. An indentation without an example is shifted like the others only if the whole patch is
-    evidently shifted.
+    Removed lines are better examples than context lines: removed lines are indented like added lines, while models
+    shorten the indentation of context. An indentation without an example is converted only if there are enough examples
+    and all of them are shifted in the same way.
     """
 
     def __init__(self, hunk: Hunk, file_lines: Sequence[str]) -> None:
@@ -393,7 +394,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation, or unchanged if no line of the file shows it."""
+        """Return an added line with the file's indentation; unchanged if the file's indentation for it is not known."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -410,7 +411,7 @@ class _Indentation:
 def _shift(theirs: str, own: str) -> tuple[str, str]:
     """Return the white space to add before the patch's indentation to get the file's, and the white space to remove.
 
-    One of them is empty, or both are.
+    One of the two is empty, or both are.
     """
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""

@@ -69,7 +69,10 @@ def container_exec_definition() -> Tool:
 
 
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
-    """Return the definition of `repo_browser.print_tree`. No other tool may have one of the aliases `names`."""
+    """Return the definition of `repo_browser.print_tree`.
+
+    `names` are further names under which the model may call it; no other tool may have one of these names.
+    """
     return _tool(
         "repo_browser.print_tree",
         "Prints the tree of files below a folder.",
@@ -178,7 +181,10 @@ Observation: TypeAlias = Callable[[CommandResult, float], str]
 
 
 def observe(result: CommandResult, seconds: float, observation: Observation, note: str = "") -> str:
-    """Return the text of a result for the model, followed by a note; after a time-out, raise `ToolTimeoutError`."""
+    """Return the text for the model about a command's result, followed by `note`.
+
+    Raises `ToolTimeoutError` if the command timed out.
+    """
     text = observation(result, seconds) + note
     if result.timed_out:
         raise ToolTimeoutError(
@@ -243,10 +249,10 @@ def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -
 
 
 def read_command(given: object) -> Command:
-    """Return what a model means by `command`: a list is a program and its arguments, a string is a line for the shell.
+    """Return the command that a model means: a list is a program and its arguments, a string is a line for the shell.
 
-    A list written as a string is parsed. A list of one string with spaces is a shell line too. No program has such a
-    name, and coercion makes such a list from a string, because the schema wants a list.
+    A list written as a string is parsed. A list of one string with spaces is a line for the shell too: no program has
+    such a name, and the coercion of arguments makes such a list from a string, because the schema requires a list.
     """
     if isinstance(given, str):
         inner = _read_list(given)
@@ -280,7 +286,10 @@ def _strings(env: object) -> dict[str, str] | None:
 
 
 def _inside(workspace: str, workdir: str | None) -> str | None:
-    """Return the folder in which a command starts. The sandbox resolves it, and decides whether commands may see it."""
+    """Return the folder in which a command starts.
+
+    The sandbox resolves the path, and decides whether commands may see it.
+    """
     return None if not workdir else str(PurePosixPath(workspace) / workdir)
 
 
@@ -364,7 +373,7 @@ class PythonSession:
 
 
 class _Reply:
-    """The output of one piece of code, up to the mark, the end of the interpreter, or the deadline."""
+    """The output of one piece of code, up to the end marker, the end of the interpreter, or the deadline."""
 
     def __init__(self, process: SandboxProcess, mark: bytes, max_output: int) -> None:
         self.ended = False
@@ -399,7 +408,7 @@ class _Reply:
         return self._result(TIMED_OUT, timed_out=True)
 
     def _take(self, data: bytes) -> int | None:
-        """Add output; return the exit code once the mark is complete."""
+        """Add output; return the exit code once the end marker and the exit code have arrived, else None."""
         data = self._held + data
         before, mark, after = data.partition(self._mark)
         if mark:

@@ -2,11 +2,11 @@
 
 Each line becomes a number, and equal lines get the same number. Prefix sums give the polynomial hash of any part of the
 file in constant time. For each length that is a power of two, an index maps hashes to positions. A sequence of any
-other length is looked up by its longest prefix or suffix of such a length, whichever is rarer. So a file is scanned
-once for each power of two, not once for each hunk. A match is finally compared line by line, so a hash collision never
-leads to a change in the wrong place.
+other length is looked up by its longest prefix or suffix whose length is a power of two, whichever is rarer. A file is
+therefore scanned once for each power of two, not once for each hunk. A match is finally compared line by line, so a
+hash collision never leads to a change in the wrong place.
 
-The levels of `Likeness` are tried from strict to loose, each only if the stricter levels found nothing.
+The members of `Likeness` are tried from strict to loose, each only if the stricter ones found nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK_ALIKES = {**str.maketrans(QUOTES_AND_DASHES), **UNDECODABLE}
 
 
 class Likeness(IntEnum):
-    """How similar the lines of a patch and of a file must be."""
+    """How similar the lines of a patch must be to the lines of a file, from strict to loose."""
 
     EXACT = 0
     TRAILING_SPACE = 1
@@ -63,7 +63,7 @@ NORMALIZE: dict[Likeness, Callable[[str], str]] = {
 
 
 class LineSearch:
-    """The lines of one file, searched at one level of likeness."""
+    """Searches the lines of one file for sequences of lines that match with one `Likeness`."""
 
     def __init__(self, lines: Sequence[str], likeness: Likeness) -> None:
         self._normalize = NORMALIZE[likeness]
@@ -91,16 +91,16 @@ class LineSearch:
         return positions
 
     def matches(self, old: Sequence[str], at: int) -> bool:
-        """Whether the lines `old` are in the file at `at`. They are compared one by one."""
+        """Return whether the lines `old` are in the file at `at`. The lines are compared one by one."""
         return self._file[at : at + len(old)] == self._to_numbers(old)
 
     def longest_prefix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the first lines of `old` occur together in the file, and where they begin."""
+        """Return how many of the first lines of `old` occur together in the file, and where they first occur."""
         size = _largest(len(old), lambda size: bool(self.positions(old[:size])))
         return size, self.positions(old[:size])[0] if size else 0
 
     def longest_suffix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the last lines of `old` occur together in the file, and where they begin."""
+        """Return how many of the last lines of `old` occur together in the file, and where they first occur."""
         size = _largest(len(old), lambda size: bool(self.positions(old[len(old) - size :])))
         return size, self.positions(old[len(old) - size :])[0] if size else 0
 
@@ -115,7 +115,10 @@ class LineSearch:
         return wanted
 
     def _candidates(self, wanted: list[int]) -> tuple[list[int], int]:
-        """Return where `wanted` may begin, and the length of its part that was looked up, which is a power of two."""
+        """Return the positions at which `wanted` may begin, and the length of the part of `wanted` that was looked up.
+
+        The length is a power of two.
+        """
         size = 1 << (len(wanted).bit_length() - 1)
         index = self._index(size)
         sums = _prefix_sums(wanted)
@@ -153,7 +156,10 @@ def _prefix_sums(numbers: list[int]) -> list[int]:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` for which `fits` is true. It must be true for all smaller numbers too."""
+    """Return the largest number up to `limit` for which `fits` is true.
+
+    `fits` must be true for all smaller numbers too.
+    """
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,8 +1,8 @@
-"""The tools of MCP servers (extra `mcp`): the settings of servers, and their connections as a set of tools.
+"""Tools from MCP servers (extra `mcp`): the settings of servers, and a toolset that holds the connections to them.
 
-The client of the `mcp` package is async, and its connections belong to the task that opened them. So they run on an
-event loop in a separate thread, and the tools are plain functions. A sync agent calls these directly; an async agent
-calls them in threads, like all plain functions.
+The client of the `mcp` package is async, and its connections belong to the task that opened them. The connections
+therefore run on an event loop in a separate thread, and the tools are plain functions. A sync agent calls these
+functions directly; an async agent calls them in threads, like all plain functions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """A server that is started as a process, with a few harmless environment variables and those of `env`."""
+    """A server that is started as a process.
+
+    The process gets a few harmless environment variables and those of `env`.
+    """
 
     command: str
     args: Sequence[str] = ()
@@ -119,7 +122,7 @@ def result_output(result: CallToolResult, folder: Path | None, *, images: bool) 
     """Return the text and the images of a tool's result; if it has no text, its structured content is used.
 
     If there is text, structured content is left out, because servers repeat it as text. Each image or other file is
-    described by its type and size, and is written to `folder` if one is given.
+    described by its type and size. It is also written to `folder`, if one is given.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))
@@ -320,8 +323,8 @@ async def _connected(settings: McpServer, timeout: float, log: TextIO) -> AsyncG
 def _http_client(settings: HttpServer, timeout: float) -> Any:
     """Return a client without timeouts: `_call_tool` limits the time of a call.
 
-    An exception of this client would end the connection with all its calls. Only the request that ends a session has a
-    timeout here, since nothing else limits its time.
+    If this client raised an exception, the connection would end with all calls on it. Only the request that ends a
+    session has a timeout, because nothing else limits the time of that request.
     """
     import httpx2
 
@@ -369,23 +372,26 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 
 
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
-    """Call a tool.
+    """Call a tool, for at most `timeout` seconds.
 
-    The client's own timeout is off: the later of two timeouts would act on a broken connection.
+    The MCP client's own timeout is off. With two timeouts, the later one would find the connection already broken.
     """
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments, read_timeout_seconds=inf)
 
 
 def _is_timeout(error: Exception) -> bool:
-    """Whether a call timed out, either by our own timeout or by that of the MCP client."""
+    """Return whether a call timed out, either by promptools' own timeout or by that of the MCP client."""
     from mcp.types import REQUEST_TIMEOUT
 
     return isinstance(error, TimeoutError) or getattr(error, "code", None) == REQUEST_TIMEOUT
 
 
 def _reason(error: BaseException) -> str:
-    """Return the type and text of an error, without passwords in URLs; of a group, only its first exception."""
+    """Return the type and text of an error, without passwords in URLs.
+
+    An exception group counts as its first exception.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = without_credentials(str(error).strip())

@@ -1,4 +1,4 @@
-"""Patches in the V4A format, applied to all affected files of a folder or to none; and the tool that applies them.
+"""Applies patches in the V4A format to all affected files of a folder or to none; and defines the tool for this.
 
 A patch is parsed (`patch_format`), its hunks are located in the files (`hunk_placement`), and the files are written
 (`file_changes`).
@@ -59,7 +59,7 @@ def apply_patch(root: Path, text: str) -> str:
 
 
 def main() -> None:
-    """Run as the program `apply_patch` in sandboxes: apply the patch in the argument, or on standard input."""
+    """Run as the program `apply_patch` in sandboxes: apply the patch in the argument, or else on standard input."""
     data = os.fsencode(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.buffer.read()
     try:
         told, code = apply_patch(Path.cwd(), data.decode("utf-8")), 0

@@ -38,7 +38,7 @@ MAX_PROBLEMS = 8
 class PatchError(PromptoolsError):
     """A patch cannot be applied. `problems` lists the reasons with their lines in the patch.
 
-    No file was changed, unless `changed` is true: then writing failed, and undoing the changes failed too.
+    No file was changed, unless `changed` is true: then some changes were written, and undoing them failed.
     """
 
     def __init__(self, problems: str | Sequence[str], *, changed: bool = False) -> None:
@@ -84,7 +84,10 @@ class Hunk:
         return [line for line in self.lines if line.sign != "+"]
 
     def without_blank_edges(self) -> Hunk:
-        """Return the hunk without the blank context at its beginning and end, which may be mere layout."""
+        """Return the hunk without the blank context lines at its beginning and end.
+
+        The model may have added these lines only as layout.
+        """
         first, last = 0, len(self.lines)
         while first < last and self._is_blank_context(first):
             first += 1
@@ -126,7 +129,7 @@ class UpdateFile:
 
 @dataclass(slots=True)
 class Patch:
-    """The sections of a patch in order, and notes on what was accepted although the format does not allow it."""
+    """The sections of a patch in order, and notes on deviations from the format that were accepted."""
 
     sections: list[AddFile | DeleteFile | UpdateFile] = field(default_factory=list[AddFile | DeleteFile | UpdateFile])
     notes: list[str] = field(default_factory=list[str])
@@ -162,7 +165,7 @@ class _PatchParser:
         """The line numbers of empty lines in a new file. They belong to the file only if another line of it follows."""
 
     def _unwrap(self, text: str) -> str:
-        """Return the patch inside the JSON of a call, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
+        """Return the patch inside a call's JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
 
         Any other text is returned unchanged.
         """

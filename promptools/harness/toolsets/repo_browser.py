@@ -60,7 +60,7 @@ class WorkspaceFiles:
         """Return the file or folder that a path refers to; raise `PathError` if it is outside, or does not exist.
 
         A relative path starts in the workspace. An absolute path must be inside the workspace. It may begin with the
-        path of the workspace that commands see, or with its path on this machine.
+        path of the workspace as commands see it, or with the path of the workspace on this machine.
         """
         if "\0" in path:
             raise PathError("a path cannot contain NUL")
@@ -118,7 +118,7 @@ class WorkspaceFiles:
             os.close(descriptor)
 
     def is_folder(self, parts: Parts) -> bool:
-        """Whether a path is a folder."""
+        """Return whether a path leads to a folder."""
         return self.root.joinpath(*parts).is_dir()
 
 
@@ -131,7 +131,7 @@ def open_at(folder: int, name: str, flags: int, path: str) -> int:
 
 
 def shown(parts: Parts) -> str:
-    """Return a path as it is shown to the model."""
+    """Return a path in the form in which the model sees it."""
     return "/".join(parts) or "."
 
 
@@ -188,7 +188,7 @@ class FolderLister:
 
 
 class _Room:
-    """How many more names may be listed, and the note for folders that are too deep."""
+    """Counts how many more names may be listed, and holds the note for folders that are too deep."""
 
     def __init__(self, left: int, too_deep: str) -> None:
         self.left = left
@@ -381,7 +381,10 @@ class FileSearch:
         return "\n".join(filter(None, (results, *notes)))
 
     def _by_ripgrep(self, parts: Parts, query: str, most: int) -> list[str] | None:
-        """Return up to `most` + 1 matching lines, the last to show that more exist; None if ripgrep cannot search."""
+        """Return the matching lines, at most `most` + 1, where the extra line shows that more exist.
+
+        Return None if ripgrep cannot search.
+        """
         try:
             if self._has_ripgrep is None:
                 self._has_ripgrep = self._sandbox.run(["rg", "--version"]).exit_code == 0
@@ -473,7 +476,7 @@ def _texts_below(folder: int, parts: Parts, depth: int, too_deep: list[str]) -> 
 
 
 def _is_folder(folder: int, name: str) -> bool:
-    """Whether `name` is a folder, and not a link to one."""
+    """Return whether `name` is a folder, and not a link to a folder."""
     with contextlib.suppress(OSError):
         return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     return False

@@ -1,5 +1,5 @@
 """Verify whether tool calls work with a server: run the same scenarios on the server alone and through promptools.
 
-A case is a generator that yields requests and judges the answers; it does no I/O. The same judge grades all answers, as
-an OpenAI client receives them, whether they came from the server or through promptools.
+A case is a generator that yields requests and grades the answers; it does no I/O. Answers from the server alone and
+answers through promptools are graded by the same rules, in the form in which an OpenAI client receives them.
 """

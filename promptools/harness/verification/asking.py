@@ -1,4 +1,4 @@
-"""Ask a server with the official client: what is judged is what an app gets from this client."""
+"""Ask a server with the official client, so that the answer is what an app gets from this client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer, with the time that it took and its tokens."""
+    """An answer, with the time that it took and the tokens that it used."""
 
     answer: Answer
     seconds: float
@@ -35,7 +35,7 @@ class Asked:
 class Asker:
     """Asks one server, with a client of `openai` or with the client of promptools.
 
-    `keys` are added to each request. `traced` must be set for the client of promptools. Its traces have the cost of all
+    `keys` are added to each request. `traced` must be set for the client of promptools: a trace lists the tokens of all
     attempts, not only of the last attempt.
     """
 
@@ -72,7 +72,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Received:
-    """A reply that is assembled from its chunks, as an app would do it."""
+    """A reply that is assembled from its chunks, as in an app."""
 
     status: int | None = 200
     error: str | None = None
@@ -85,7 +85,7 @@ class _Received:
     attempts: list[Any] = field(default_factory=list[Any])
 
     def read(self, parts: Iterable[Any], *, streamed: bool) -> None:
-        """Read the chunks of a stream, or a completion as its only chunk."""
+        """Read the chunks of a stream; a completion that is not streamed is read as a single chunk."""
         for part in parts:
             data: dict[str, Any] = part.model_dump(warnings=False)
             self.usage = as_object(data.get("usage")) or self.usage
@@ -115,7 +115,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return the reply as an answer. The tokens of all attempts are added up, if they are known."""
+        """Return the reply as an answer. If the tokens of all attempts are known, they are added up."""
         answer = Answer(
             self.status,
             self.content,

@@ -29,7 +29,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change in the results of a scenario on one side, for the cases that both runs have."""
+    """How the results of a scenario changed on one side: the server alone, or promptools.
+
+    Only cases that both runs have are compared.
+    """
 
     scenario: str
     side: Side
@@ -54,7 +57,7 @@ def read_run(path: Path) -> Run:
 
 
 def compare(before: Run, after: Run) -> list[Change]:
-    """Return the changes in each scenario and in all together, for the cases that both runs have.
+    """Return the changes in each scenario and in all scenarios together, for the cases that both runs have.
 
     Raises `UsageError` if the scenarios of the runs are different, or if the runs have no case in common.
     """

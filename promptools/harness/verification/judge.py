@@ -1,6 +1,6 @@
-"""The judge of answers. The rules are the same for answers of the server alone and for answers through promptools.
+"""Grade answers. The rules are the same for answers of the server alone and for answers through promptools.
 
-Only what an OpenAI client receives is judged. Each `judge_...` function returns the first problem in one line, or an
+Only what an OpenAI client receives is graded. Each `judge_...` function returns the first problem in one line, or an
 empty string if the answer is right.
 """
 
@@ -89,7 +89,7 @@ def judge_text(answer: Answer, says: str) -> str:
 
 
 def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Return what is wrong with an answer whose text must be JSON that fits `schema` and contains `values`."""
+    """Return what is wrong with an answer whose text must be JSON that conforms to `schema` and contains `values`."""
     if answer.failed:
         return answer.describe_error()
     if answer.calls:
@@ -102,7 +102,7 @@ def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str,
 
 
 def _why_no_call(answer: Answer, wanted: WantedCall) -> str:
-    """Return why an answer has no call: the text contains it, tokens were lost, or the model wrote only text."""
+    """Return why an answer has no call: the text contains the call, tokens were lost, or the model wrote only text."""
     cut = " and was cut off" if answer.cut else ""
     return find_call(answer, dict(wanted.tool)) or find_loss(answer) or f"no call came{cut}: {answer.describe_text()}"
 
@@ -129,7 +129,7 @@ def _problem_of(call: AnsweredCall, wanted: WantedCall) -> str:
 
 
 def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
-    """Return where a value violates its schema; empty if it fits."""
+    """Return where a value violates its schema; empty if it conforms."""
     validator: Any = Draft202012Validator(schema)
     error = next(iter(validator.iter_errors(value)), None)
     if error is None:
@@ -138,7 +138,10 @@ def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
-    """Return the first of the wanted values that is missing in an object or differs there; empty if there is none."""
+    """Return which of the `wanted` values is missing in `value` or differs from it, if any; else an empty string.
+
+    Only the first of these values is reported.
+    """
     for name, expected in wanted.items():
         if name not in value:
             return f"{name} is missing"

@@ -1,4 +1,4 @@
-"""Run the cases on both sides, within a given time, and log the results."""
+"""Run the cases on both sides (the server alone, and through promptools) within a given time; log the results."""
 
 from __future__ import annotations
 
@@ -86,10 +86,11 @@ def measure(
     progress: Callable[[Row, int, int], object],
     now: Callable[[], float] = time.monotonic,
 ) -> list[Row]:
-    """Run the cases that the log lacks, and return all rows. A case that ends after `seconds` has no row.
+    """Run the cases that the log lacks, and return all rows.
 
-    The sides take turns in going first, since a server may have cached the beginning of a prompt from the request of
-    the other side. After an interrupt, cases in progress are completed and recorded.
+    A case that is still running after `seconds` has no row. The sides take turns in going first, because a server may
+    have cached the beginning of a prompt from the request of the other side. After an interrupt, cases in progress are
+    completed and recorded.
     """
     wanted = [(case, repeat) for repeat in range(repeats) for case in cases]
     missing = [(number, case, repeat) for number, (case, repeat) in enumerate(wanted)
@@ -120,7 +121,10 @@ def measure(
 def _run_sides(
     case: Case, askers: Mapping[Side, Asker], timeout: float, left: Callable[[], float]
 ) -> dict[Side, SideResult] | None:
-    """Run a case on one side after the other. Return None if the time runs out: a request cut short proves nothing."""
+    """Run a case on one side and then on the other. Return None if the time runs out.
+
+    The result of a request that was cut short would prove nothing.
+    """
     results: dict[Side, SideResult] = {}
     for side, asker in askers.items():
         if left() <= 0:
@@ -130,7 +134,7 @@ def _run_sides(
 
 
 class VerificationLog(ResumableLog):
-    """A log of rows, which are also written to a file if there is a path."""
+    """A log of rows. With a path, the rows are also written to a file."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self.rows: dict[tuple[str, int], Row] = {}

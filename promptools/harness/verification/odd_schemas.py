@@ -1,6 +1,6 @@
 """Tools with odd schemas, as apps, frameworks and converters write them, and the meaning of those schemas.
 
-The meaning is written by hand in JSON Schema 2020-12. It is not derived by `promptools.schema`, since that package is
+The meaning is written by hand in JSON Schema 2020-12. It is not derived by `promptools.schema`, because that package is
 under test too.
 """
 
@@ -20,7 +20,7 @@ SETS = 7
 
 @dataclass(frozen=True, slots=True)
 class OddTool:
-    """A tool with an odd schema, and arguments that fit the schema."""
+    """A tool with an odd schema, and arguments that conform to the schema."""
 
     oddity: str
     name: str
@@ -94,7 +94,7 @@ def odd_tools() -> tuple[OddTool, ...]:
 
 
 def _map_schemas(change: Callable[[dict[str, Any]], Any], schema: Any) -> Any:
-    """Return a schema after applying `change` to each schema in it, the innermost first."""
+    """Apply `change` to a schema and to each schema inside it, the innermost first; return the result."""
     if not is_object(schema):
         return schema
     inner = dict(schema)
@@ -116,7 +116,7 @@ def _named_types(names: Mapping[str, str]) -> Callable[[Fields, dict[str, Any]],
 def _each_field(
     change: Callable[[str, Any], Any], *, nullable: bool = False
 ) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return a shape in which `change` is applied to the schema of each parameter.
+    """Return a function that builds a tool's schema by applying `change` to the schema of each parameter.
 
     With `nullable`, the changed schema means that a parameter may also be null.
     """
@@ -130,7 +130,7 @@ def _each_field(
 
 
 def _renamed(rename: Callable[[int, str], str]) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return a shape in which all parameters are renamed."""
+    """Return a function that builds a tool's schema with all parameters renamed."""
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         names = {name: rename(index, name) for index, name in enumerate(fields)}
@@ -141,7 +141,10 @@ def _renamed(rename: Callable[[int, str], str]) -> Callable[[Fields, dict[str, A
 
 
 def _with_field(schema: Any, value: Any, meant: Any = None) -> Callable[[Fields, dict[str, Any]], Shape]:
-    """Return a shape with one more parameter, `extra`; `meant` is the meaning of its schema, if that is different."""
+    """Return a function that builds a tool's schema with one more parameter, `extra`.
+
+    `meant` is the meaning of the schema of `extra`, if that is different from the schema itself.
+    """
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:
         wanted = {**values, "extra": value}
@@ -156,7 +159,7 @@ def _plain(fields: Fields, values: dict[str, Any]) -> Shape:
 
 
 def _required_inside(fields: Fields, values: dict[str, Any]) -> Shape:
-    """Mark parameters as required in the way of draft 3: by a key in the schema of each parameter, not by a list."""
+    """Mark parameters as required as in draft 3: by a key in the schema of each parameter, not by a list."""
     marked = {name: each if "required" in each else {**each, "required": True} for name, each in fields.items()}
     required = [name for name, each in fields.items() if "required" not in each]
     properties = {"type": "object", "properties": fields}

@@ -1,4 +1,4 @@
-"""Estimate from one case that was tried how long a run will take, and which cases fit into the given time."""
+"""Estimate how long a run will take, and which cases can be run in the given time, from one case that was tried."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class Speed:
 
 
 def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
-    """Return the speed that the results of one case show. If the server reports no tokens, they are estimated."""
+    """Return the speed that the results of one case show.
+
+    If the server reports no tokens, their number is estimated.
+    """
     characters = sum(map(_characters, trial.asks())) * len(results)
     prompt = sum(result.prompt_tokens for result in results) or characters / 4
     completion = sum(result.completion_tokens for result in results) or 40 * len(results)
@@ -53,7 +56,7 @@ def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
 def plan(
     cases: Sequence[Case], speed: Speed, known: Container[str], *, repeats: int, workers: int, seconds: float
 ) -> Plan:
-    """Return a plan with the cases that fit into `seconds`, in their order; at least one case is planned.
+    """Return a plan with the cases that can be run in `seconds`, in their order; at least one case is planned.
 
     `known` holds the ids of cases that have results already and take no time.
     """

@@ -1,4 +1,4 @@
-"""The scenarios: cases with their requests, and how the answers are judged.
+"""The scenarios: cases with their requests, and how the answers are graded.
 
 A case yields its requests one after the other, each with an example of a right answer, and returns the outcome. The
 examples are used to estimate how long a run takes, and to test the cases. The requests do not contain the model, limits
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case: the share of it that was right, from 0 to 1, and the first problem with its answer."""
+    """The outcome of a case: the share of right answers, from 0 to 1, and the first problem with an answer."""
 
     share: float
     failure: str = ""
@@ -53,7 +53,7 @@ class Case:
         return f"{self.scenario}: {self.name}"
 
     def asks(self) -> list[Ask]:
-        """Return the requests of the case, in their order, as they are when each request gets its right answer."""
+        """Return the requests of the case in their order, if each request gets its right answer."""
         steps = self.start()
         asks = [next(steps)]
         try:
@@ -68,7 +68,7 @@ Verdict: TypeAlias = Callable[[Answer], str]
 
 
 def _case(scenario: str, name: str, judge: Verdict, right: Answer, *bodies: dict[str, Any]) -> Case:
-    """Return a case of independent requests; the case is right if `judge` finds no problem in any answer."""
+    """Return a case of independent requests. The case is right if `judge` finds no problem in any answer."""
 
     def start() -> Steps:
         first = Outcome(1.0)
@@ -358,7 +358,7 @@ _RESULTS = (
 
 
 def _called(call_id: str, tool: dict[str, Any], result: str, **values: Any) -> list[dict[str, Any]]:
-    """Return two messages: a call, and its result."""
+    """Return two messages: one with a call, and one with the result of the call."""
     function = {"name": tool["function"]["name"], "arguments": json.dumps(values)}
     call = {"id": call_id, "type": "function", "function": function}
     return [
@@ -384,8 +384,8 @@ def _turns() -> Iterator[Case]:
 def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]:
     """Return a conversation with two turns for each topic: a call, and an answer that uses the result.
 
-    If a question does not get the right call, both turns count as wrong, and the conversation goes on without the
-    question.
+    If the model does not make the right call for a topic, both of the topic's turns count as wrong. The topic's
+    question is then left out of the rest of the conversation.
     """
 
     def start() -> Steps:
@@ -467,7 +467,10 @@ SCENARIOS: dict[str, Callable[[], Iterable[Case]]] = {
 
 
 def cases(names: Iterable[str] = tuple(SCENARIOS)) -> list[Case]:
-    """Return the cases of the named scenarios, one of each in turn: the beginning of the list covers all scenarios."""
+    """Return the cases of the named scenarios: the first case of each scenario, then the second of each, and so on.
+
+    The beginning of the list therefore covers all scenarios.
+    """
     rows = zip_longest(*(SCENARIOS[name]() for name in names))
     return [case for row in rows for case in row if case is not None]
 

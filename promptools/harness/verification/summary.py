@@ -84,7 +84,7 @@ def _scenario(name: str, rows: Sequence[Row], family: int) -> ScenarioSummary:
 
 
 def shares_by_case(rows: Iterable[Row], side: Side) -> dict[str, float]:
-    """Return, for each case, its mean share on one side over all repeats."""
+    """Return the mean share of right answers of each case on one side, over all repeats."""
     shares: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         shares[row.case].append((row.alone if side == "alone" else row.through).share)
@@ -103,9 +103,10 @@ def _side(shares: Mapping[str, float], results: Sequence[SideResult]) -> SideSum
 
 
 def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: int) -> int:
-    """Return 1 if the mean of `shares` is significantly higher than that of `baseline`, -1 if it is lower, else 0.
+    """Return 1 if the mean of `shares` is significantly higher than the mean of `baseline`, -1 if lower, else 0.
 
-    `family` is the number of such decisions that are made together. All of them are right with a probability of 95 %.
+    A difference that is not significant counts as 0. `family` is the number of comparisons that are made together. The
+    probability that any of them is wrong is at most 5 %.
     """
     if len(shares) < _MIN_CASES:
         return 0
@@ -114,9 +115,10 @@ def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: in
 
 
 def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return up to `MAX_FAILURES` rows with failures, if possible of different kinds.
+    """Return up to `MAX_FAILURES` rows with failures.
 
-    Rows in which promptools is worse come first, then rows in which it is better, then the others.
+    Rows in which promptools is worse come first, then rows in which it is better, then the others. If possible, there
+    is at least one row of each of these three kinds.
     """
 
     def order(row: Row) -> float:
@@ -133,7 +135,7 @@ def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) -> str:
-    """Return the conclusion of a run: a sentence that says whether promptools is worth using here."""
+    """Return the conclusion of a run: a text that says whether promptools improves the results with this server."""
     better = [each.name for each in scenarios if each.verdict == "promptools"]
     worse = [each.name for each in scenarios if each.verdict == "server alone"]
     measured = f"{describe_points(overall.difference)} over {overall.cases} cases"
@@ -149,7 +151,7 @@ def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) ->
 
 
 def describe_points(difference: Interval) -> str:
-    """Return the text of a difference between two rates, in percentage points with its interval."""
+    """Describe the difference between two rates in percentage points, with its interval."""
     return f"{100 * difference.estimate:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
 
