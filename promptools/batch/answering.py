@@ -49,7 +49,7 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class LineProblem:
-    """Why a request has no result, for the file of errors."""
+    """Describes why a request has no result, for the file of errors."""
 
     line: int
     custom_id: str | None
@@ -116,7 +116,10 @@ def _check_keys(value: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _load(text: str | bytes) -> Any:
-    """Parse JSON, but reject NaN and infinity, which only Python accepts: no server may get them."""
+    """Parse JSON, but reject NaN and infinity.
+
+    Only Python accepts these values, so they must not be sent to a server.
+    """
     return json.loads(text, parse_constant=reject_constant)
 
 
@@ -143,7 +146,7 @@ ADVICE = {
 
 
 class TemporaryFailureError(Exception):
-    """A request has no result, but may get one later. `retry_after` is in seconds, if the server named a time."""
+    """A request has no result, but may get one later. `retry_after` is in seconds; None if the server named no time."""
 
     def __init__(self, message: str, *, retry_after: float | None = None, may_be_request: bool = False) -> None:
         super().__init__(message)
@@ -156,7 +159,7 @@ class TemporaryFailureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """The result of a request: its line in the output, and, if it failed, its line in the file of errors."""
+    """The result of a request: its line in the output and, if the request failed, its line in the file of errors."""
 
     line: int
     result: dict[str, Any]
@@ -175,7 +178,7 @@ class BatchAnswer:
 class RequestAnswerer:
     """Sends requests through a promptools client. `model` replaces the model of each request (None: keep it).
 
-    `default_model` is for requests that name none. The client must not retry by itself (`max_retries=0`).
+    `default_model` is used for requests that name no model. The client must not retry by itself (`max_retries=0`).
     """
 
     def __init__(self, client: AsyncOpenAI, *, model: str | None = None, default_model: str | None = None) -> None:
@@ -268,7 +271,7 @@ def _temporary_failure(
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait from `retry-after-ms` or `Retry-After` (a number or a date); None without one."""
+    """Return the seconds to wait from `retry-after-ms` or `Retry-After` (a number or a date); None without either."""
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -312,8 +315,8 @@ PAUSE_SECONDS = 5.0
 class RequestServers:
     """Sends each request to the server of the client's provider that has the fewest requests in progress.
 
-    `model` replaces the model of each request (None: keep it); `default_model` is for requests that name none. The
-    client must not retry by itself (`max_retries=0`). `clock` returns seconds.
+    `model` replaces the model of each request (None: keep it). `default_model` is used for requests that name no model.
+    The client must not retry by itself (`max_retries=0`). `clock` returns the time in seconds.
     """
 
     def __init__(

@@ -50,7 +50,10 @@ BEGINNING = f'{{"{SETTINGS}": '.encode()
 
 
 class BatchLog:
-    """The log at `path`, which only one process may have open. If it exists, its settings must equal `settings`."""
+    """Keeps the results of a batch in the file `path`, which only one process may have open.
+
+    If the file exists, its settings must equal `settings`.
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
@@ -69,11 +72,14 @@ class BatchLog:
             raise
 
     def has(self, line: int) -> bool:
-        """Whether the request of this line has a result."""
+        """Return whether the request of this line has a result."""
         return line < len(self._done) and bool(self._done[line])
 
     def done(self) -> bytes:
-        """Return a byte for each line, starting at line 0: 1 if the line has a result. Any further line has none."""
+        """Return a byte for each line, from line 0: 1 if the line has a result, else 0.
+
+        Lines beyond the last byte have no result.
+        """
         return bytes(self._done)
 
     def add(self, answer: BatchAnswer) -> None:
@@ -212,10 +218,11 @@ class BatchTotals:
 
 
 class BatchJob:
-    """A batch that reads requests from `source`, and writes results to `output` and failures to a file beside it.
+    """A batch that reads requests from `source`, and writes results to `output`.
 
-    `survey` describes the input. `model` replaces the model of each request; an existing log must have been written
-    with the same `model`. The file `log` keeps the results until all requests have one.
+    Failures are written to a separate file next to `output`. `survey` describes the input. `model` replaces the model
+    of each request; an existing log must have been written with the same `model`. The file `log` keeps the results
+    until all requests have one.
     """
 
     def __init__(self, source: str, output: str, survey: InputSurvey, *, model: str | None, log: str | None) -> None:
@@ -233,7 +240,7 @@ class BatchJob:
             )
 
     def is_complete(self) -> bool:
-        """Whether an earlier run wrote the output; raise `UsageError` if the output belongs to another batch."""
+        """Return whether an earlier run wrote the output; raise `UsageError` if the output belongs to another batch."""
         if self.log.exists() or not exists(self.output):
             return False
         missing = custom_id_digests(self.source)
@@ -302,7 +309,7 @@ class BatchJob:
 
 
 def _custom_ids(output: str) -> Iterator[str]:
-    """Yield the `custom_id`s in an existing output, whatever else the file contains."""
+    """Yield the `custom_id`s in an existing output. Lines without a `custom_id` are skipped."""
     if is_parquet(output):
         yield from (value for value in read_column(output, "custom_id") if isinstance(value, str))
         return

@@ -1,7 +1,7 @@
 """Arrow columns in files and data frames: the columns of inputs, which become JSON, and the columns of results.
 
-`InputColumns` names the columns that an input may have, and `RowReader` converts their values to JSON. Each schema of
-results has a function that makes its rows. pyarrow is loaded on first use.
+`InputColumns` names the columns that an input may have, and `RowReader` converts their values to JSON. Each results
+schema has a function that builds its rows. pyarrow is loaded on first use.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _conversion(kind: Any, path: str) -> Convert:
 
 
 def _storage(kind: Any) -> Any:
-    """Return the type that stores the values, without extension types (such as JSON's) and dictionary encoding."""
+    """Return the type in which values are stored, without extension types (such as JSON's) and dictionary encoding."""
     if isinstance(kind, arrow().BaseExtensionType):
         return _storage(kind.storage_type)
     return _storage(kind.value_type) if arrow().types.is_dictionary(kind) else kind

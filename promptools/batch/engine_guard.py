@@ -1,9 +1,9 @@
 """Kill the engine's processes when the batch's process ends: `python engine_guard.py PID ...`, with a pipe as stdin.
 
-vLLM's engine runs in a separate process. If the process that started it is killed, the engine waits for requests
-forever and keeps the GPU's memory, so none would be left for the next run of the batch. The guard waits until the other
-end of its standard input is closed, which happens whenever the process there ends, even if it is killed. Then the guard
-kills the engine if that is still running.
+vLLM's engine runs in a separate process. If the process that started the engine is killed, the engine waits for
+requests forever and keeps the GPU's memory, so that none is left for the next run of the batch. The guard waits until
+the other end of its standard input is closed. The system closes it whenever the batch's process ends, even if that
+process is killed. Then the guard kills the engine if the engine is still running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 def guard_engine() -> Generator[None, None, None]:
     """Start a guard, which kills the child processes of multiprocessing once the block or this process has ended.
 
-    A process that is forked later inherits the pipe to the guard, so it must not outlive this process.
+    A process that is forked later inherits the pipe to the guard, so the forked process must not outlive this one.
     """
     pids = [str(child.pid) for child in multiprocessing.active_children()]
     command = [sys.executable, "-P", str(Path(__file__).resolve()), *pids]

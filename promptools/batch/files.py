@@ -39,12 +39,12 @@ def check_name(path: str) -> None:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is in this machine's file system, and not a URL."""
+    """Return whether a path is in this machine's file system, and not a URL."""
     return "://" not in path
 
 
 def is_parquet(path: str) -> bool:
-    """Whether a file is in Parquet format, by its name."""
+    """Return whether a file is in Parquet format, according to its name."""
     return path.endswith(PARQUET)
 
 
@@ -65,7 +65,7 @@ def errors_path(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Whether the file exists."""
+    """Return whether the file exists."""
     if is_local(path):
         return Path(path).exists()
     with file_errors(path, "read"):
@@ -166,7 +166,7 @@ def _fsspec(path: str) -> Any:
 
 @contextmanager
 def file_errors(path: str, action: str) -> Generator[None, None, None]:
-    """Raise a clear error for a problem with a file: each of fsspec's file systems raises its own exceptions."""
+    """Raise a clear error for a problem with a file, since each of fsspec's file systems raises its own exceptions."""
     try:
         yield
     except PromptoolsError:

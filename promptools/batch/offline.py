@@ -2,8 +2,7 @@
 
 `EngineSettings` names the model and the engine's arguments. `open_vllm` makes vLLM's server application, with an engine
 inside. `EngineTransport` passes requests to this application without a connection, and `open_engine` connects a
-promptools client to it. So everything above the connection is the same as with a server: modes, corrections, results
-and errors.
+promptools client to it. Modes, corrections, results and errors are therefore the same as with a server.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The settings of an engine, and of the client that uses it. They can be pickled if the options can."""
+    """The settings of an engine, and of the client that uses it. They can be pickled if their options can."""
 
     model: str
     """A name on the Hugging Face hub, or a folder."""
@@ -56,9 +55,9 @@ class EngineSettings:
 
 
 def read_engine_arguments(words: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments in words, each a JSON object or `KEY=VALUE`. If VALUE is not JSON, it is taken as text.
+    """Return the arguments in words, each of which is a JSON object or `KEY=VALUE`.
 
-    Raises `UsageError` for any other word, and for a key that occurs twice.
+    If VALUE is not JSON, it is taken as text. Raises `UsageError` for any other word, and for a key that occurs twice.
     """
     arguments: dict[str, Any] = {}
     for word in words:
@@ -98,8 +97,8 @@ WITHOUT_EFFECT = frozenset({
 class EngineTransport:
     """Base class of the async transports for both HTTP libraries. It passes requests to an ASGI application.
 
-    vLLM ignores unknown fields. Here, a request with an unknown field is refused, because all results of a batch would
-    lack what the field asks for.
+    vLLM ignores unknown fields. This class refuses a request with an unknown field instead, because all results of a
+    batch would lack what the field asks for.
     """
 
     def __init__(self, app: Any, library: HttpLibrary) -> None:
@@ -137,7 +136,10 @@ def _unknown_fields(body: bytes, known: frozenset[str]) -> list[str]:
 
 
 def _request_fields(app: Any) -> dict[str, frozenset[str]]:
-    """Return the known fields of each route that takes a pydantic model, since the model would accept any field."""
+    """Return the fields that each route knows, for routes that take a pydantic model.
+
+    The model would accept any field.
+    """
     fields: dict[str, frozenset[str]] = {}
     for route in app.routes:
         endpoint = getattr(route, "endpoint", None)
@@ -245,7 +247,7 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
 
 
 async def _make_app(engine: Any, arguments: Any) -> VllmApp:
-    """Make the application of an engine, as vLLM does before it starts to listen."""
+    """Make the application of an engine, in the same way as vLLM before it starts to listen."""
     if arguments.tool_parser_plugin:
         import_module("vllm.tool_parsers").ToolParserManager.import_tool_parser(arguments.tool_parser_plugin)
     if arguments.reasoning_parser_plugin:
@@ -268,7 +270,10 @@ async def _make_app(engine: Any, arguments: Any) -> VllmApp:
 
 
 def _chat_template(engine: Any, configured: str | None) -> str | None:
-    """Return the chat template in use: the configured text, the content of a configured file, or the tokenizer's."""
+    """Return the chat template in use, as text.
+
+    It is the configured template (a text, or the content of a file), or else the template of the tokenizer.
+    """
     if configured is not None:
         file = Path(configured)
         return configured if "{" in configured or not file.is_file() else file.read_text(encoding="utf-8")
@@ -277,7 +282,7 @@ def _chat_template(engine: Any, configured: str | None) -> str | None:
 
 
 def parse_arguments(settings: EngineSettings) -> Any:
-    """Return the arguments in vLLM's own form, with its defaults; raise `UsageError` for unknown or wrong ones."""
+    """Return the arguments in vLLM's own form, with its defaults; raise `UsageError` if any is unknown or invalid."""
     require_vllm()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -316,7 +321,10 @@ def _known_arguments() -> set[str]:
 
 
 def _command_line(name: str, value: Any) -> list[str]:
-    """Return an argument as words for vLLM's command line: only its parser converts all values."""
+    """Return an argument as words for vLLM's command line.
+
+    Only the parser of vLLM's command line converts all values.
+    """
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{option}" if value else f"--no-{option}"]
@@ -343,7 +351,7 @@ def _function(name: str, modules: tuple[str, ...]) -> Any:
 
 
 def _has_module(name: str) -> bool:
-    """Whether a module exists; this imports its parent packages."""
+    """Return whether a module exists. This imports the parent packages of the module."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # one of its parent packages is missing
@@ -433,7 +441,7 @@ def _make_client(settings: EngineSettings, http: Any) -> AsyncOpenAI:
 
 
 def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Target]:
-    """Record what is known about the engine's model, and return the client and the model's profile.
+    """Record what is known about the engine's model, and choose the modes; return the client and the model's profile.
 
     Native mode is left out if vLLM does not parse calls.
     """
@@ -452,7 +460,7 @@ def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Targe
 
 
 def _describe_model(app: VllmApp) -> ServerInfo:
-    """Return what detection would find out about a server with this model, as taken from the model itself."""
+    """Return what detection would find out about a server with this model, taken from the model itself."""
     template = app.chat_template
     described = ModelDescription(
         files=(("model", app.engine.model_config.model),),

@@ -59,7 +59,7 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
     """Connect to the cluster at `address`, unless already connected, and yield the package `ray`.
 
     Without an address it uses `RAY_ADDRESS`, a cluster running on this machine, or a new one. Until the session ends,
-    everything printed goes to stderr, since Ray prints errors of its processes, and stdout is for results.
+    everything printed goes to stderr: Ray also prints the errors of its processes, but stdout is only for results.
 
     Raises `UsageError` if the cluster cannot be used, and `PromptoolsError` for errors of Ray in the block.
     """
@@ -119,7 +119,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _errors_of(ray: Any) -> Generator[None, None, None]:
-    """Raise a short error instead of Ray's errors, which contain the stacks of several processes."""
+    """Raise a short error in place of Ray's errors, which contain the stacks of several processes."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -131,7 +131,10 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error, without stacks. For the error of a task, use the exception in the task."""
+    """Return the first line of an error, without stacks.
+
+    If a task of Ray failed, return the line of the task's exception.
+    """
     cause = getattr(error, "cause", None)
     text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
     return clip(without_credentials(text.strip().splitlines()[0]))
@@ -249,14 +252,17 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 class ActorSettings(Protocol):
-    """The methods of both kinds of settings. Settings are pickled for actors and the process that starts them."""
+    """The protocol of `ServerActorSettings` and `EngineActorSettings`.
+
+    Settings are pickled for the actors and for the process that starts the actors.
+    """
 
     def resources(self, ray: Any) -> dict[str, float]:
         """Return what Ray reserves for an actor, as arguments of `Dataset.map_batches`."""
         ...
 
     def default_actors(self, ray: Any) -> int:
-        """Return the number of actors if none is given: as many as fit on the cluster."""
+        """Return the number of actors to use if none is given: as many as the cluster has room for."""
         ...
 
     def share(self, actors: int) -> int:
@@ -378,7 +384,7 @@ class EngineActorSettings:
     def share(self, actors: int) -> int:
         """Return an equal share of `concurrency`; if that is None, return how many requests an engine takes.
 
-        An engine takes as many as it computes at once, and some more that wait in it.
+        An engine takes as many requests as it computes at once, and some more, which wait in a queue.
         """
         if self.concurrency is not None:
             return max(1, self.concurrency // actors)
@@ -404,7 +410,10 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how many times `size` of a resource fits on the nodes, at most `most` times on each, but at least 1."""
+    """Return how many times `size` of a resource fits on all nodes together, but at least 1.
+
+    At most `most` are counted on each node.
+    """
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
     return max(1, int(sum(rooms)))
@@ -428,9 +437,10 @@ class ClusterAnswering:
         self.actors = actors or settings.default_actors(ray)
 
     def __call__(self, pending: PendingRequests, record: Callable[[BatchAnswer], None]) -> None:
-        """Answer the requests, and call `record` with each result, more than once if Ray repeats a chunk.
+        """Answer the requests, and call `record` with each result.
 
-        Raises `UpstreamError` if a server is down for too long or refuses the key, or an engine does not start.
+        If Ray repeats a chunk, `record` is called again with the chunk's results. Raises `UpstreamError` if a server is
+        down for too long or refuses the key, or if an engine does not start.
         """
         size, at_once = chunk_plan(self._settings.share(self.actors))
         pending = replace(pending, source=path_for_tasks(pending.source))

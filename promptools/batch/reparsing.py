@@ -126,11 +126,11 @@ def reparse(
 
 @contextmanager
 def _without_interrupts() -> Generator[None, None, None]:
-    """Block Ctrl-C during the block, and permanently in processes that are started in it: their parent ends them.
+    """Block Ctrl-C in this process during the block, and permanently in processes that are started in the block.
 
-    If Ctrl-C ended a process that is starting, the pool would wait for it forever. The mask of signals applies to this
-    thread and to those processes. Another thread, such as one of Arrow's, may still receive the signal, so the handler
-    of the signal is replaced too.
+    The parent ends these processes. If Ctrl-C ended a process that is starting, the pool would wait for it forever. The
+    mask of signals applies to this thread and to the started processes. Another thread, such as one of Arrow's, may
+    still receive the signal, so the handler of the signal is replaced too.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -151,7 +151,10 @@ def _without_interrupts() -> Generator[None, None, None]:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends: a killed parent does not notify its children, which would wait forever."""
+    """End this process when its parent ends.
+
+    A killed parent does not notify its children, so they would wait forever.
+    """
 
     def watch() -> None:
         if parent := multiprocessing.parent_process():

@@ -54,7 +54,7 @@ class AdaptiveLimit:
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[float, None]:
-        """Wait until another request may be sent; yield the time at that moment."""
+        """Wait until another request may be sent; yield the time when the wait ended."""
         await self._acquire()
         try:
             yield self._clock()
@@ -114,13 +114,14 @@ class FixedLimit(AdaptiveLimit):
         self.bound = float(most)
 
     def _halve(self) -> None:
-        """Do nothing: with an engine the time per token always grows with the number of requests."""
+        """Do nothing: with an engine, the time per token always grows with the number of requests."""
 
 
 class _Round:
     """Compares the time per token in each round of answers with the time per token in earlier rounds.
 
-    Sums of seconds and of tokens are compared: a single answer may be short, with most of its time spent on the prompt.
+    Sums of seconds and of tokens over a round are compared. A single answer proves little: it may be short, with most
+    of its time spent on the prompt.
     """
 
     def __init__(self) -> None:
@@ -130,7 +131,7 @@ class _Round:
         self._baseline: float | None = None
 
     def add(self, seconds: float, tokens: int, size: int) -> bool:
-        """Count an answer; return whether it completes a round of `size` answers that took far too long."""
+        """Count an answer; return whether it completes a round of `size` answers that took far too long per token."""
         self._seconds += seconds
         self._tokens += tokens
         self._answers += 1
@@ -164,7 +165,7 @@ class RequestPool:
     """Sends requests, as many concurrently as `limit` allows.
 
     A request that the server does not accept is sent again for `patience` seconds. If no other request was answered in
-    that time, `run` raises `UpstreamError`; otherwise only this request has failed.
+    that time, `run` raises `UpstreamError`. Otherwise only this request counts as failed.
     """
 
     def __init__(self, send: SendRequest, limit: AdaptiveLimit, *, patience: float) -> None:
@@ -232,7 +233,7 @@ class RequestPool:
 
 
 class _Stop:
-    """Decides when a request is not sent again: after `patience` seconds, or after `TRIES` suspicious failures.
+    """Decides when to stop sending a request again: after `patience` seconds, or after `TRIES` suspicious failures.
 
     A failure is suspicious if the request itself may be the reason.
     """
@@ -251,7 +252,10 @@ class _Stop:
 
 
 def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
-    """Return a wait function for tenacity: it calls `backoff`, but returns 0 if the server asked for a wait."""
+    """Return a wait function for tenacity.
+
+    It returns 0 if the server asked for a wait, else the result of `backoff`.
+    """
 
     def wait(state: tenacity.RetryCallState) -> float:
         error = state.outcome and state.outcome.exception()

@@ -76,7 +76,10 @@ INTERRUPTED = 130
 
 
 def build_parser(loaded: Collection[str] = ()) -> CommandParser:
-    """Return the parser of all commands. The arguments of the commands in `loaded` are added at once."""
+    """Return the parser of all commands.
+
+    The arguments of the commands in `loaded` are added now; those of other commands are added on demand.
+    """
     parser = CommandParser(
         prog="promptools",
         description="Working tool calls from any open-model server.",
@@ -128,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complete() -> int:
-    """Answer a shell's request for completions: argcomplete inspects the parser before anything is parsed."""
+    """Answer a shell's request for completions: argcomplete inspects the parser before the command line is parsed."""
     from promptools.cli.completion_command import complete
 
     try:
@@ -138,13 +141,13 @@ def _complete() -> int:
 
 
 def _fail(command: str, error: PromptoolsError) -> int:
-    """Print a one-line error; return the exit status."""
+    """Print an error on one line; return the exit status."""
     print(f"promptools {command}: {error}", file=sys.stderr)
     return USAGE_ERROR if isinstance(error, UsageError) else FAILURE
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the command. If an untrusted config prevents that, ask the user about it, and run the command again.
+    """Run the command. If a config is untrusted, ask the user about it, and run the command again if it is now trusted.
 
     This repeats no request: the error about an untrusted config is raised before anything is sent.
     """

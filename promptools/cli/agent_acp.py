@@ -2,11 +2,11 @@
 
 The editor starts this process and talks to it over stdin and stdout, in JSON-RPC, with the protocol's own SDK. A
 session is a folder with its sandbox, its MCP servers and one conversation. The conversation is on a tape, and each
-prompt continues it from there. So the conversation can continue after a prompt that failed or was cancelled, and a
-later process can load the session.
+prompt continues it from the tape. For this reason the conversation can continue after a prompt that failed or was
+cancelled, and a later process can load the session.
 
 The editor's own file system and terminals are not used. Files are read and changed in the folder itself, and commands
-run in the sandbox, which an editor does not have.
+run in promptools' sandbox, because an editor has none.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
 
 
 async def _open_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return the streams of the protocol. From now on, anything else that is written to stdout goes to stderr."""
+    """Return the streams of the protocol. From now on, all other output to stdout goes to stderr instead."""
     sys.stdout.flush()
     protocol = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -106,7 +106,7 @@ async def _open_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 @dataclass(slots=True)
 class EditorSession:
-    """A session: the agent, the tape with the conversation, and the turn in progress."""
+    """Holds a session: the agent, the tape with the conversation, and the turn in progress."""
 
     id: str
     root: Path
@@ -157,7 +157,10 @@ class EditorAgent:
         self._editor = editor
 
     async def initialize(self, **_: Any) -> schema.InitializeResponse:
-        """Return what this agent can do, and its only protocol version, whichever the editor asks for."""
+        """Return the agent's capabilities and protocol version.
+
+        The agent supports a single version, which is returned whichever version the editor asks for.
+        """
         return schema.InitializeResponse(
             protocol_version=acp.PROTOCOL_VERSION,
             agent_info=schema.Implementation(name="promptools", title="promptools", version=promptools.__version__),
@@ -178,7 +181,7 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
     ) -> schema.LoadSessionResponse:
-        """Open a session again from its tape in the folder of --tape, and show its conversation."""
+        """Load a session from its tape in the folder of --tape, and show its conversation."""
         if not _SESSION_ID.fullmatch(session_id) or not (self._folder / f"{session_id}.jsonl").exists():
             raise acp.RequestError.resource_not_found(session_id)
         async with self._loading:
@@ -244,7 +247,7 @@ class EditorAgent:
     def _build(
         self, session_id: str, cwd: str, servers: Sequence[Any], loop: asyncio.AbstractEventLoop
     ) -> EditorSession:
-        """Return a new session with its agent. Building it takes too long for the event loop, so it needs a thread."""
+        """Return a new session with its agent. This takes too long for the event loop, so it must run in a thread."""
         arguments = self._arguments
         root = workspace(cwd)
         if not self._model:
@@ -317,7 +320,7 @@ class EditorAgent:
         await self._editor.session_update(session.id, update)
 
     async def _approve(self, session: EditorSession, call: Call, *, ask: bool) -> Deny | None:
-        """Return None if a call may run, else its denial. The user is asked only if `ask` is true."""
+        """Return None if a call may run, else the denial of the call. The user is asked only if `ask` is true."""
         if session.stop.is_set():
             return Deny("the user has cancelled the run")
         if ask and call.name not in session.allowed:
@@ -492,7 +495,7 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
 def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """Yield the updates that show a conversation.
 
-    Each call is prepared again, so that it is shown as it was when it was made.
+    Each call is prepared again, so that the editor shows it as when it was made.
     """
     for message in messages:
         text = split_content(message.get("content"))[0]

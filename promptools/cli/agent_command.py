@@ -223,7 +223,7 @@ class FolderSnapshot:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder, without entering the folders in `_SKIPPED`. Their parent folder still lists their names."""
+    """Walk a folder, without entering the folders in `_SKIPPED`. The names of these folders are still listed."""
     for folder, names, entries in walk(root):
         yield folder, [*names], entries
         names[:] = [name for name in names if name not in _SKIPPED]
@@ -258,7 +258,7 @@ def _read_repositories(root: Path) -> dict[str, int]:
 
 
 def _fingerprint(folder: Path) -> int:
-    """Return a hash of the names, sizes and times of a folder's files. It is only valid within this process."""
+    """Return a hash of the names, sizes and times of a folder's files. The hash is only valid within this process."""
     states: list[tuple[str, int, int]] = []
     for place, _, entries in walk(folder):
         for entry in entries:
@@ -284,7 +284,7 @@ def _what_happened(before: object, after: object) -> str:
 
 
 def _lines(state: State | None) -> list[str] | None:
-    """Return the lines of a file; None if they cannot be shown, and an empty list if the file does not exist."""
+    """Return the lines of a file; an empty list if the file does not exist, and None if its lines cannot be shown."""
     if state is None:
         return []
     content = state[2]
@@ -362,7 +362,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent, and print what it changed."""
+    """Run the agent, and print what the agent changed."""
     if arguments.acp:
         from promptools.cli.agent_acp import serve
 
@@ -406,7 +406,7 @@ def _is_for_scripts(arguments: argparse.Namespace) -> bool:
 
 
 def _view(arguments: argparse.Namespace) -> AgentView:
-    """Return the view: it shows nothing with --json or --events, and only the model's text with --quiet."""
+    """Return the view of the run. With --json or --events it shows nothing; with --quiet, only the model's text."""
     return AgentView(shown="nothing" if _is_for_scripts(arguments) else "text" if arguments.quiet else "all")
 
 
@@ -433,8 +433,8 @@ def _print_not_offered(names: Sequence[str]) -> None:
 def _follow(agent: Agent, arguments: argparse.Namespace, view: AgentView) -> tuple[Transcript, TerminatingError | None]:
     """Run the agent and show its events; return the transcript, and the error that ended the run or None.
 
-    In an interactive run, further messages of the user continue the conversation, and the result is about the last of
-    these runs.
+    In an interactive session, each further message of the user starts another run that continues the conversation. The
+    transcript and the error are those of the last run.
     """
     task: Any = agent.resumed(arguments.resume, arguments.task) if arguments.resume else arguments.task
     while True:
@@ -522,7 +522,7 @@ def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Call
 
 
 def _asking(tool: AgentTool, ask: Callable[[str], bool]) -> AgentTool:
-    """Return a tool that asks the user before each call."""
+    """Return a tool that does the same as `tool`, but asks the user before each call."""
 
     def run(**given: Any) -> Any:
         if not ask(f"run {tool.tool.name} {printable(json.dumps(given, ensure_ascii=False))}?"):

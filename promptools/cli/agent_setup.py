@@ -63,10 +63,10 @@ def build_agent(
 
 
 def is_asked(own_name: str, tool: Tool) -> bool:
-    """Whether the user is asked before each call of a tool: only if the tool is dangerous, and never for patches.
+    """Return whether the user is asked before each call of a tool.
 
-    Patches stay in the folder, and appear in the diff. `own_name` is the tool's own name, even if the tool is declared
-    to the model under another.
+    The user is asked only if the tool is dangerous, and never for patches, which change only files in the folder and
+    appear in the diff. `own_name` is the tool's own name, even if the tool is declared to the model under another name.
     """
     return tool.dangerous and own_name != "repo_browser.apply_patch"
 
@@ -101,7 +101,7 @@ def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[T
 
 
 def _request(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keys that the arguments add to each request."""
+    """Return the parameters that the arguments add to each request."""
     given = {
         "reasoning_effort": arguments.effort,
         "temperature": arguments.temperature,

@@ -38,7 +38,7 @@ REDRAW_SECONDS = 0.1
 
 
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
-    """Return a function that gets the totals, and shows them at intervals.
+    """Return a function that is called with the totals of a batch, and shows them at intervals.
 
     `at_once` returns a text about how much is done at the same time, such as the number of concurrent requests.
     """
@@ -114,7 +114,7 @@ def read_settings(arguments: argparse.Namespace) -> EngineSettings | None:
 
 @asynccontextmanager
 async def start_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
-    """Start an engine and print the progress of loading it; end the engine at the end of the block."""
+    """Start an engine and print the progress while it loads; end the engine at the end of the block."""
     from promptools.batch.offline import open_engine
 
     print_progress(f"vLLM loads {settings.model}")
@@ -180,7 +180,10 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
 
 def _report_absence(base_url: str, patience: float) -> None:
-    """Report at once if the server cannot be reached. The run still waits for it, as it may be loading its model."""
+    """Report at once if the server cannot be reached.
+
+    The run still waits, because the server may be loading its model.
+    """
     try:
         require_server(base_url)
     except UpstreamError as error:
@@ -235,9 +238,9 @@ def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 
 def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str | None:
-    """Return the model for requests that name none; None if it is not needed, or cannot be determined.
+    """Return the model for requests that name none; None if no model is needed, or none can be determined.
 
-    If it cannot be determined, for example because the server has several models, requests without a model fail.
+    If none can be determined, for example because the server has several models, requests without a model fail.
     """
     if arguments.model or not job.survey.without_model:
         return None

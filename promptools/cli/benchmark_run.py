@@ -147,7 +147,8 @@ def make_attempts(
 ) -> list[TaskAttempt]:
     """Make the attempts that the log lacks, and return all attempts.
 
-    `describe` gets a function that shows a text with progress, and returns a function that shows each new attempt.
+    `describe` is called with a function that shows a text and the progress. It returns a function that is called with
+    each new attempt and shows it.
     """
     from promptools.harness.evaluation.tasks import RunLog, run_tasks
 
@@ -174,7 +175,7 @@ def server_of(client: Any) -> str:
 
 
 def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str, Any]) -> None:
-    """Write the page to the file of `--report`, if there is one; print the page, or with `--json` the figures."""
+    """Write the report to the file of `--report`, if given; print the report, or with `--json` the figures."""
     if arguments.report:
         _write(Path(arguments.report), page)
     if arguments.json:
@@ -198,7 +199,7 @@ def _describe(show: Show) -> Callable[[TaskAttempt, int, int], None]:
 
 
 def digest(value: Any) -> str:
-    """Return a short digest of a JSON value. It shows whether two runs have the same tasks."""
+    """Return a short digest of a JSON value. Two runs have the same tasks if the digests of the tasks are equal."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
@@ -210,7 +211,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object, the value of `--request`."""
+    """Parse the value of `--request`, a JSON object."""
     value = try_json(text)
     if not is_object(value):
         raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object; write {{"temperature": 1}}')

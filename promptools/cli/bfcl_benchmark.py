@@ -133,7 +133,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _serve(arguments: argparse.Namespace, server: str, log: BfclRunLog) -> Generator[str, None, None]:
-    """Yield the base URL of a proxy that logs how each reply was obtained, or with `--direct` the server's base URL."""
+    """Yield the base URL of a proxy that logs how each reply was obtained.
+
+    With `--direct`, yield the base URL of the server instead.
+    """
     if arguments.direct:
         yield server
         return

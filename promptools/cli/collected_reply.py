@@ -1,4 +1,4 @@
-"""Collect a reply from the official client, with the trace that promptools has added to it."""
+"""Collect a reply from the official client, with the trace that promptools added to the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client for the server that a command's arguments name, and the choice of the model."""
+"""Build the client for the server that a command's arguments name, and choose the model."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _client_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def default_model(client: Any) -> str:
     """Return the default model of the provider, or else the only model that the server lists.
 
-    Raises `UsageError` if there is neither.
+    Raises `UsageError` if the provider has no default model and the server does not list exactly one.
     """
     session = client.promptools
     configured: str = session.resolve_target(None, base_url=str(client.base_url), provider=session.provider).model

@@ -1,4 +1,4 @@
-"""The log of a command: log records of promptools that are written to stderr."""
+"""Write a command's log: log records of promptools go to stderr."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def show_log(level: int) -> Generator[None]:
 
 
 def log_if_healed(reply: Reply) -> None:
-    """Log how a reply was repaired, or that no attempt succeeded. The record has no text of the model."""
+    """Log how a reply was repaired, or that no attempt succeeded. The record contains none of the model's text."""
     from promptools.exchange.salvage import RECOVERED_NOTE
 
     failed = [

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
 class Command(NamedTuple):
-    """A command as the program's help lists it. The module with the command's arguments is imported on demand."""
+    """A command, with its line in the program's help. The module with the command's arguments is imported on demand."""
 
     name: str
     about: str
@@ -36,7 +36,10 @@ class Command(NamedTuple):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parses the arguments of a command. If it has `--base-url`, the server's URL may also come first."""
+    """Parses the arguments of a command.
+
+    A command that has `--base-url` also accepts the server's URL as its first positional argument.
+    """
 
     def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
@@ -59,7 +62,7 @@ class CommandParser(argparse.ArgumentParser):
             self.set_defaults(run=module.run)
 
     def error(self, message: str) -> NoReturn:
-        """End the process with an error in one line, like all errors of the command line."""
+        """End the process with an error on one line, like all errors of the command line."""
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (try {self.prog} --help)\n")
 
     def parse_known_args(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - any namespace
@@ -97,7 +100,7 @@ class CommandParser(argparse.ArgumentParser):
         return text.replace("[-h]", "[-h] [URL]", 1) if _SERVER in self._option_string_actions else text
 
     def _takes_url(self, given: Sequence[str], positional: Sequence[int]) -> bool:
-        """Return whether the first positional argument is the server's URL, and not another argument of the command."""
+        """Return whether the first positional argument is the server's URL, and not an argument of the command."""
         named = any(word.partition("=")[0] == _SERVER for word in given)
         if named or _SERVER not in self._option_string_actions or "--" in given[: positional[0]]:
             return False
@@ -142,7 +145,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Return whether argparse takes a word for an option: not if it has a space or is a negative number."""
+    """Return whether argparse takes a word for an option.
+
+    A negative number, or a word with a space, is not an option.
+    """
     return word.startswith("-") and word != "-" and " " not in word and _NUMBER.fullmatch(word) is None
 
 

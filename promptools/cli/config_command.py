@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def ask_trust(error: UntrustedConfig) -> bool:
-    """Show what a config reaches, and ask on the terminal whether to trust it; return whether the user does.
+    """Show what a config reaches, and ask on the terminal whether to trust it; return whether the user trusts it.
 
-    Without a terminal, return False. The answer is about what was shown: if the file has been changed since and reaches
-    something else, it is still not trusted.
+    A config reaches, for example, addresses, files and environment variables. Without a terminal, return False. The
+    answer applies only to what was shown: if the file changes and reaches something else, it is not trusted.
     """
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         return False
@@ -45,7 +45,10 @@ def ask_trust(error: UntrustedConfig) -> bool:
 
 
 def print_reach(reach: ConfigReach) -> None:
-    """Print a line to stderr for each thing that a config reaches. Things that need trust come first."""
+    """Print a line to stderr for each thing that a config reaches, such as an address or an environment variable.
+
+    Things that need trust come first.
+    """
     for entry in sorted(reach.entries, key=lambda entry: not (entry.is_remote or entry.is_outside)):
         where = "beyond this machine: " if entry.is_remote else "outside of its folder: " if entry.is_outside else ""
         is_set = ""
@@ -55,7 +58,7 @@ def print_reach(reach: ConfigReach) -> None:
 
 
 def _print_shown(text: str) -> None:
-    """Print a line to stderr, even with `--quiet`: nothing may be trusted that was not shown."""
+    """Print a line to stderr, even with `--quiet`: only what was shown may be trusted."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -194,7 +197,10 @@ def decide(config: Config, provider: str | None, model: str | None) -> list[Deci
 
 
 def describe_source(config: Config, asked: str | None, provider: str | None) -> str:
-    """Return what decides the address. `asked` is the provider in the arguments, and `provider` is the one in use."""
+    """Return what decides the server's address.
+
+    `asked` is the provider in the arguments, and `provider` is the one in use.
+    """
     if environment_address(config, asked) is not None:
         return "the environment variable OPENAI_BASE_URL"
     if provider is None:
@@ -231,7 +237,7 @@ def _mode_by(target: Target) -> str:
 
 
 def _unused(config: Config, arguments: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Return the files and variables that exist but have no effect, each with the reason."""
+    """Return the configs and variables that exist but have no effect, each with the reason."""
     files = [] if config.standing == "given" and arguments.config else find_all_here()[1:]
     rows = [
         ("config", shown_text(str(file.path)), f"in {file.by}" if file.standing != "given" else file.by)

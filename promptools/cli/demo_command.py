@@ -38,7 +38,7 @@ LAST_START = 200.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How to run the conversation, and the expected outcome."""
+    """A way to run the conversation, and the outcome that is expected."""
 
     title: str
     base_url: str
@@ -66,7 +66,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call as the app received it. `arguments` is empty if the call's arguments are not a JSON object."""
+    """A call as the app received it. `arguments` is empty if the model's arguments are not a JSON object."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -104,7 +104,7 @@ class _Record:
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
     """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
 
-    No wait, for an answer or for the next piece of a streamed answer, takes longer than is left of `seconds`.
+    No wait, either for an answer or for the next chunk of a streamed answer, takes longer than the rest of `seconds`.
     """
     import openai
 
@@ -191,7 +191,10 @@ def _execute_call(call: Mapping[str, Any], record: _Record) -> dict[str, Any]:
 
 
 def _as_expected(scenario: Scenario, record: _Record) -> bool:
-    """Return whether the outcome is as the scenario expects: in general, exactly one call, and then an answer."""
+    """Return whether the outcome is as expected.
+
+    Usually this means exactly one call and then an answer; a scenario may be more lenient, or expect a failure.
+    """
     if scenario.direct:
         return record.error if scenario.must_fail else True
     if record.error:
@@ -210,7 +213,7 @@ def _as_expected(scenario: Scenario, record: _Record) -> bool:
 
 
 def _arguments_valid(call: ReceivedCall) -> bool:
-    """Return whether a call's arguments fit the schema of the offered tool; true for a call of any other tool."""
+    """Return whether a call's arguments conform to the offered tool's schema; True for a call to any other tool."""
     from jsonschema import Draft202012Validator
 
     validator: Any = Draft202012Validator(weather.TOOL["function"]["parameters"])
@@ -278,8 +281,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> Iterator[ScenarioResult]:
     """Run the conversations, and yield the result of each when it ends.
 
-    The first two are shown at full length: the conversation without promptools, and the same conversation through
-    promptools.
+    The first two results are shown at full length: the conversation without promptools, and the same conversation
+    through promptools.
     """
     began = time.monotonic()
     for number, scenario in enumerate(scenarios, 1):
@@ -299,7 +302,7 @@ def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> It
 
 @contextlib.contextmanager
 def _scripted() -> Generator[list[Scenario]]:
-    """Yield the scenarios with two scripted models, on two real llama.cpp servers with a proxy in front of them."""
+    """Yield the scenarios with two scripted models, on two real llama.cpp servers with a proxy before them."""
     print_progress("starting llama.cpp twice: a model that breaks its parser, and one that does not ...")
     with (
         serve(weather.hermes_script(), template="hermes", name="hermes") as good,
@@ -333,7 +336,7 @@ def _model_file(name: str) -> Path:
 
 @contextlib.contextmanager
 def _model_in_file(path: Path) -> Generator[list[Scenario]]:
-    """Yield the scenarios with the model in the file `path`, on a llama.cpp server that is started for them."""
+    """Start a llama.cpp server with the model in the file `path`; yield the scenarios for it."""
     print_progress(f"starting llama.cpp on {path.name} ...")
     with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
         # small models repeat a call whose result they have: Qwen2.5-Coder-0.5B never answered without the option
@@ -448,7 +451,7 @@ def _color(result: ScenarioResult) -> str:
 
 
 def _outcome(result: ScenarioResult) -> str:
-    """Return a remark about a result that is not as one would expect; empty for any other result."""
+    """Return a remark about a result that differs from what one would expect; empty for any other result."""
     if result.direct:
         failed = "" if result.fine else "no failure to show"
         return failed or ("the server alone is enough here" if result.calls else "")

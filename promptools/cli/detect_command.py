@@ -58,7 +58,7 @@ def detect_server(
 ) -> tuple[Target, ServerInfo]:
     """Detect which server is at `base_url`, in at most 2 s, and cache the result in `detections`.
 
-    With `learn`, also learn the dialect of the model's chat template if the model's family is unknown. This takes at
+    With `learn`, if the model's family is unknown, also learn the dialect of the model's chat template. This takes at
     most another 2 s.
     """
     from promptools.transport import Session
@@ -70,7 +70,7 @@ def detect_server(
 
 
 def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
-    """Print what the server is, and then the answers that show it."""
+    """Print what the server is, and then the answers by which it was recognized."""
     kind = target.profile.kind
     version = f", version {detection.version}" if detection.version else ""
     server = load_builtin(kind).title if detection.kind else f"Treated as {GENERIC!r}"

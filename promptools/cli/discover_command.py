@@ -124,7 +124,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def write_reports(findings: Findings, folder: Path, model: str, *, plots: bool) -> str:
-    """Write the findings, the page, the definitions, the config and the plots into a folder; return the page."""
+    """Write the findings, report, definitions, config and plots into a folder; return the Markdown report."""
     from promptools.harness.discovery.output import definitions, draw_plots, marks_toml, render_page
 
     images = draw_plots(findings, folder) if plots else []

@@ -93,7 +93,7 @@ def _versions() -> Rows:
 
 
 def _extras() -> Rows:
-    """Return each extra, with its packages that are missing."""
+    """Return each extra with the packages of the extra that are missing."""
     needed: dict[str, list[str]] = {}
     for name, extra, _ in _requirements():
         if extra is not None and extra not in _FOR_DEVELOPERS and name != DISTRIBUTION:
@@ -105,7 +105,7 @@ def _extras() -> Rows:
 
 
 def _shown_extras(extras: Rows) -> Rows:
-    """Return two rows for all extras, installed or not. Most people need few extras, so none is a problem."""
+    """Return the installed extras as one row, and the others as a second row. A missing extra is not a problem."""
     names = {here: [extra for extra, state in extras if (state == _INSTALLED) is here] for here in (True, False)}
     rows: Rows = [("installed", ", ".join(names[True]) or "none")]
     if names[False]:
@@ -122,7 +122,7 @@ def _state(extra: str, names: list[str]) -> str:
 
 
 def _requirements() -> list[tuple[str, str | None, list[str]]]:
-    """Return, for each required package, its name, the extra that needs it (None: always needed), and its extras."""
+    """Return the name of each required package, the extra that needs it (None: always needed), and its own extras."""
     found = (_REQUIREMENT.match(line) for line in requires(DISTRIBUTION) or ())
     return [(match["name"], match["extra"], (match["extras"] or "").split(",")) for match in found if match is not None]
 
@@ -138,7 +138,10 @@ def _version(name: str) -> str | None:
 
 
 def _check_config(arguments: argparse.Namespace, problems: list[str]) -> tuple[Rows, Rows]:
-    """Return the rows about what decides each setting, and the rows about the server; add problems to `problems`."""
+    """Return the rows about what decides each setting, and the rows about the server.
+
+    Problems are added to `problems`.
+    """
     config = read_config(arguments.config)
     is_there = config.file != Config().file
     rows: Rows = [("config", shown_text(config.file) if is_there else "none", config.standing if is_there else "")]
@@ -161,7 +164,7 @@ def _check_config(arguments: argparse.Namespace, problems: list[str]) -> tuple[R
 
 
 def _check_server(session: Session, address: str, arguments: argparse.Namespace, problems: list[str]) -> Rows:
-    """Detect a server; return the rows about it, its model and the modes in use, and add problems to `problems`."""
+    """Detect a server; return the rows about the server, its model and the modes in use. Add problems to `problems`."""
     base_url, basic = split_credentials(address.rstrip("/"))
     before = session.resolve_target(arguments.model, base_url=base_url, provider=arguments.provider)
     key = server_key(arguments) if arguments.base_url else given_key(arguments) or session.find_key(before)

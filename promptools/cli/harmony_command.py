@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _advice(first: _Location | None, vocabulary: _Location | None, *, library: bool) -> Iterator[str]:
-    """Yield lines that say what works now, and what to do about the rest."""
+    """Yield lines that say what works now, and how to get the rest to work."""
     if vocabulary is not None:
         yield f"promptools uses {vocabulary.file} and tells openai-harmony of it."
         yield f"Other programs that use openai-harmony find it by {FOLDER_VARIABLE}={vocabulary.file.parent}"

@@ -1,9 +1,8 @@
 """The HTTP server of `promptools serve`: uvicorn, with draining, and with limits on the head of a request.
 
-After the first signal the server accepts no more connections. Requests in flight get `drain_seconds` to finish, but
-after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy then ends the requests that are left, each
-with an error in the form of the client's API. A second signal ends everything at once. On SIGHUP the config is read
-again.
+After the first signal the server accepts no more connections. Requests in progress get `drain_seconds` to finish, but
+after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy then ends the remaining requests, each with
+an error in the form of the client's API. A second signal ends everything at once. On SIGHUP the config is read again.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class ProxyServer(uvicorn.Server):
 
 
 def raise_descriptor_limit() -> None:
-    """Raise this process's limit on open files as far as the system allows: each stream uses two connections.
+    """Raise this process's limit on open files as far as the system allows, because each stream uses two connections.
 
     The usual default of 1024 exists for programs that use `select`. It is less than a worker needs.
     """
@@ -110,11 +109,11 @@ def raise_descriptor_limit() -> None:
 
 
 class _HeadTimer:
-    """Closes a connection if the whole head of a request, the first or a later one, does not arrive in time.
+    """Closes a connection if the complete head of a request does not arrive in time.
 
-    This is a mixin for uvicorn's protocols, which only limit how long a connection may be idle between two requests.
-    Bytes that arrive do not extend the time: otherwise a client that sends a byte every second (Slowloris) would occupy
-    a connection forever.
+    This holds for every request on the connection. The class is a mixin for uvicorn's protocols, which only limit how
+    long a connection may be idle between two requests. Bytes that arrive do not extend the time: otherwise a client
+    that sends a byte every second (Slowloris) would occupy a connection forever.
     """
 
     head_seconds: float | None = None
@@ -176,7 +175,10 @@ def _h11_protocol(seconds: float | None) -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class ProxyH11Protocol(_HeadTimer, H11Protocol):
-        """Closes a connection if the head of a request does not arrive in time. uvicorn itself limits the size."""
+        """Closes a connection if the head of a request does not arrive in time.
+
+        uvicorn itself limits the size of the head.
+        """
 
         head_seconds = seconds
 
@@ -190,8 +192,8 @@ def _httptools_protocol(seconds: float | None) -> Any:
     class ProxyHttpProtocol(_HeadTimer, HttpToolsProtocol):
         """Refuses a request whose head is too long, and reads the body of a request that offers an upgrade.
 
-        Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). For httptools such a request ends after
-        its head. So if the upgrade is not accepted, the request is parsed again without the offer.
+        Java's HTTP client offers HTTP/2 with every request (`Upgrade: h2c`). httptools treats such a request as ended
+        after its head. If the upgrade is not accepted, the request is therefore parsed again without the offer.
         """
 
         head_seconds = seconds

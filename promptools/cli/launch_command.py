@@ -117,7 +117,7 @@ def _qwen(place: Place) -> Settings:
 
 
 def _other(place: Place) -> Settings:
-    """Return the variables in which the SDKs for the proxy's APIs, and many programs, look for the server."""
+    """Return the variables in which the SDKs for the proxy's APIs, and many programs, look for the server's address."""
     return Settings(
         {
             "OPENAI_BASE_URL": f"{place.address}/v1",
@@ -220,8 +220,8 @@ def _build_proxy(arguments: argparse.Namespace, *keys: str) -> Proxy:
 def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command in this terminal; return its exit status, or 128 plus the number of the signal that ended it.
 
-    While the command runs, signals have functions as handlers in this process. If this process ignored signals instead,
-    the command would inherit that, and ignore them too.
+    While the command runs, this process handles signals with functions. It must not ignore them with `SIG_IGN` instead:
+    the command would inherit that setting and ignore the signals too.
     """
     agent: subprocess.Popen[bytes] | None = None
 

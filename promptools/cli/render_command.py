@@ -285,7 +285,7 @@ def _show_count(ask: ToolRequest, mode: OneStepMode, *, as_json: bool) -> None:
 
 
 def _vocabulary() -> bpe_vocabulary.TokenCodec:
-    """Load the vocabulary from this machine; nothing is downloaded."""
+    """Load the vocabulary from a file on this machine; nothing is downloaded."""
     file = bpe_vocabulary.configure_library(os.environ, Path.home())
     if file is None:
         raise UsageError(
@@ -296,7 +296,7 @@ def _vocabulary() -> bpe_vocabulary.TokenCodec:
 
 
 def _token_counter() -> tuple[TokenCounter, str]:
-    """Return a token counter, and the reason if it can only estimate; the reason is empty if it counts exactly."""
+    """Return a token counter, and why it can only estimate; the reason is empty if it counts exactly."""
     try:
         return exact_counter(_vocabulary().encode), ""
     except UsageError as missing:

@@ -1,4 +1,4 @@
-"""The command `promptools replay`: read recorded replies again, and show what has changed."""
+"""The command `promptools replay`: parse recorded replies again, and show what has changed."""
 
 from __future__ import annotations
 

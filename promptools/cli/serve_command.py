@@ -251,9 +251,9 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension that records replies, if they are to be recorded.
+    """Return the extension that records replies, if the arguments or the config ask for recording.
 
-    It replaces text that matches the patterns of the config or those of `--redact`.
+    The extension redacts text that matches the patterns of the config or those of `--redact`.
     """
     if arguments.record is None:
         if arguments.record_messages or arguments.record_limit or arguments.redact:
@@ -544,7 +544,8 @@ def _serve(proxy: Proxy, listener: socket.socket, arguments: argparse.Namespace)
 def listen(host: str, port: int, *, allow_remote: bool) -> socket.socket:
     """Listen on the first address of a host.
 
-    Raises `UsageError` if that is not a loopback address and `allow_remote` is false, or if listening is not possible.
+    Raises `UsageError` if listening is not possible, or if the address is not a loopback address and `allow_remote` is
+    false.
     """
     from promptools.proxy.access import is_loopback
 
@@ -588,7 +589,7 @@ def serve_in_thread(proxy: Proxy, *, drain_seconds: float = 0) -> Generator[str]
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host to an address, once: the same address is then checked and listened on."""
+    """Resolve a host to an address, once. The address that is checked is therefore also the one that is listened on."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # ValueError: the text cannot be a host name at all

@@ -30,9 +30,9 @@ def no_answer(base_url: str, why: str) -> UpstreamError:
 def require_server(base_url: str) -> None:
     """Raise `UpstreamError` if nothing listens at a base URL.
 
-    Commands that send many requests check this first: otherwise each request would fail, with an entry in the log and
-    the report. If the environment configures an HTTP proxy, nothing is checked: only a request would show whether the
-    server can be reached through it.
+    Commands that send many requests check this first. Without the check, each request would fail, with an entry in the
+    log and the report. If the environment configures an HTTP proxy, nothing is checked: only a request would show
+    whether the server can be reached through the HTTP proxy.
     """
     parts = urlsplit(base_url)
     if parts.hostname is None or getproxies().keys() & {parts.scheme, "all"}:
@@ -58,6 +58,6 @@ def describe_failure(error: Exception) -> UpstreamError | None:
 
 
 def _reason(error: openai.APIConnectionError) -> str:
-    """Return why there was no answer. If the SDK's own text does not say it, the cause of the error does."""
+    """Return why there was no answer, from the SDK's own text or else from the cause of the error."""
     text = str(error)
     return str(error.__cause__ or "") if text == "Connection error." else text

@@ -49,9 +49,10 @@ def _print_table(proxy: Proxy, table: RouteTable, say: Callable[[str], None]) ->
 
 
 def _detect_all(proxy: Proxy, pairs: list[tuple[RoutedProvider, Replica]]) -> list[ServerInfo | None]:
-    """Detect the servers at all addresses at the same time. An entry is None if its provider turns detection off.
+    """Detect the servers at all addresses at the same time.
 
-    Providers with different settings may share a server. Such a server is asked once for each model and key.
+    The result for an address is None if its provider turns detection off. Providers with different settings may share a
+    server. The server is then asked once for each model and key.
     """
     questions = [_question(proxy, *pair) for pair in pairs]
     different = [question for question in dict.fromkeys(questions) if question is not None]
@@ -74,7 +75,10 @@ def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[s
 
 
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
-    """Return the line about a provider: its first server that answers, or if none does, its first server."""
+    """Return the line about a provider.
+
+    It describes the first server that answers, or the first server if none does.
+    """
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"
     known = [info for info in servers if info is not None]
@@ -92,14 +96,17 @@ def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | N
 
 
 def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
-    """Return the target of requests. The result of detection is used only if requests would use it too."""
+    """Return the server and the settings that requests would use.
+
+    The detection result `seen` is used only if requests would probe the server too.
+    """
     resolve = partial(proxy.session.resolve_target, None, base_url=base_url, provider=provider)
     target = resolve()
     return target if target.probe is None else resolve(detection=seen)
 
 
 def _titled(target: Target, seen: ServerInfo, answers: str) -> str:
-    """Return what a server is and whether it answers. Only a server that has answered can be called unknown."""
+    """Return what a server is and whether it answers. It is called unknown only if it has answered."""
     kind = target.profile.kind
     if kind == GENERIC:
         return f"unknown kind of server; {answers}" if seen.answered else answers

@@ -76,7 +76,7 @@ def add_provider(parser: argparse.ArgumentParser) -> None:
 
 
 def add_base_url(parser: argparse.ArgumentParser) -> None:
-    """Add `--base-url`. `CommandParser` also takes a URL that is the first argument as the value of this option."""
+    """Add `--base-url`. `CommandParser` also accepts the URL as the first positional argument."""
     about = "the server's base URL, such as http://HOST:PORT/v1 (default path: /v1); can also come first"
     parser.add_argument("--base-url", type=base_url, metavar="URL", help=f"{about}, without --base-url")
 
@@ -111,7 +111,7 @@ def given_key(arguments: argparse.Namespace) -> str | None:
 
 
 def server_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key for the server of `--base-url`: the given key, else the key in OPENAI_API_KEY, else None."""
+    """Return the key for the server of `--base-url`: the given key, or else the key in OPENAI_API_KEY, or else None."""
     return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
 
 
@@ -123,7 +123,7 @@ def named_url(arguments: argparse.Namespace) -> str:
 
 
 def base_url(text: str) -> str:
-    """Check a base URL and return it, with `/v1` appended if it has no path. A slash alone is a path."""
+    """Check a base URL and return it. `/v1` is appended if the URL has no path; a slash alone is a path."""
     from promptools.proxy.upstream_url import parse_base_url
     from promptools.transport import installed_library
 
@@ -213,10 +213,10 @@ def read_tools(name: str | None) -> list[Any] | None:
 
 
 def read_config(name: str | None) -> Config:
-    """Read the file of `--config`, or else the first config that is found, and print its warnings to stderr.
+    """Read the file of `--config`, or else the first config that is found. Print its warnings to stderr.
 
-    If there is neither, return an empty config. A config that was found but is not trusted is returned too, with the
-    standing `untrusted`.
+    Without any config, return an empty config. A config that was found but is not trusted is also returned; its
+    `standing` is `untrusted`.
     """
     from promptools.profiles import Config, load_config
     from promptools.transport.found_config import find_here, read_found
@@ -256,7 +256,7 @@ def open_sandbox(
 ) -> Sandbox:
     """Open the sandbox that the arguments name, with `root` as workspace.
 
-    Commands cannot write to `.git` there, unless `writable_git` is set or the sandbox is `local`.
+    Commands cannot write to `.git` of the workspace, unless `writable_git` is set or the sandbox is `local`.
     """
     from promptools.harness.sandbox import BubblewrapSandbox, DockerSandbox, LocalSandbox
 

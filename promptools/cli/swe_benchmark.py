@@ -115,7 +115,7 @@ def _graded(arguments: argparse.Namespace, model: str, predicted: dict[str, dict
 
 
 def _check_grading(arguments: argparse.Namespace, model: str) -> None:
-    """Raise `UsageError` if patches cannot be graded on this machine, so that this is known before the run."""
+    """Raise `UsageError` before the run if patches cannot be graded on this machine."""
     from promptools.harness.evaluation.swe import require_swebench
     from promptools.harness.evaluation.swe_workspaces import docker_problem
 

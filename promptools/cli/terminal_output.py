@@ -113,7 +113,7 @@ def _print_columns(title: str, columns: Sequence[str], rows: Sequence[Sequence[s
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[str, int, int], None], None, None]:
-    """Yield a function that shows progress: it gets a text, the amount that is done, and the total."""
+    """Yield a function that shows progress. Its arguments are a text, the number of items done, and the total."""
     if not shows_progress() or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda text, done, total: print_progress(f"{done}/{total} {text}")
         return

@@ -157,7 +157,10 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Try one case on both sides, if a case has no result yet, and plan the run by the time that the case took."""
+    """Plan the run by the time that one case takes.
+
+    If a case has no result yet, it is tried on both sides first.
+    """
     from promptools.harness.verification.measuring import SIDES, run_case
     from promptools.harness.verification.planning import Speed, plan, speed_of
 

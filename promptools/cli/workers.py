@@ -1,9 +1,9 @@
 """Worker processes that serve one proxy together: they share a listening socket, and a worker that dies is replaced.
 
-The parent process only watches. Each worker is a new interpreter, since a process with threads must not be forked, and
-builds its own proxy. It gets the arguments of the command through a pipe, so that no other user can read the keys in
-them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and cannot end a drain at the second
-signal.
+The parent process only watches. Each worker is a new interpreter, because a process with threads must not be forked.
+Each worker builds its own proxy. It gets the arguments of the command through a pipe, so that no other user can read
+the keys in them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and cannot end a drain at the
+second signal.
 
 The parent passes SIGTERM, SIGINT and SIGHUP on to the workers. A worker drains at the first SIGTERM or SIGINT, and ends
 at the second. Each worker has its own session, so that an interrupt from the keyboard reaches it only once. If the
@@ -107,7 +107,10 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
 
 @contextmanager
 def _holding_signals() -> Generator[None]:
-    """Block signals inside the block, in this process. Processes that are started in the block must unblock them."""
+    """Block signals in this process during the block.
+
+    Processes that are started in the block must unblock the signals.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
