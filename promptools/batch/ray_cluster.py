@@ -1,8 +1,8 @@
 """Run a batch on the nodes of a Ray cluster, through Ray Data.
 
 `ray_session` connects this process to a cluster. `stream_chunks` is the only user of Ray Data: it reads items in one
-task, processes them on any node, and yields the results. `ClusterAnswering` uses it to send requests from actors, which
-`ActorSettings` describe. `reparse_on_cluster` uses it to read logged replies.
+task, processes them on any node, and yields the results. `ClusterAnswering` uses `stream_chunks` to send requests from
+actors, which `ActorSettings` describe. `reparse_on_cluster` uses `stream_chunks` to read logged replies.
 """
 
 from __future__ import annotations
@@ -429,7 +429,7 @@ MAX_CHUNK = 32
 
 
 class ClusterAnswering:
-    """Answers requests with actors: `actors` of them, or if None as many as the settings suggest."""
+    """Answers requests with `actors` actors; if `actors` is None, with as many as the settings suggest."""
 
     def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
         self._ray = ray

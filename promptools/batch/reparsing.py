@@ -288,7 +288,7 @@ def _as_array(name: str, values: Any) -> Any:
 
 
 def _as_python(values: Any) -> Any:
-    """Return a value with all NumPy arrays in it, nested ones too, as lists."""
+    """Return a value with all NumPy arrays in it as lists, including nested arrays."""
     if hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):

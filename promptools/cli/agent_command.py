@@ -509,7 +509,10 @@ def _print_difference(difference: str) -> None:
 
 
 def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
-    """Return the tools. Without --yes, commands and MCP tools that may change something ask the user before a call."""
+    """Return the tools.
+
+    Without --yes, the user is asked before a command or a call of an MCP tool that may change something.
+    """
     if arguments.yes:
         return toolsets
     return [

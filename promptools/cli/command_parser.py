@@ -1,4 +1,4 @@
-"""The command-line parser: it suggests corrections in its errors, and takes a server's URL as the first argument."""
+"""The command-line parser: it suggests corrections in its errors, and accepts a server's URL as the first argument."""
 
 from __future__ import annotations
 

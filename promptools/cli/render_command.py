@@ -249,7 +249,7 @@ def _parse(body: dict[str, Any]) -> ToolRequest:
 
 
 def _parse_date(text: str | None) -> str | None:
-    """Return a date in ISO format; an empty text for `NO_DATE`, and None if no date is given."""
+    """Return the given date, checked and in ISO format; an empty text for `NO_DATE`, and None if no date is given."""
     try:
         return "" if text == NO_DATE else text and date.fromisoformat(text).isoformat()
     except ValueError as error:

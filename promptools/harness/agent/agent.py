@@ -155,12 +155,12 @@ class Agent:
 
     `client` is promptools' client, any other OpenAI client, or the name of a provider in the config. `tools` are Python
     functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s. `policy` is `"default"`, `"paper"` or an
-    `AgentPolicy`. `compaction` is a `Compaction`, True for one with default settings, or False for none; the default is
-    False with the paper's checks, else True. `discovered` is the folder that `promptools discover` wrote, or its
-    `tools.json`: tools are declared under the names that the model knows, and `toolbox.not_offered` lists the
-    discovered tools that no function runs. `approve` is a function that is called before each call is run: it returns
-    None to allow the call, `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it. Other
-    keywords become parameters of each request.
+    `AgentPolicy`. `compaction` is a `Compaction`, True to compact with default settings, or False for no compaction. By
+    default it is True, but False with the paper's checks. `discovered` is the folder that `promptools discover` wrote,
+    or its `tools.json`. With it, tools are declared under the names that the model knows, and `toolbox.not_offered`
+    lists the discovered tools that no function runs. `approve` is a function that is called before each call is run. It
+    returns None to allow the call, `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it.
+    Other keywords become parameters of each request.
     """
 
     def __init__(

@@ -135,7 +135,7 @@ def old_messages(messages: Sequence[Message], task: int, end: int) -> list[int]:
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message is a summary from an earlier compaction."""
+    """Return whether a message is a summary from an earlier compaction."""
     content = message.get("content")
     return message.get("role") == "user" and isinstance(content, str) and content.startswith(SUMMARY_HEADING)
 
@@ -263,7 +263,7 @@ class Compactor:
 
     @property
     def _is_worth_summary(self) -> bool:
-        """Whether the turns before the latest ones are so long that a summary of them makes room for several steps."""
+        """Return whether a summary of the turns before the latest ones would make room for several more steps."""
         if self.context is None or self._counted is None:
             return True
         messages, settings = self._conversation.messages, self.settings
@@ -297,7 +297,7 @@ class Compactor:
         return with_summary(messages, task, old, summary) if summary else (messages, task)
 
     def _fits(self, share: float) -> bool | None:
-        """Whether the conversation probably fits into this share of the context; None if that cannot be estimated."""
+        """Return whether the conversation probably fits into this share of the context; None if that is unknown."""
         if self.context is None or self._counted is None:
             return None
         tokens, characters = self._counted

@@ -46,7 +46,7 @@ def result_content(result: Result, *, shown: bool) -> str | list[Message]:
 
 
 def has_images(messages: Sequence[Message]) -> bool:
-    """Whether any result contains images."""
+    """Return whether any result contains images."""
     return any(_images(message) for message in messages)
 
 
@@ -76,7 +76,7 @@ def images_after_results(messages: Sequence[Message]) -> list[Message]:
 def may_refuse_images(error: Exception) -> bool:
     """Return whether the images in a request may have caused an error.
 
-    They may have if the error's status means that the server refused the content of the request.
+    They may have, unless the error has no HTTP status, or a status that does not depend on the request's content.
     """
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return isinstance(status, int) and status not in _REFUSED_LATER
@@ -220,8 +220,8 @@ def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
     """Return the request parameters with promptools' options added; for other clients, return them unchanged.
 
-    Settings of the client or the request take precedence. By default, a call whose arguments do not fit its tool is
-    returned as a call, so that the model reads the error as the result.
+    Settings of the client or the request take precedence. By default, a call whose arguments do not conform to the
+    tool's schema is returned as a call, so that the model reads the error as the result.
     """
     if session is None:
         return create
@@ -258,7 +258,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of one of promptools' clients, or of a wrapped one, with these observers added to its own."""
+    """Return a copy of one of promptools' clients, or of a wrapped client, that also has the observers `observers`."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

@@ -88,10 +88,10 @@ class UnknownToolCallArg(NonTerminatingError):
 
 
 class ExecutionTimeoutError(NonTerminatingError):
-    """A tool took too long. The model reads `observation`, or the error's message if that is empty.
+    """A tool took too long. The model reads `observation`, or the error's message if `observation` is empty.
 
-    Unlike after other `NonTerminatingError`s, no other reply is requested. Under the paper's checks, promptools' own
-    tools raise it. Any tool may raise it.
+    After any other `NonTerminatingError` another reply is requested, but not after this one. Under the paper's checks,
+    promptools' own tools raise this error. Any other tool may raise it too.
     """
 
     def __init__(self, message: str, *, observation: str = "") -> None:
@@ -104,7 +104,7 @@ class ToolCallArgNotObject(NonTerminatingError):
 
 
 class ToolCallArgTypeError(NonTerminatingError):
-    """An argument of the call does not fit the tool's schema. The paper has no name for this error."""
+    """An argument of the call does not conform to the tool's schema. The paper has no name for this error."""
 
 
 # --- the run is over -------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class RequestReply:
     """Request a reply with this body.
 
-    The result is an `AccumulatedReply`. If the client raises an exception, it is thrown into the loop.
+    The result is an `AccumulatedReply`. If the client raises an exception, the exception is thrown into the loop.
     """
 
     body: dict[str, Any]

@@ -250,8 +250,8 @@ class ReplyRequester:
     def _ask_summary(self, messages: list[dict[str, Any]]) -> Generator[LoopEffect, Any, str]:
         """Request a summary; return an empty text if even this request does not fit into the context.
 
-        Calls in the summary are left out: the next prompt would show them, and the same calls in a later reply would be
-        taken for quotations.
+        Calls in the summary are left out. The next prompt would show them, and the same calls in a later reply would be
+        mistaken for quotations from the prompt.
         """
         dropped = {"tool_choice", "parallel_tool_calls", "response_format"}
         body = {key: value for key, value in self._create.items() if key not in dropped}
@@ -268,7 +268,7 @@ class ReplyRequester:
 
 
 def is_overflow(error: Exception) -> bool:
-    """Whether an error means that the server refused a prompt because it does not fit into the context."""
+    """Return whether an error means that the server refused a prompt because it does not fit into the context."""
     if "context_length_exceeded" in (getattr(error, "kind", ""), getattr(error, "code", "")):
         return True
     return not isinstance(error, PromptoolsError) and classify(str(error)) == "overflow"

@@ -45,7 +45,10 @@ class ResultEvent:
 
 @dataclass(frozen=True, slots=True)
 class RetryEvent:
-    """A reply is not usable, and another one is requested. Text streamed since the last step no longer counts."""
+    """A reply is not usable, and another one is requested.
+
+    Text that was streamed since the last step must be discarded.
+    """
 
     attempt: int
     """The number of the failed attempt at this step, counted from 1."""

@@ -105,9 +105,9 @@ class LimitTracker:
             raise LimitsExceeded(f"{used} tokens are used, of at most {limit}", limit="tokens")
 
     def check_call(self, call: Call) -> str | None:
-        """Return why a call that was repeated too many times is not run; None if it may be run.
+        """Return why a call may not be run, because it was repeated too many times; None if it may be run.
 
-        Raises `LimitsExceeded` if the previous call was not run for this reason either.
+        Raises `LimitsExceeded` if the previous call was rejected for the same reason.
         """
         limit = self.limits.repeats
         if limit is None:

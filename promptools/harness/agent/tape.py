@@ -72,7 +72,7 @@ class TapeWriter:
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
-        """Write the first row of a run. The client's `api_key` is redacted from here on.
+        """Write the first row of a run. The client's `api_key` is redacted in this row and all later ones.
 
         Any other secret is redacted from the first request on that contains it.
         """
@@ -402,7 +402,7 @@ class _KnownServer(DetectionCache):
 
 
 def _same(recorded: Any, sent: Any) -> bool:
-    """Whether two requests are the same, apart from what was redacted."""
+    """Return whether two requests are the same, apart from what was redacted."""
     if isinstance(recorded, str) and REDACTED in recorded:
         parts, at = recorded.split(REDACTED), 0
         for part in parts if isinstance(sent, str) else ():

@@ -2,7 +2,7 @@
 
 `RunLoop.run` yields effects (`loop_effects`) and is sent their results: an `AccumulatedReply` for `RequestReply`,
 `Result`s for `RunTools`, and nothing for `Pause` and for events. It returns the `Transcript`. The sync and the async
-driver (`drivers`) share it, and differ only in how they perform the effects.
+driver (`drivers`) share the loop, and differ only in how they perform the effects.
 
 A step is a usable reply (`ReplyRequester`) and what it leads to:
 
@@ -59,7 +59,7 @@ _CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you
 
 
 def announces_call(content: str) -> bool:
-    """Whether the last sentence of `content` announces a tool call."""
+    """Return whether the last sentence of `content` announces a tool call."""
     sentences = [part.strip(" \t*_>#-") for part in _SENTENCE_END.split(content[-_SEARCHED:].strip())]
     last = next((sentence for sentence in reversed(sentences) if sentence), "")
     return _ANNOUNCED.match(last) is not None and not _CONDITION.search(last)
@@ -153,7 +153,7 @@ class RunLoop:
             raise
 
     def _finish_step(self, reply: AccumulatedReply) -> Generator[LoopEffect, Any, str]:
-        """Use a reply: run its calls, or take it as the answer. Return why the run ends; empty if it goes on."""
+        """Use a reply: run its calls, or take it as the answer. Return why the run ends; empty if the run goes on."""
         conversation = self.conversation
         before = list(conversation.messages)
         conversation.add_reply(reply, reasoning=self._settings.reasoning)

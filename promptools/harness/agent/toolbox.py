@@ -59,9 +59,9 @@ def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], A
 
 
 def without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that has a `RunContext` parameter: the wrapper hides it, and passes the current context.
+    """Wrap a function that has a `RunContext` parameter: the wrapper hides this parameter and sets it to the context.
 
-    Any other function is returned unchanged.
+    The context is the one that `bind_context` set. Any other function is returned unchanged.
     """
     parameter_of_context = _find_parameter(function)
     if parameter_of_context is None:
@@ -146,8 +146,8 @@ class PreparedCall:
 class Toolbox:
     """An agent's tools, each with the function that runs it. Raises `UsageError` for a tool without a function.
 
-    A tool that is among the `discovered` ones is declared under its discovered name. The other discovered tools are
-    offered if `dispatch` runs them, else listed in `not_offered`. `approve` is called before each call is run.
+    A tool that matches one of the `discovered` tools is declared under the discovered name. The other discovered tools
+    are offered if `dispatch` runs them, else listed in `not_offered`. `approve` is called before each call is run.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ def _is_dispatched(name: str, dispatch: Dispatch | None) -> bool:
 def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -> Callable[..., Any]:
     """Return the function that runs a tool.
 
-    If `dispatch` maps names to functions, its function takes precedence over the tool's own. If `dispatch` is a
+    If `dispatch` maps names to functions, the mapped function takes precedence over the tool's own. If `dispatch` is a
     function, it runs only the tools that have no function.
     """
     own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None

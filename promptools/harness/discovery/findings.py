@@ -175,7 +175,7 @@ def tools_to_define(samples: Sequence[Sample]) -> list[str]:
 
 
 def find_tools(samples: Sequence[Sample], *, seed: int = 0) -> tuple[list[ToolFinding], int]:
-    """Return the tools that the samples show, and the number of names that were only mentioned."""
+    """Return the tools that the samples show, and the number of names that were mentioned but never called."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     called = list(tool_counts(baseline))

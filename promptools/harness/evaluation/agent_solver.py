@@ -79,7 +79,7 @@ class AgentSolver:
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer to a question, and the tokens of all runs.
 
-        Raises `Unanswered` if the last run reached a limit or its context overflowed. Such an attempt counts as wrong,
+        Raises `Unanswered` if the last run reached a limit or its context overflowed. The attempt then counts as wrong,
         and is not made again.
         """
 

@@ -56,10 +56,10 @@ def find_python(path: str | None) -> str:
 
 
 class BfclProcess:
-    """A process that runs bfcl-eval in a folder, and writes what the package prints to `bfcl.log` there.
+    """A process that runs bfcl-eval in a folder, and writes what the package prints to `bfcl.log` in that folder.
 
     `settings` become the first line of `bfcl_worker`'s input. Raises `UsageError` if the package cannot be imported, or
-    if it does not have the categories. Use the process in a `with` block.
+    if the package does not know one of the categories. Use the process in a `with` block.
     """
 
     def __init__(self, python: str, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -158,7 +158,10 @@ class BfclProcess:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment for bfcl-eval. In it, connections to this machine are direct, despite HTTP_PROXY."""
+    """Return the environment for bfcl-eval.
+
+    With it, connections to this machine are direct, even if HTTP_PROXY is set.
+    """
     hosts = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
     return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
 

@@ -59,7 +59,7 @@ def mean_interval(sample: Sequence[float], *, seed: int = 0) -> Interval:
 
 
 def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
-    """Return the share of successes with its interval. If the share is 0 or 1, the interval has the exact bound."""
+    """Return the share of successes with its interval. If the share is 0 or 1, one end is the exact one-sided bound."""
     if not 0 <= successes <= trials or not trials:
         raise UsageError(f"{successes} of {trials} is not a valid rate")
     rate = successes / trials
@@ -69,10 +69,11 @@ def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
 
 
 def share_interval(shares: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
-    """Return the mean of shares from 0 to 1 with its interval. If the mean is 0 or 1, the interval has the exact bound.
+    """Return the mean of shares from 0 to 1 with its interval.
 
-    The bound is computed for the same number of yes-or-no outcomes. It also holds for shares, since the probability of
-    a share above 0 is at least their mean.
+    If the mean is 0 or 1, one end of the interval is the exact one-sided bound for the same number of yes-or-no
+    outcomes. The bound also holds for shares, because the probability of a share above 0 is at least the mean of the
+    shares.
     """
     mean = _mean(shares)
     if mean in {0, 1}:

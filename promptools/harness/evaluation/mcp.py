@@ -241,7 +241,7 @@ class McpTask:
     checks: tuple[Check, ...]
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the attempt with its grade. It is correct if it ended with an answer and no check failed."""
+        """Return the attempt with its grade. The attempt is correct if it ended with an answer and no check failed."""
         return replace(attempt, correct=not (attempt.error or attempt.ended or attempt.failed_checks))
 
     @property
@@ -352,7 +352,7 @@ class McpSolver:
     def check_tools(self, tasks: Iterable[McpTask]) -> None:
         """Start the servers of all tasks once; raise `UsageError` if a check names a tool that its task does not have.
 
-        Otherwise a check `not_called` with a misspelt name would never fail.
+        Without this test, a check `not_called` with a misspelled name would never fail.
         """
         known: list[tuple[Mapping[str, McpServer], set[str]]] = []
         for task in tasks:

@@ -21,7 +21,7 @@ SETTINGS = "settings"
 class ResumableLog(ABC):
     """Base class of logs. With a `path`, the rows are also written to this file.
 
-    If the file exists, its rows are read. Raises `UsageError` if its settings differ from `settings`.
+    If the file exists, its rows are read. Raises `UsageError` if the file's settings differ from `settings`.
     """
 
     PLACE = "file"

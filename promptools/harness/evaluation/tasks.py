@@ -228,7 +228,7 @@ class Task:
     answer: int
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return an attempt with its grade. It is correct if the integer in its text is the right answer."""
+        """Return an attempt with its grade. The attempt is correct if the integer in its text is the right answer."""
         answer = boxed_integer(attempt.text)
         return replace(attempt, answer=answer, expected=self.answer, correct=answer == self.answer)
 

@@ -40,7 +40,7 @@ exit 127
 
 
 class SandboxPrograms:
-    """A temporary folder with the program. It is removed when the object is closed or garbage-collected.
+    """A temporary folder with the program `apply_patch`. It is removed when the object is closed or garbage-collected.
 
     `package_parent` is the folder that contains the package `promptools`, as commands see it. The interpreters in
     `pythons` are tried in order.

@@ -1,9 +1,10 @@
 """Changes to files in a folder: all of them are made, or none.
 
-Nothing outside of the folder is read or written, even if another process moves files and links at the same time. A path
-is resolved once, and the result must be inside. It is then opened from the folder down, directory by directory, without
-following links. New content is first written to temporary files, which reveals full disks and missing permissions. Then
-each old file is renamed, and the new file takes its name. If any of this fails, all names are restored.
+Nothing outside of the folder is read or written, even if another process moves files and links at the same time. Each
+path is resolved once, and must lead to a place inside the folder. The resolved path is then opened from the folder
+down, directory by directory, without following links. New content is first written to temporary files, which reveals
+full disks and missing permissions. Then each old file is renamed, and the new file takes its name. If any of this
+fails, all names are restored.
 """
 
 from __future__ import annotations

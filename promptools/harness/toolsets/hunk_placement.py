@@ -58,7 +58,10 @@ class HeaderSearch:
         return sorted(kept)
 
     def block_end(self, head: int) -> int:
-        """Return the first line after the block of `head`: the blank and more indented lines that follow it."""
+        """Return the first line after the block of `head`.
+
+        The block consists of the line `head` and the blank or more indented lines that follow it.
+        """
         if head not in self._block_ends:
             indent, end = indentation(self._lines[head]), head + 1
             while end < len(self._lines) and (

@@ -51,7 +51,7 @@ class Row:
 
 
 def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
-    """Run a case on one side. `timeout` is called before each request, and returns the seconds for this request."""
+    """Run a case on one side. `timeout` is called before each request, and returns the request's timeout in seconds."""
     asked: list[Asked] = []
     steps = case.start()
     ask = next(steps)
