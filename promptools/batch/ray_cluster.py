@@ -252,7 +252,7 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 class ActorSettings(Protocol):
-    """The protocol of `ServerActorSettings` and `EngineActorSettings`.
+    """The protocol that `ServerActorSettings` and `EngineActorSettings` implement.
 
     Settings are pickled for the actors and for the process that starts the actors.
     """

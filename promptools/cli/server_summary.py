@@ -106,7 +106,7 @@ def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo
 
 
 def _titled(target: Target, seen: ServerInfo, answers: str) -> str:
-    """Return what a server is and whether it answers. It is called unknown only if it has answered."""
+    """Return what a server is and whether it answers. A server is called unknown only if it has answered."""
     kind = target.profile.kind
     if kind == GENERIC:
         return f"unknown kind of server; {answers}" if seen.answered else answers

@@ -97,7 +97,7 @@ class AgentRun:
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
         """Prepare a run; yield the client, to which the run's observers are attached, and the loop.
 
-        The first row of the tape is written first. If a `TerminatingError` ends the run, the last row of the tape
+        Before that, write the first row of the tape. If a `TerminatingError` ends the run, the last row of the tape
         records the error.
         """
         client = self.player.client(client) if self.player else client

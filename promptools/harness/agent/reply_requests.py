@@ -89,7 +89,7 @@ class ReplyRequester:
         )
 
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
-        """Request replies until one is usable; return it, and the events of the attempts that failed before.
+        """Request replies until one is usable; return the reply, and the events of the attempts that failed before.
 
         Raises `TerminatingError`s.
         """
@@ -132,9 +132,9 @@ class ReplyRequester:
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return it with None.
+        """Request a reply; return the reply and None.
 
-        If the exchange failed because of the model, return an empty reply with the error.
+        If the exchange failed because of the model, return an empty reply and the error.
         """
         try:
             return (yield from self._request_fitting(feedback, parameters)), None

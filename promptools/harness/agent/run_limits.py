@@ -35,7 +35,7 @@ class Repetition:
     def add(self, key: str) -> int:
         """Add a key; return the number of repetitions at the end of the series.
 
-        This is the highest number of times that the last one, two or three keys occur in a row there.
+        This is the highest number of times that the last one, two or three keys occur in a row at the end.
         """
         for period in range(1, MAX_PERIOD + 1):
             same = len(self._latest) >= period and self._latest[-period] == key

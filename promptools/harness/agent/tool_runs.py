@@ -64,8 +64,8 @@ def run_tools(
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
     last of which is the `Transcript`. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and
-    all errors of the client. An error of promptools reaches the client as an HTTP error, but is raised here as its own
-    type.
+    all errors of the client. An error of promptools reaches the client as an HTTP error, but this function raises the
+    error as its own type.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)

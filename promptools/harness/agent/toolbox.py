@@ -267,7 +267,7 @@ class Toolbox:
 
 
 def _with_note(value: Any, note: str) -> Any:
-    """Return a tool's value with a note for the model before it."""
+    """Return a tool's value, preceded by a note for the model."""
     if isinstance(value, ToolOutput):
         return ToolOutput(note + value.text, value.images)
     return note + (value if isinstance(value, str) else _to_json_text(value))

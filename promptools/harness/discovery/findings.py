@@ -1,4 +1,4 @@
-"""Compute the findings: each tool with its figures and its verdict. They depend on the samples alone."""
+"""Compute the findings: each tool with its figures and its verdict. The findings depend on the samples alone."""
 
 from __future__ import annotations
 

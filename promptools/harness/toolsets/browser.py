@@ -185,7 +185,7 @@ class _Browser:
         return self._show(_read(*_get(url, self._check)), int(loc), int(num_lines))
 
     def find(self, pattern: str, cursor: float = -1, **_: Any) -> str:
-        """Show the lines of a page that contain a text."""
+        """Show the lines of a page that contain the text `pattern`."""
         page = self._page(cursor)
         found = [at for at, line in enumerate(page.lines) if pattern.lower() in line.lower()][:MAX_FOUND]
         shown = [f"L{at}: {page.lines[at]}" for at in found]

@@ -71,7 +71,7 @@ def container_exec_definition() -> Tool:
 def print_tree_definition(names: Sequence[str] = ()) -> Tool:
     """Return the definition of `repo_browser.print_tree`.
 
-    `names` are further names under which the model may call it; no other tool may have one of these names.
+    `names` are further names under which the model may call the tool. No other tool may have one of these names.
     """
     return _tool(
         "repo_browser.print_tree",

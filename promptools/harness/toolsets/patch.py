@@ -1,4 +1,4 @@
-"""Applies patches in the V4A format to all affected files of a folder or to none; and defines the tool for this.
+"""Apply patches in the V4A format to all affected files of a folder or to none, and define the tool for this.
 
 A patch is parsed (`patch_format`), its hunks are located in the files (`hunk_placement`), and the files are written
 (`file_changes`).

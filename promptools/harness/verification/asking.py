@@ -1,4 +1,4 @@
-"""Ask a server with the official client, so that the answer is what an app gets from this client."""
+"""Ask a server with the official client. The answers are those that an app gets from this client."""
 
 from __future__ import annotations
 

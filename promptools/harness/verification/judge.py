@@ -138,10 +138,7 @@ def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
-    """Return which of the `wanted` values is missing in `value` or differs from it, if any; else an empty string.
-
-    Only the first of these values is reported.
-    """
+    """Describe the first of the `wanted` values that `value` lacks or that differs there; empty if there is none."""
     for name, expected in wanted.items():
         if name not in value:
             return f"{name} is missing"

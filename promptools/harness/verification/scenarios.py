@@ -53,7 +53,7 @@ class Case:
         return f"{self.scenario}: {self.name}"
 
     def asks(self) -> list[Ask]:
-        """Return the requests of the case in their order, if each request gets its right answer."""
+        """Return the requests that the case makes, in order, if every request gets its right answer."""
         steps = self.start()
         asks = [next(steps)]
         try:

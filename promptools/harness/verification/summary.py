@@ -117,8 +117,8 @@ def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: in
 def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Return up to `MAX_FAILURES` rows with failures.
 
-    Rows in which promptools is worse come first, then rows in which it is better, then the others. If possible, there
-    is at least one row of each of these three kinds.
+    There are three kinds of rows: promptools is worse, promptools is better, and all others. First comes one row of
+    each kind, in this order. The remaining rows follow in the same order of kinds.
     """
 
     def order(row: Row) -> float:
