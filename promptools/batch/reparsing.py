@@ -187,7 +187,7 @@ def _keys(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _prepare(text: str) -> Tools | None:
-    """Return the tools in a JSON text; None for `null`."""
+    """Parse tools from a JSON text; return None for `null`."""
     try:
         tools = json.loads(text)
     except ValueError as error:
@@ -251,7 +251,7 @@ def _polars() -> Any:
 
 
 def _reparse_table(table: Any, dialects: Iterable[GivenDialect]) -> Any:
-    """Return a record batch of the results."""
+    """Parse the replies in an Arrow table; return the results as a record batch."""
     rows: list[dict[str, Any]] = []
     with using_own(read_own(dialects)):
         for line, row in enumerate(RowReader(table.schema, OPTION_COLUMNS).read(table), 1):

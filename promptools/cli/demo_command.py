@@ -89,7 +89,7 @@ class ScenarioResult:
 
 @dataclass(slots=True)
 class _Record:
-    """The events of a conversation so far."""
+    """Records the events of a conversation so far."""
 
     server: list[str] = field(default_factory=list[str])
     app: list[str] = field(default_factory=list[str])
@@ -425,7 +425,7 @@ def _block(result: ScenarioResult) -> list[tuple[str, str]]:
 
 
 def _row(label: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of a label and of the text beside it."""
+    """Yield the styled pieces of a row: a label, and the text beside it."""
     width = _WIDTH - _LABEL
     lines = [part for line in text.splitlines() for part in textwrap.wrap(printable(line), width) or [""]]
     if len(lines) > _MAX_LINES:

@@ -54,7 +54,7 @@ LEAST_RESULT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """When and how a conversation is shortened."""
+    """The settings that decide when and how a conversation is shortened."""
 
     context: int | None = None
     """The size of the model's context in tokens. None: the size that the server states when a prompt does not fit;

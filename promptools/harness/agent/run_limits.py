@@ -92,7 +92,7 @@ class LimitTracker:
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds that are left; None without a limit."""
+        """The seconds that are left until the limit; None without a limit."""
         limit = self.limits.seconds
         return None if limit is None else limit - (self._clock() - self._began)
 

@@ -59,7 +59,7 @@ class _Run:
 
 
 def discover(sampler: Sampler, plan: Plan, settings: Mapping[str, Any]) -> Findings:
-    """Run all stages, and return the findings."""
+    """Run all stages of a discovery, and return the findings."""
     require_numpy()
     run = _Run(sampler, plan)
     intents = sampler.sample(intent_questions(plan.intents, plan.repeats))

@@ -207,7 +207,7 @@ def open_image(
 
 
 def _path_of(docker: str, image: str) -> str:
-    """Return the PATH that an image sets, or else a usual one."""
+    """Return the PATH that an image sets, or else a default PATH."""
     text = _call(docker, "image", "inspect", "--format", "{{json .Config.Env}}", image)
     variables = try_json(text)
     settings = [str(item).partition("=") for item in variables] if is_array(variables) else []

@@ -136,7 +136,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """How a process is started, watched and ended."""
+    """The settings with which a process is started, watched and ended."""
 
     arguments: Sequence[str]
     env: Mapping[str, str]

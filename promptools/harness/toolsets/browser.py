@@ -153,7 +153,7 @@ class _Page:
 
 
 class _Browser:
-    """The pages shown in one run."""
+    """Holds the pages shown in one run, and runs the browser tools on them."""
 
     def __init__(self, search: Search, *, allow_private: bool) -> None:
         self._search = search
@@ -219,7 +219,7 @@ class _Browser:
     def _check(self, url: str) -> None:
         """Raise `BrowserError` unless `url` is an HTTP(S) address.
 
-        Unless private pages are allowed, also raise if any address of the host is not public.
+        Unless private pages are allowed, also raise if the host has no address, or any address that is not public.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -284,7 +284,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 class _HtmlText(HTMLParser):
-    """The text of a page as lines, with its links numbered."""
+    """Converts the HTML of a page to lines of text, with numbered links."""
 
     SKIPPED = frozenset({"script", "style", "noscript", "template", "svg"})
     INLINE = frozenset({"a", "abbr", "b", "bdi", "cite", "code", "em", "font", "i", "kbd", "q", "s", "small", "span"})
