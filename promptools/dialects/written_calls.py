@@ -78,7 +78,7 @@ def bare_text(
 
 
 def bare_value(value: Any, values: WrittenValues) -> str:
-    """Return a string unchanged, and any other value as `values` says."""
+    """Return a string unchanged, and any other value as JSON or Python writes it; `values` says which."""
     if isinstance(value, str):
         return value
     is_constant = value is None or isinstance(value, bool)

@@ -87,7 +87,8 @@ class BraceCalls(DeclaredDialect):
     """`call:NAME{...}` between markers.
 
     `quote`: the token before and after strings. `sorted_keys`: keys are written in alphabetical order. `null`: how null
-    is written. `values`: the token is before and after arguments of other types, too, which are written so.
+    is written. `values`: how arguments of other types are written if the token is before and after them, too; None if
+    the token is only around strings.
     """
 
     def __init__(

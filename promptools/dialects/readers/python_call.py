@@ -23,8 +23,8 @@ from promptools.types import Call, Fix, Malformed
 class PythonCall:
     """A call whose name and opening bracket have been read.
 
-    `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects,
-    in which the tokens of strings are around all values if it is `all_quoted`.
+    `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects.
+    `all_quoted`: whether the tokens of strings are around all values of that object.
     """
 
     def __init__(

@@ -106,8 +106,8 @@ def paired_difference_interval(
 
     Both samples have the same cases in the same order. The intervals of the gains and of the losses are combined as in
     `share_difference_interval`. But a case cannot be both a gain and a loss, so gains and losses are correlated, like
-    counts of a multinomial distribution. If only a few cases differ, the interval includes 0. If many cases agree, it
-    is narrow.
+    counts of a multinomial distribution. If only a few cases differ, the interval usually
+    includes 0. If many cases agree, it is narrow.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (
