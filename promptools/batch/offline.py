@@ -272,7 +272,7 @@ async def _make_app(engine: Any, arguments: Any) -> VllmApp:
 def _chat_template(engine: Any, configured: str | None) -> str | None:
     """Return the chat template in use, as text.
 
-    It is the configured template (a text, or the content of a file), or else the template of the tokenizer.
+    It is the configured template (literal text, or the content of a file), or else the template of the tokenizer.
     """
     if configured is not None:
         file = Path(configured)

@@ -335,7 +335,7 @@ class ServerActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Yield a pool that sends requests with the client."""
+        """Yield the pool with which one of `actors` actors sends its requests to the servers."""
         async with self.make_client() as client:
             servers = RequestServers(client, model=self.model, default_model=self.default_model)
             yield RequestPool(servers.answer, AdaptiveLimit(self.share(actors)), patience=self.patience)
@@ -393,7 +393,7 @@ class EngineActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Load the model, and yield a pool that sends requests to the engine."""
+        """Load the model, and yield the pool with which one of `actors` actors sends its requests to the engine."""
         async with open_engine(self.engine) as engine:
             limit = engine.concurrency if self.concurrency is None else self.share(actors)
             yield RequestPool(engine.answer, FixedLimit(limit), patience=self.patience)

@@ -56,9 +56,9 @@ class Head(NamedTuple):
 
     `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
     so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
-    not contain groups. `body_starts` are the characters that a body may start with: a match followed by none of them is
-    unfinished. A head without a marker is the beginning of the body itself, and `begins` decides whether this body may
-    be a call.
+    not contain groups. `body_starts` are the characters that a body may start with: a match before any other
+    character is not a head. If there is `begins`, that decides instead whether the match may begin a call. A head
+    without a marker is itself the beginning of the body, and its `body_starts` are empty.
     """
 
     literals: tuple[str, ...]

@@ -1,6 +1,7 @@
 r"""Build patterns that also match a prefix of their text at the end of the buffer, so that the prefix can be held back.
 
-Between any two steps `\Z` is the first alternative: `<tool` at the end of the text may become `<tool_call>`.
+A pattern consists of steps, such as the characters of a literal. After each step but the last, `\Z` is an alternative
+to the remaining steps: so the pattern of `<tool_call>` also matches `<tool` at the end of the text.
 """
 
 from __future__ import annotations

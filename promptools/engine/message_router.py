@@ -275,9 +275,9 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Read arguments that are not JSON, and return the call.
+        """Return the call, or the malformed call, whose arguments are something other than JSON.
 
-        Return a malformed call if the arguments were cut off, and None if they are JSON.
+        Return None if the arguments must be read as JSON. Plain text that was cut off makes a malformed call.
         """
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)

@@ -269,7 +269,7 @@ class LineHeads:
         )
 
     def _first_words(self, gate: str) -> set[str]:
-        """Return the words, other than tools' names, that may begin a head with this gate."""
+        """Return the `first_words` of all heads whose `gate` is the given one; see `Head`."""
         return {word for head in self._heads.values() if head.gate == gate for word in head.first_words}
 
 

@@ -81,7 +81,10 @@ def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], 
 
 
 def _may_go_on(state: ParserState, marker: str) -> bool:
-    """Return whether a lone closing tag of reasoning is inside a sentence that may continue after it."""
+    """Return whether a closing tag of reasoning, without an opening tag, is in mid-sentence.
+
+    If so, the sentence may continue after the tag.
+    """
     before = state.out.last_text(CONTEXT)
     line = before[before.rfind("\n") + 1 :]
     if state.reasoning.closed or state.reasoning.mentioned_tags.get(marker):

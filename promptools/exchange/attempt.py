@@ -165,9 +165,10 @@ def _begin_call(
 def _beginning_by_template(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[str]:
-    """Return the text with which the template begins calls; empty if the text is unknown.
+    """Return the text with which the template begins calls; empty if it is unknown.
 
-    Without that text, the prompt does not force a call; the reply is only checked for a call, as in every mode.
+    A prompt that ends with this text forces the model to call. If the text is unknown, the prompt forces nothing, and
+    the reply is only checked for the required call, as it is in every mode.
     """
     examples: list[RenderedPrompt] = []
     for body in example_calls(request, conversation):
@@ -334,7 +335,7 @@ class AttemptRunner:
         return b"".join(data)
 
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
-        """Count the characters since the last text or call ended: the parser may have to read all of these again."""
+        """Count the characters since the last emitted text or call: the parser may have to read all of them again."""
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
         self._text_size += len(delta.content) + len(delta.reasoning) + arguments

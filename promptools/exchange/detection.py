@@ -70,7 +70,7 @@ class DetectionCache:
         return seen if at < until else None
 
     def models(self, root: str, kind: str = "") -> tuple[ModelDescription, ...]:
-        """Return the models that the server listed, with the server's descriptions."""
+        """Return the models that the server listed, with its descriptions of them."""
         entry = self._entries.get((root, "", kind))
         return entry[1] if entry else ()
 

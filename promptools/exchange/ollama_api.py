@@ -80,7 +80,7 @@ class NdjsonWriter(SseWriter):
         return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
 
     def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a line in the form of the client's route."""
+        """Return a line for the endpoint that the client called; `body` is a line of `/api/chat`."""
         return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
@@ -107,7 +107,7 @@ class OllamaJsonWriter(JsonWriter):
         return encode_json(summary.with_report(self._shape(body)))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the response in the form of the client's route."""
+        """Return the response for the endpoint that the client called; `body` is a response of `/api/chat`."""
         return body
 
 
@@ -255,7 +255,7 @@ _OLLAMA_VERSION = "0.32.15"
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version, and with `served_by`, which tells clients that detect servers that this is not Ollama."""
+    """Respond with a version of Ollama, and with `served_by`, by which a client can tell that this is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 

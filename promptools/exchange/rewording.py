@@ -311,7 +311,10 @@ def _without_strict(request: ToolRequest) -> ToolRequest | None:
 
 
 def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:
-    """Return the request with a required call asked for only in the prompt; None if no grammar enforces the call."""
+    """Return the request without the grammar that enforces its calls, so that only the prompt asks for a required call.
+
+    Return None if no grammar enforces calls in `mode`, or in any mode if `mode` is None.
+    """
     profile = request.profile
     native = request.choice.forced and not profile.tool_choice.isdisjoint(_FORCED)
     strict = profile.strict_tools and any(tool.strict for tool in request.tools)

@@ -328,7 +328,7 @@ class ReplyDecoder:
         return deltas
 
     def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
-        """Keep only the first choice, with index 0, if one was requested, since clients ignore further choices."""
+        """If only one choice was requested, keep only the first one, as index 0: clients ignore further choices."""
         if self.choices > 1:
             return deltas
         first = next((delta.index for delta in deltas if delta.index is not None), None)

@@ -2,7 +2,7 @@
 
     role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
 
-Models drop tokens, and reorder, repeat, join or omit the parts of a header. So a header is recognised by its known
+Models drop tokens, and reorder, repeat, join or omit the parts of a header. So a header is recognized by its known
 parts (`header_end`). Each word of a header is classified by what it is, not by its position (`parse_header`). Each
 deviation is named in `repairs`. In text of an unknown format, a whole header shows that the text is Harmony, but the
 mention of a token does not (`harmony_header_begins`).
@@ -129,7 +129,7 @@ IsTool: TypeAlias = Callable[[str], bool]
 
 ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 CONTENT_TYPES = ("json", "code")
-"""Content types that are recognised without `<|constrain|>`."""
+"""Content types that are recognized without `<|constrain|>`."""
 NO_CHANNEL = "no channel"
 """The repair that is recorded for an assistant's message with neither channel nor recipient."""
 NON_TOOL_RECIPIENTS = frozenset(("", "all", "user", "assistant"))

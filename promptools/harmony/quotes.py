@@ -130,7 +130,7 @@ class Marks:
         return None
 
     def _apply(self, mark: re.Match[str], before: str, following: str) -> str:
-        """Update the open marks for a mark or a line's end; return the kind of mark that was closed, else ""."""
+        """Update `depths` at a mark, or another match of `_MARKS`; return the kind of mark that it closed, else ""."""
         text = mark[0]
         if text[0] == "\n":
             self.depths.pop("`", None)
@@ -221,7 +221,7 @@ class QuoteDoubt:
         return header.is_call or header.role == "tool"
 
     def close(self) -> bool:
-        """Return whether the marks were closed at the very end of the text."""
+        """End the text; return whether a mark at its very end closed the quotes."""
         settled = self._marks.read("", following=" ", waiting=self._waiting) if self._turn == "none" else None
         return settled is not None and settled.is_content
 
@@ -318,7 +318,7 @@ class StringDoubt:
         return len(piece)
 
     def close(self) -> bool:
-        """Return whether the text ended right after the string."""
+        """End the text; return whether it ended, apart from white space, with the quote that closes the string."""
         return self._closed and self._end is not None
 
 
@@ -371,7 +371,7 @@ class Doubt(Protocol):
         ...
 
     def close(self) -> bool:
-        """Return whether the quotes were closed at the end of the text."""
+        """End the text; return whether its end shows that the quotes were closed."""
         ...
 
 

@@ -28,7 +28,7 @@ _TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):
-    """Holds the namespace of a tool, and its name in it; the name is empty if the namespace itself is the tool."""
+    """Holds a tool's namespace, and its name within that; the name is empty if the namespace itself is the tool."""
 
     namespace: str
     name: str

@@ -2,7 +2,7 @@
 
     analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
 
-This is a message of reasoning and a call. Without tokens a header is recognised by words that no sentence has in that
+This is a message of reasoning and a call. Without tokens a header is recognized by words that no sentence has in that
 form: `assistant` glued to a channel, or `to=` and a tool's name before a bracket. `StrippedHeaderFinder` replaces each
 such header by the pieces of a complete header, with tokens whose raw text is empty. So the state machine handles both
 kinds of headers alike, and the raw texts still add up to the text that was fed. A suffix that may become a header is

@@ -34,7 +34,7 @@ openai-harmony 0.0.8 calls 200018 reserved as well. The name used here is in gpt
 """
 
 CONTROL_MARKUP = markup_escaper(frozenset((*(f"<|{name}|>" for name in TOKEN_IDS), "<|reserved_{n}|>")))
-r"""Escapes the control tokens in a text, so that no tokenizer recognises them: `<|end|>` becomes `<\|end|>`."""
+r"""Escapes the control tokens in a text, so that no tokenizer recognizes them: `<|end|>` becomes `<\|end|>`."""
 
 
 # The tokenizer: control tokens and the text between them.

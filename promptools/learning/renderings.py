@@ -81,7 +81,7 @@ class Frame:
     after: str
 
     def calls_in(self, rendering: str) -> str | None:
-        """Return what the template wrote for the calls; None if the rendering does not have this frame around them."""
+        """Return what is between `before` and `after`: the calls. Return None if the rendering lacks either text."""
         if not rendering.startswith(self.before) or not rendering.endswith(self.after):
             return None
         end = len(rendering) - len(self.after)

@@ -446,9 +446,9 @@ class ReplyReader:
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on the held reasoning of the content, because `event` follows it.
+        """Pass on the reasoning that was in the content and was held, now that `event` follows it.
 
-        Nothing is passed on if the event has only white space.
+        Pass on nothing if the event is a text of only white space.
         """
         if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
             return []
@@ -539,8 +539,8 @@ class ReplyReader:
     def _read_answer(self) -> None:
         """Extract the calls from an answer that does not match `response_format`.
 
-        The calls are not emitted as events: their text was already passed on, and the client's stream holds that text
-        until the verdict on the reply is known.
+        No events are emitted for the calls, since their text was already emitted as content. The client has not
+        received that text: its stream holds it back until the verdict on the reply is known.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not (text.strip() and len(self._request.offered)):
@@ -553,8 +553,8 @@ class ReplyReader:
     def _read_bare_arguments(self) -> None:
         """Treat an answer that consists only of arguments as the forced call.
 
-        The call is not emitted as an event: its text was already passed on, and the client's stream holds that text
-        until there is a call.
+        No event is emitted for the call, since its text was already emitted as content. The client has not received
+        that text: its stream holds all text back until there is a call.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not text.strip():

@@ -403,7 +403,7 @@ def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
 
 
 def _text_feedback(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple[dict[str, Any], ...]:
-    """Build an assistant message with the model's output, if any, and a user message."""
+    """Return the feedback: an assistant message with the model's output, if any, and a user message with `text`."""
     content = reply.content if harmony else raw  # not the headers: rendered again, they would be ordinary text
     assistant = {"role": "assistant", "content": content, **_reasoning_field(reply, harmony=harmony)}
     user = {"role": "user", "content": text}
@@ -411,12 +411,12 @@ def _text_feedback(reply: Reply, raw: str, text: str, *, harmony: bool) -> tuple
 
 
 def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    """Build an assistant message with only reasoning: the model's output, and what is wrong with the output."""
+    """Return an assistant message with only reasoning: the model's output, and what is wrong with the output."""
     return ({"role": "assistant", "content": "", "reasoning": "\n\n".join(filter(str.strip, parts))},)
 
 
 def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]) -> str:
-    """Describe what is wrong with a call; if the name was wrong, list the tools under their sent names."""
+    """Return what is wrong with a call; for a wrong name, also the tools, under the names that were sent."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
@@ -431,7 +431,7 @@ def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]
 
 
 def _sent_names(request: ToolRequest, sent: Mapping[str, str]) -> list[str]:
-    """Return the sent names of the offered tools."""
+    """Return the names of the offered tools as they were sent to the model."""
     return [sent.get(name, name) for name in request.offered.names]
 
 

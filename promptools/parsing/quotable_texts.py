@@ -1,8 +1,8 @@
 """Decide whether a call in a reply is quoted from the conversation.
 
-A model that talks about a web page, a log or a question with a call in it quotes that call. The comparison ignores
-white space and the `>` of block quotes, since a model indents and wraps what it quotes. Each text is also searched with
-its escapes decoded, since a tool's result is often JSON or HTML with the call inside a string.
+If a web page, a log or a question contains a call, a model that talks about it may quote that call. The comparison
+ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. Each text is also
+searched with its escapes decoded, since a tool's result is often JSON or HTML with the call inside a string.
 """
 
 from __future__ import annotations

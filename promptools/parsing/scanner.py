@@ -323,7 +323,7 @@ class LineGate(Protocol):
         ...
 
     def ends_unfinished(self, text: str, line: int) -> bool:
-        """Return whether more text may make the last line begin with a marker.
+        """Return whether the last line may turn out to begin with a marker once more text has come.
 
         The last line begins after the line break at `text[line]`.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The contents for a profile: the `modes` to try, in order, and the `facts` that were not known yet.
+    """What findings recommend for a profile: the `modes` to try, in order, and the `facts` that differ from it.
 
     `left_out` holds the modes to avoid. Each mode comes with a reason.
     """

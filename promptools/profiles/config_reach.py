@@ -52,7 +52,7 @@ class Reached:
     """Whether the value is the name of an environment variable with a key."""
 
     def __str__(self) -> str:
-        """Return a line for a terminal or an error, without credentials and with strange characters escaped."""
+        """Return a line for a terminal or an error, without credentials, with all but printable ASCII escaped."""
         return f"{clip(shown_text(self.what))}: {clip(shown_text(mask_url(self.value)))}"
 
 
@@ -78,9 +78,10 @@ class ConfigReach:
 
 
 class UntrustedConfig(UsageError):
-    """Raised if a config that was found, and that the user does not trust, would have an effect.
+    """Raised if a config was found that the user does not trust, and that would affect the requests or the proxy.
 
-    Such a config reaches another machine or a file outside its folder, or another user may have put it there.
+    Trust is needed if the config reaches another machine or a file outside its folder, or if another user may have put
+    it there.
     """
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:

@@ -160,7 +160,7 @@ def serve_config(
 def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
     """Return the session; if its config is untrusted, return the session without a config.
 
-    Raises `UsageError` if the untrusted config would have an effect.
+    Raises `UsageError` if the untrusted config would affect the requests or the proxy.
     """
     config = session.config
     if config.standing != "untrusted":

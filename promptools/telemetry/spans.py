@@ -105,7 +105,7 @@ class Spans(ExchangeFollower):
         replies: Sequence[Reply],
         start: tuple[Context, int],
     ) -> None:
-        """Make the spans of a request to the server and of parsing its reply."""
+        """Make the spans that record a request to the server and the parsing of its reply."""
         parent, offset = start
         rendering = send.sent.purpose == "template"
         name = "render prompt" if rendering else f"chat {summary.model}"
@@ -184,7 +184,7 @@ def send_attributes(summary: ExchangeSummary, send: SendSummary, attempt: Attemp
 
 
 def parse_attributes(replies: Sequence[Reply]) -> dict[str, Any]:
-    """Return the attributes of the span of parsing `replies`."""
+    """Return the attributes of the span that records the parsing of `replies`."""
     calls = [call for reply in replies for call in reply.calls]
     malformed = [entry for reply in replies for entry in reply.malformed]
     fixes = [fix for call in calls for fix in call.fixes] + [fix for reply in replies for fix in reply.fixes]

@@ -246,7 +246,7 @@ class ElementArguments:
         return tools.types(self._tool, key) if tools is not None else frozenset()
 
     def is_list(self, key: str) -> bool:
-        """Return whether a parameter is a list. The element of a list may be repeated."""
+        """Return whether a parameter takes a list. If so, its element may be repeated, once for each item."""
         types = self.types(key)
         return "array" in types and "string" not in types
 
@@ -367,7 +367,10 @@ def _are_index_named(children: list[tuple[str, Any]]) -> bool:
 
 
 def _split_elements(text: str) -> list[tuple[str, str]] | None:
-    """Split a text into its elements' names and contents; None if it has anything else. O(n) for each level."""
+    """Return the name and content of each element of a text; None if the text is anything but elements.
+
+    O(n) for each level.
+    """
     children: list[tuple[str, str]] = []
     at = 0
     while (opener := _OPENER.match(text, at)) is not None:

@@ -392,10 +392,10 @@ class JsonBlockReader(CandidateBase):
             self._give_up("text follows the JSON inside the block")
 
     def _end_before_end_of_turn(self, raw: str) -> bool:
-        """End a body before the tokens that end the turn; return whether that was possible.
+        """End a body that is still open before the tokens that end the turn; return whether that was possible.
 
-        These tokens show that nothing was cut off. A doubled brace that is closed only once leaves the body open:
-        `{{"name": ...}<|im_end|>`.
+        These tokens show that nothing was cut off. A body is still open if, for example, a doubled brace was closed
+        only once: `{{"name": ...}<|im_end|>`.
         """
         end = reply_markers().end_of_turn(raw)
         parts = self._read(raw[:end], close=True, stopped=True) if end < len(raw) else None

@@ -267,7 +267,7 @@ class OpenValue:
         return not tag.close and (tag.kind == "param" or names)
 
     def _repeats_opener(self, tag: Tag) -> bool:
-        """Return whether a tag repeats the value's opening tag, with nothing between."""
+        """Return whether a tag repeats the value's opening tag, with nothing in between."""
         return tag.kind == "param" and not tag.close and tag.name == self.key and not self._pieces
 
     def _closes_value(self, tag: Tag) -> bool:

@@ -125,7 +125,7 @@ def read_wrapper(template: str) -> WrapperTemplate | None:
 
 
 def is_header(template: str) -> bool:
-    """Return whether a text can be the template of a header: the name of the tool between two texts."""
+    """Return whether a text is a valid template of a header: `{name}` with other text before and after it."""
     before, named, after = template.partition("{name}")
     return bool(named and before.strip() and after.strip()) and "{" not in before + after and before == before.lstrip()
 

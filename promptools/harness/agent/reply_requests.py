@@ -148,7 +148,8 @@ class ReplyRequester:
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
         """Return the error that makes a reply unusable, or None if the reply is usable.
 
-        If a check raises `Submitted`, its content becomes the content of the reply, and the reply's calls are dropped.
+        If a check raises `Submitted`, the content of that exception becomes the reply's content, and the reply's calls
+        are dropped.
         """
         try:
             self._check(reply)

@@ -215,7 +215,10 @@ ERROR_PREFIX = "Error: "
 
 
 class TapeMismatch(HarnessError):
-    """A replayed run differs from its tape. If a request differs, `difference` is a unified diff of both requests."""
+    """A replayed run differs from its tape.
+
+    If a request differs, `difference` is a unified diff of the recorded request and the one that was sent now.
+    """
 
     def __init__(self, message: str, *, difference: str = "") -> None:
         super().__init__(f"{message}\n{difference}" if difference else message)

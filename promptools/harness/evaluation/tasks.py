@@ -449,7 +449,7 @@ def _task_row(task: str, group: Sequence[TaskAttempt], checked: bool) -> tuple[s
 
 
 def _answers(group: Sequence[TaskAttempt]) -> str:
-    """Return the text of the answers to a task, the most frequent first."""
+    """Return the answers to a task as one text, the most frequent answer first, with how often each came."""
     counts = Counter("error" if a.error else "none" if a.answer is None else str(a.answer) for a in group)
     return ", ".join(f"{clip(answer, 20)}" + (f" × {n}" if n > 1 else "") for answer, n in counts.most_common())
 

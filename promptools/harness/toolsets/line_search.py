@@ -63,7 +63,7 @@ NORMALIZE: dict[Likeness, Callable[[str], str]] = {
 
 
 class LineSearch:
-    """Searches the lines of one file for sequences of lines that match with one `Likeness`."""
+    """Searches one file for sequences of lines; `likeness` is how similar the lines must be."""
 
     def __init__(self, lines: Sequence[str], likeness: Likeness) -> None:
         self._normalize = NORMALIZE[likeness]

@@ -102,7 +102,7 @@ class Hunk:
 
 @dataclass(slots=True)
 class AddFile:
-    """A new file."""
+    """A file that is added."""
 
     path: str
     number: int

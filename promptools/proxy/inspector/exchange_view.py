@@ -212,7 +212,7 @@ def _strings(document: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the path and the value of each string in the order of the text; the path is None for keys of objects."""
+    """Yield the path and value of each string, keys included, in the order of the document; a key's path is None."""
     if isinstance(value, str):
         yield place, value
     elif is_object(value):
