@@ -86,6 +86,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         with VerificationLog(log_path, settings) as log:
             repeats = range(arguments.repeats)
             known = {case.id for case in chosen if all((case.id, repeat) in log.rows for repeat in repeats)}
+            if len(known) < len(chosen):
+                _require_consent(arguments)
             planned = _plan(arguments, chosen, askers, known)
             _ask_to_go_on(arguments, planned, about)
             with show_progress(model) as show:
@@ -103,6 +105,9 @@ def _verify(arguments: argparse.Namespace) -> int:
                 )
     if not rows:
         raise UpstreamError("no case was finished in time: give more --minutes")
+    asked = len({row.case for row in rows})
+    if asked < len(planned.cases):
+        print_progress(f"the time was over after {asked} of {len(planned.cases)} planned cases: give more --minutes")
     _show(arguments, summarize(rows), rows, about)
     return 0
 
@@ -179,11 +184,14 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
     )
 
 
-def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
-    """Announce the cost of the run, and ask the user whether to continue.
+def _require_consent(arguments: argparse.Namespace) -> None:
+    """Raise `UsageError` if the user has not agreed to the run, and nobody can be asked."""
+    if not (arguments.yes or sys.stdin.isatty()):
+        raise UsageError("the run would first ask whether to continue: add --yes")
 
-    Raises `UsageError` if the user declines, or if nobody can answer.
-    """
+
+def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
+    """Announce the cost of the run, and ask the user whether to continue; raise `UsageError` if the user declines."""
     if not planned.requests:
         print_progress("all cases are in the log")
         return
@@ -197,8 +205,6 @@ def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str,
         print_progress(f"{len(planned.cases)} of {total} cases fit into {arguments.minutes:g} minutes")
     if arguments.yes:
         return
-    if not sys.stdin.isatty():
-        raise UsageError("the run would first ask whether to continue: add --yes")
     print("go on? [Y/n] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in _YES:
         raise UsageError("not run")

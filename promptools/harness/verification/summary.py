@@ -16,7 +16,7 @@ _VERDICTS: dict[int, Verdict] = {1: "promptools", -1: "server alone", 0: "same"}
 MARGIN = 0.05
 """The server alone counts as good enough if, with 95 % confidence, promptools is not better by more than this share."""
 MAX_FAILURES = 3
-_MIN_CASES = 6
+MIN_CASES = 6
 """Fewer cases show nothing beyond chance: six coins all fall on the same side in 3 % of throws."""
 
 
@@ -108,7 +108,7 @@ def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: in
     A difference that is not significant counts as 0. `family` is the number of comparisons that are made together. The
     probability that any of them is wrong is at most 5 %.
     """
-    if len(shares) < _MIN_CASES:
+    if len(shares) < MIN_CASES:
         return 0
     wide = paired_difference_interval(shares, baseline, confidence=1 - (1 - CONFIDENCE) / family)
     return (wide.low > 0) - (wide.high < 0)

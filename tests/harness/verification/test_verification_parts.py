@@ -167,6 +167,12 @@ def test_both_sides_are_asked_and_summed_up(tmp_path):
     assert [row[0] for row in summary_rows(summary)] == ["right tool", "restraint", "all"]
 
 
+@pytest.mark.parametrize(("cases", "better"), [(5, "too few cases"), (6, "promptools")])
+def test_a_few_cases_have_no_verdict(cases, better):
+    scenario, overall = summary_rows(summarize(rows_of(*[(0, 1)] * cases)))
+    assert (scenario[-1], overall[-1]) == (better, better)
+
+
 def test_an_interrupted_run_continues_with_what_is_missing(tmp_path):
     path, settings = tmp_path / "log.jsonl", {"model": "m"}
     calls = 0

@@ -6,6 +6,8 @@ import re
 import pytest
 
 from promptools.cli import main
+from promptools.harness.verification import measuring
+from promptools.harness.verification.measuring import measure
 from promptools.harness.verification.scenarios import cases
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
@@ -87,10 +89,19 @@ def test_a_server_that_needs_nothing(capsys, server):
     assert printed.out.count("100.0 %") == 2 * (len(EQUAL) + 1)
 
 
+def test_what_there_was_no_time_for_is_told(capsys, server, monkeypatch):
+    monkeypatch.setattr(measuring, "measure", lambda cases, *args, **more: measure(cases[:2], *args, **more))
+    status, printed = verify(capsys, server, "--scenarios", "restraint")
+    assert status == 0
+    assert "the time was over after 2 of 10 planned cases" in printed.err
+
+
 def test_a_run_is_asked_for(capsys, server, monkeypatch):
     arguments = ["verify", server.base_url, "--scenarios", "restraint"]
     assert main(arguments) == 2
-    assert "add --yes" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "add --yes" in refused
+    assert "trying the server" not in refused
 
 
 def test_usage(capsys, server):
