@@ -203,7 +203,7 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'promptools needs Python 3.11 or later; name one: make PYTHON=python3.12'; exit 1; }
 	@echo '== making .venv'
-	@$(PYTHON) -m venv --clear .venv
+	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv || echo '(no uv: pip installs, slower)'
 	@touch $@
 
