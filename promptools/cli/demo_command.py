@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -248,6 +249,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", help=about)
     add_api_key(parser)
     parser.add_argument("--provider", metavar="KIND", help="kind of the server (see: promptools providers)")
+    about = "keep the servers of --model FILE running after the demo, until Ctrl-C, and print their addresses"
+    parser.add_argument("--keep", action="store_true", help=about)
     add_json(parser)
 
 
@@ -258,6 +261,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.provider and not arguments.base_url:
         raise UsageError("--provider belongs to --base-url: without it the demo brings its own server, llama.cpp")
     path = _model_file(arguments.model) if arguments.model and not arguments.base_url else None
+    if arguments.keep and path is None:
+        raise UsageError("--keep belongs to --model FILE: only then the demo has a server with a real model")
     if not arguments.base_url and not can_serve():
         print_progress(
             "the demo's own server needs xllamacpp, gguf and numpy: pip install 'promptools-compat[demo]';"
@@ -268,14 +273,28 @@ def run(arguments: argparse.Namespace) -> int:
     with scenarios as held:
         slow = path is not None or bool(arguments.base_url)  # only the scripted models answer at once
         seen = [*_run_all(held, show=not arguments.json, announce=slow)]
-    if arguments.json:
-        print_json([asdict(result) for result in seen])
+        if arguments.json:
+            print_json([asdict(result) for result in seen])
+        if arguments.keep:
+            _keep_running(direct=held[0], through=held[1])
     wrong = [result for result in seen if not result.fine]
     if wrong:
         print_progress(f"{len(wrong)} of {len(seen)} conversations did not go as expected")
     elif not arguments.json:
         print_styled([(f"\ntry: promptools serve --base-url {arguments.base_url or EXAMPLE_URL} --inspect", "bold")])
     return 1 if wrong else 0
+
+
+def _keep_running(direct: Scenario, through: Scenario) -> None:
+    """Print the addresses of the servers, and wait for Ctrl-C, which ends them."""
+    print_progress(f"the model {direct.model!r} alone: {direct.base_url}; through promptools: {through.base_url}")
+    print_progress("Ctrl-C ends both")
+    with contextlib.suppress(KeyboardInterrupt):
+        _wait()
+
+
+def _wait() -> None:
+    threading.Event().wait()
 
 
 def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> Iterator[ScenarioResult]:

@@ -5,14 +5,17 @@ import re
 import threading
 from dataclasses import replace
 
+import httpx
 import pytest
 from rich.console import Console
 from upstream import completion, running, unary
 
-from promptools.cli import demo_command
+from promptools.cli import demo_command, main
 from promptools.cli.demo_command import Scenario, ScenarioResult, run_scenario
 from promptools.cli.terminal_output import print_styled
 from promptools.lab import weather
+from promptools.lab.llamacpp_server import can_serve, serve
+from promptools.lab.script import ScriptedReply
 
 PARIS = '{"city": "Paris"}'
 
@@ -165,3 +168,27 @@ def test_no_reply_is_waited_for_when_the_time_is_over(upstream):
         over.set()
     assert not seen.fine
     assert seen.server == "error: Request timed out."
+
+
+# --keep
+
+
+@pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")
+def test_the_servers_of_a_model_run_until_ctrl_c(monkeypatch, capsys, tmp_path):
+    with serve([ScriptedReply(None, "Hi.")], folder=tmp_path):
+        (model,) = tmp_path.rglob("*.gguf")
+    answered = []
+
+    def interrupted():
+        kept = capsys.readouterr().err.splitlines()[-2]
+        answered.extend(httpx.get(f"{url}/models").status_code for url in re.findall(r"http://[^\s;]+/v1", kept))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_command, "_wait", interrupted)
+    main(["demo", "--model", str(model), "--keep"])
+    assert answered == [200, 200]
+
+
+def test_only_a_model_in_a_file_has_servers_to_keep(capsys):
+    assert main(["demo", "--keep"]) == 2
+    assert "--keep belongs to --model FILE" in capsys.readouterr().err
