@@ -25,6 +25,7 @@ from pydantic import Field, create_model
 import promptools
 from promptools.errors import UsageError, clip, suggest
 from promptools.parsing.escape import MAX_TOKEN_LENGTH, is_valid_token
+from promptools.patterns import lazy_pattern
 from promptools.profiles.profile import Profile
 from promptools.profiles.tables import (
     Location,
@@ -141,7 +142,7 @@ def normalize_model_name(model: str) -> str:
     return model.strip().lower().replace("_", "-").replace(" ", "-")
 
 
-_SIZE_IN_NAME = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mb])(?![a-z0-9])")
+_SIZE_IN_NAME = lazy_pattern(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mb])(?![a-z0-9])")
 _UNITS = {"m": 1e6, "b": 1e9}
 
 
