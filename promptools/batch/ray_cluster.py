@@ -429,7 +429,7 @@ MAX_CHUNK = 32
 
 
 class ClusterAnswering:
-    """Answers requests with `actors` actors; if `actors` is None, with as many as the settings suggest."""
+    """Answers requests with `actors` actors, which share the concurrency; None: as many as the settings suggest."""
 
     def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
         self._ray = ray

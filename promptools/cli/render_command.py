@@ -257,7 +257,7 @@ def _parse_date(text: str | None) -> str | None:
 
 
 def _prompt_text(ask: ToolRequest, mode: OneStepMode) -> str:
-    """Return the prompt that gpt-oss reads. If the mode sends messages, gpt-oss's template renders them."""
+    """Return the prompt that gpt-oss reads. Messages are rendered by harmony mode, as by gpt-oss's template."""
     upstream = PREPARE[mode](ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}

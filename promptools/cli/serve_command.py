@@ -251,7 +251,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension that records replies, if the arguments or the config ask for recording.
+    """Return the extension that records replies, if `--record` asks for it.
 
     The extension redacts text that matches the patterns of the config or those of `--redact`.
     """

@@ -6,9 +6,10 @@
     {"tool": "get_weather", "arguments": {"city": "Oslo"}}
     ```
 
-Most replies with a call have this form. The scanner finds the text's first marker, `json` decodes the arguments and the
-tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to the engine. For a
-text of this form, the engine returns the same result (the tests check this), but takes more than twice the time.
+This is the most frequent form of a reply with a call. The scanner finds the text's first marker, `json` decodes the
+arguments and the tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to
+the engine. For a text of this form, the engine returns the same result (the tests check this), but takes more than
+twice the time.
 `explain` does not take this path, so that its trace shows every attempt.
 """
 

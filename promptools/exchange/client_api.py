@@ -126,7 +126,7 @@ MAX_QUOTED = 2_000
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
-    """Run the steps of a route that needs no reply from a model; an invalid request is answered with HTTP 400."""
+    """Run the steps of a route that makes no attempts; an invalid request is answered with HTTP 400."""
     problem: BaseException | None = None
     try:
         yield from steps

@@ -199,7 +199,8 @@ def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) ->
 def _is_wanted(profile: Profile, model: str) -> bool:
     """Return whether the dialect is unknown, is needed, and can be learned.
 
-    It can be learned if something renders the template. Without a model's name, only llama.cpp's server does.
+    It can be learned if something renders the template: promptools itself, from a file that the config names, or the
+    server. Of the servers, only llama.cpp's renders it for a request that names no model.
     """
     if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
         return False
@@ -468,8 +469,8 @@ def known_format(dialect: Dialect) -> str | None:
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
     """Return the name of a template's table: a digest of the template's renderings of two conversations.
 
-    The digest also covers the version of promptools and `declared`, the config's facts about parsing replies. Raises
-    `UsageError` if the template renders neither conversation.
+    The digest also covers the version of promptools and `declared`, the facts in the model's config about parsing
+    replies. Raises `UsageError` if the template renders neither conversation.
     """
     made: list[str] = []
     problem: UsageError | None = None

@@ -274,7 +274,10 @@ def list_running_models(served: ServedRequest) -> Steps[None]:
 
 
 def show_model(served: ServedRequest) -> Steps[None]:
-    """Respond with the known facts about a model, or with 404 if the server would not accept the model's name."""
+    """Respond with the known facts about a model, or with 404 if the server does not list it.
+
+    A llama.cpp server with a single model accepts any name.
+    """
     if not served.requested_model:
         raise UsageError("model is required")
     models = yield from _models(served)

@@ -205,7 +205,7 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        An agent counts replies, and itself tells the model what is wrong.
+        Such an agent counts replies, and itself tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}

@@ -98,7 +98,7 @@ class ResponseStore:
 
     Each owner may store up to `max_responses` responses, of up to `max_bytes` together. The responses of all owners
     take at most `max_total`. If that is exceeded, the owner with the most bytes loses responses first. An owner with
-    less than an equal share therefore loses nothing.
+    less than an equal share therefore loses nothing to others.
     """
 
     def __init__(

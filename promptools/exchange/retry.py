@@ -242,7 +242,7 @@ class RetryLoop:
         return False
 
     def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
-        """Finish a choice with the content of a failed reply if `_may_show` allows it; else leave it unfinished."""
+        """Finish a choice with the content of a failed reply if the client may see it; else leave it unfinished."""
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return

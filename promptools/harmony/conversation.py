@@ -409,8 +409,7 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _free_text_body(arguments: str, parameter: str) -> str:
     """Return the body of a past call of a free-text tool: the text if it is the only argument, else the arguments.
 
-    If the text begins with a brace, the arguments are returned too, since the text could be mistaken for JSON
-    arguments.
+    A text that begins with a brace is not taken out of the arguments, since it could be mistaken for JSON arguments.
     """
     value = try_json(arguments)
     text = value.get(parameter) if is_object(value) and len(value) == 1 else None

@@ -47,7 +47,7 @@ def is_header_part(name: str) -> bool:
 
 @dataclass(slots=True)
 class CallFilter:
-    """Passes on the events of calls that the request allows; drops other calls, or turns them into errors."""
+    """Passes on the events of calls that the request allows; drops others, or turns them into text or errors."""
 
     request: ToolRequest
     prepared: PreparedRequest

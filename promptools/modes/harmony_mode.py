@@ -135,9 +135,9 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 
 
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
-    """Return the request's messages, with the config's system prompt added.
+    """Return the request's messages, with the config's system prompt added, and the instruction, if any, at the end.
 
-    The instruction, if there is one, comes last.
+    With the placement `replace`, the config's system prompt replaces the instructions at the beginning.
     """
     messages, configured = request.messages, request.system_prompt
     if written := request.options.written:

@@ -98,7 +98,7 @@ def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> N
 
 
 def _check_family(request: ToolRequest) -> None:
-    """Refuse a Harmony request if the model is known to be of a family that does not understand Harmony."""
+    """Refuse a request that is written for one family of models if the model is known to be of another."""
     meant, known = request.options.family, request.profile.family
     if meant is not None and known is not None and known != meant:
         raise UsageError(

@@ -195,9 +195,10 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
 
 
 def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool) -> Reply:
-    """Set the finish reason to `length` if a malformed reply reached `max_tokens` but the server reports otherwise.
+    """Set the finish reason to `length` if the reply reached `max_tokens` and ends in a call that was cut off.
 
-    In such a reply, a Harmony call whose JSON stops early was cut off, although the model seemed to have ended it.
+    Some servers report `tool_calls` or `stop` for such a reply. In it, a Harmony call whose JSON stops early was cut
+    off, although the model seemed to have ended the call.
     """
     limit, spent = request.max_tokens, as_count((usage or {}).get("completion_tokens"))
     # DeepSeek V4 Flash: `tool_calls` for a reply cut at the limit (MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#55).

@@ -88,7 +88,7 @@ class Failover:
         return None if self.last is None else self.last[1].address.base_url
 
     def rejects(self, status: int, headers: Headers) -> bool:
-        """Return whether a response shows that its server failed; if so, move to the next server."""
+        """Return whether a response is dropped, because its server failed and the request moves to the next server."""
         if self._current is None or self.committed:
             return False
         self._current[1].mark_reachable()

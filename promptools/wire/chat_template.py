@@ -4,7 +4,7 @@
     tokenize    POST /tokenize, which returns token ids (vLLM 0.28 to 0.32; SGLang 0.5.12 to 0.5.23, from its source)
     ollama      POST /api/chat with `_debug_render_only`, which returns text (0.11.11 to 0.32.15)
 
-These endpoints accept the same conversation as the chat endpoints, so raw mode sends the conversation unchanged.
+These endpoints accept the same conversation as the chat endpoints, so raw mode sends it as native mode does.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def thinking_budget(thinking: Any) -> int | None:
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return the parameters of a body to send, those to send in `options`, and notes on those that are dropped.
+    """Return the parameters to send with unchanged values, those to send in `options`, and notes on those dropped.
 
     There is one note per reason. If two parameters would be sent under the same name, the first in `PARAMETERS` is
     sent.

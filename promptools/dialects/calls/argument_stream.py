@@ -354,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema asks only for a scalar type that `value` has, so that no check can reject `value`."""
+    """Return whether a schema asks only for a scalar type that `value` has: no check can then change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None

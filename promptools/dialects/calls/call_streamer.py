@@ -227,7 +227,7 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Skip white space before the value. A value that begins like a tag is not streamed, but read as a whole."""
+        """Skip white space that is not part of the value. A value that begins like a tag is only read as a whole."""
         text = "".join((*self._held_space, text))
         self._held_space = []
         bare = text.lstrip(LAYOUT)

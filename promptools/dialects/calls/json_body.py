@@ -364,9 +364,8 @@ def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonN
 def _is_plain_string(value: object) -> bool:
     """Return whether the value is a string that does not itself contain JSON.
 
-    Plain text without quotes may be the argument that the model meant (continue#10221). A string that contains JSON
-    comes from a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is
-    required).
+    Plain text without quotes may be the argument that the model meant (continue#10221). Plain text in quotes comes from
+    a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is required).
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 
@@ -405,7 +404,10 @@ def _tail_fix(rest: str) -> Fix:
 def _resolve(
     name: str, node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions, evidence: Evidence
 ) -> list[Call | Malformed]:
-    """Resolve the call with the arguments `node`. If no tool has this `name`, look for calls inside the arguments."""
+    """Resolve the call with the arguments `node`.
+
+    If `name` cannot be a tool's name, the name, or whole calls, are looked for inside the arguments.
+    """
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
         readings = [[UnresolvedCall(node, name, node, {}, fixes)]]

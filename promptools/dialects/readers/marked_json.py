@@ -402,7 +402,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder's text. If `following` begins with a bracket, the text ends at a bracket."""
+    """Return the pattern of a placeholder's text. If `following` begins with a bracket, the text ends there."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 

@@ -129,7 +129,7 @@ class PairTags:
 
     @cached_property
     def own_tags(self) -> tuple[str, ...]:
-        """The tags of the format that may follow a name.
+        """The tags that may follow a name.
 
         They include a key's opening tag without its last bracket, and the call's closing tag cut short.
         """

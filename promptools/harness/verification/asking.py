@@ -115,7 +115,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return the reply as an answer. If the tokens of all attempts are known, they are added up."""
+        """Return the reply as an answer. The tokens of all attempts are added up, as far as they are known."""
         answer = Answer(
             self.status,
             self.content,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def view_prompt(send: KeptSend) -> dict[str, Any]:
-    """Return the JSON of a prompt: its `text` if promptools rendered it, else `messages` and `tools` for the server."""
+    """Return the JSON of a prompt: its `text` if it was sent rendered, else the `messages` and `tools` as sent."""
     sent = send.sent
     prompt = sent.prepared.prompt if sent.prepared is not None else None
     if prompt is not None:
