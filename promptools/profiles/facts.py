@@ -345,7 +345,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
     """Return whether a model whose template matches the families `by_template` may be of this family.
 
-    The model is not of this family if the family's templates are known and none of them matches.
+    It may not if the family's templates are known, and the model's template matches only other families.
     """
     return not by_template or family in by_template or not load_builtin(family).templates
 

@@ -271,7 +271,7 @@ def _is_surely_valid(shape: CompiledSchema, arguments: dict[str, Any]) -> bool:
 def _validate_and_coerce(
     entry: PreparedTool, arguments: dict[str, Any], fixes: tuple[Fix, ...], text: str | None
 ) -> Checked:
-    """Validate arguments, and coerce values of a wrong type. Never raises on any value.
+    """Validate arguments, and coerce invalid values where possible. Never raises on any value.
 
     Arguments that could not be validated are accepted, with a fix that says so; a `strict` tool rejects them.
     """
