@@ -166,7 +166,7 @@ class Profile:
 
 # Hosts of OpenAI, or of Azure with OpenAI's models. Their APIs do more than Chat Completions can express.
 #
-# These hosts reliably enforce what a request asks for, such as the format of an answer, so nothing is healed.
+# These hosts reliably enforce the format of an answer that a request asks for, so this format is not healed.
 
 
 _ENDS = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
