@@ -135,7 +135,7 @@ _TRIPLE = {
 }
 """The text from just after the opening triple quotes to the end of the closing ones, where the value may end."""
 MAX_WORD = 4096
-"""Maximum number of characters of a word without quotes. Without it, 64 MB of other text might be read as one word."""
+"""Maximum number of characters of a word outside of quotes: 64 MB of text that is not JSON may be a single word."""
 _WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
 _COLON = lazy_pattern(r"\s*+:")
 _TOKEN = lazy_pattern(r"-?[\w.+-]++|.?", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Find the results that report a failed call. The API has no field for errors, so the text of results is examined."""
+"""Find the results that report a failed call: by a field that clients may send, or by the text of the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that all modes share: the type of an encoded request, and functions that encode parts of it.
+"""What the modes share: the type of an encoded request, and functions that several modes use to encode parts of it.
 
 A mode is a function that makes a `PreparedRequest` from a `ToolRequest`; `ReplyReader` reads the reply in every mode.
 The shared parts are the keys of the body that are forwarded, the JSON Schema that constrains the reply, and the number

@@ -67,7 +67,7 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """By zone, white space before something removed. It is emitted if the next text begins without white space."""
+        """By zone, white space between text and something removed, for the case that the next text begins with none."""
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
