@@ -1,7 +1,7 @@
 """Learn what a template writes around calls: the ends of turns, the tags of reasoning, and results.
 
 None of this changes what a call is. Only markers that look like tokens are learned. The marker before results is
-learned only if an answer without calls does not contain it.
+learned only if neither an answer without calls nor a turn with calls contains it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,16 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
     at = rendering.rindex(RESULT)
     before, after = rendering[:at], rendering[at + len(RESULT) :]
     opener, closer = _token_before(renderings, before), _token_after(renderings, after)
-    if not opener or opener in plain:
+    # Muse Glimmer writes `<tool_output name="get_weather">`. Without a word, what is left is the beginning of any marker.
+    begins = opener.partition(ONE.name)[0].partition(ONE.id)[0].rstrip()
+    has_word = begins == opener or any(map(str.isalpha, begins))
+    calls = renderings.of_calls([ONE], variant) or ""
+    if not opener or not has_word or begins in plain or begins in calls:
         return {}
-    begins = opener.partition(ONE.name)[0]  # Muse Glimmer: `<tool_output name="get_weather">`
     keys: Table = {"result_openers": [begins]}
     if closer and closer not in plain:
         space, end_space = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
-        named = opener.replace(ONE.name, "{name}")
+        named = opener.replace(ONE.name, "{name}").replace(ONE.id, "{id}")
         keys |= {"result": f"{named}{space}{{content}}{end_space}{closer}", "stop": [begins]}
     return keys
 

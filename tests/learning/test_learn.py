@@ -221,11 +221,31 @@ def test_a_header_that_names_the_tool_too():
     assert reply.content == ""
 
 
-def test_a_result_that_names_its_tool():
-    back = ("'<%%back%%>' + message.content", "'<back name=\"' + message.name + '\">' + message.content + '</back>'")
-    outcome = learn(changed("json: a list", back), name="acme")
+BACK = "'<%%back%%>' + message.content"
+
+
+def test_a_result_that_names_its_tool_and_call():
+    name, call = "message.name", "message.tool_call_id"
+    back = f"'<back name=\"' + {name} + '\" to=\"' + {call} + '\">' + message.content + '</back>'"
+    outcome = learn(changed("json: a list", (BACK, back)), name="acme")
     assert outcome.table["result_openers"] == outcome.table["stop"] == ['<back name="']
-    assert outcome.dialect().render_results([Result("1", "book", "done")]) == '<back name="book">done</back>'
+    assert outcome.dialect().render_results([Result("1", "book", "done")]) == '<back name="book" to="1">done</back>'
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "'<|' + message.name + '|>' + message.content + '<|/back|>'",  # the calls begin with `<|`, too
+        "'<' + message.name + '>' + message.content + '</back>'",
+        "'<|blip|' + message.name + '|>' + message.content + '<|/back|>'",
+    ],
+)
+def test_a_marker_that_calls_may_hold_is_not_that_of_results(back):
+    """A server would stop at it."""
+    changes = [(BACK, back), ("<|blip|>", "<|blip|go|>")]
+    table = learn(changed("json: a list", *changes), name="acme").table
+    assert table["end_tokens"] == ["<%%end%%>"]
+    assert not table.keys() & {"result_openers", "result", "stop"}
 
 
 @pytest.mark.parametrize(
