@@ -50,7 +50,7 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
     at = rendering.rindex(RESULT)
     before, after = rendering[:at], rendering[at + len(RESULT) :]
     opener, closer = _token_before(renderings, before), _token_after(renderings, after)
-    # Muse Glimmer writes `<tool_output name="get_weather">`. Without a word, what is left is the beginning of any marker.
+    # Muse Glimmer: `<tool_output name="get_weather">`. Without a word, the rest is the beginning of any marker.
     begins = opener.partition(ONE.name)[0].partition(ONE.id)[0].rstrip()
     has_word = begins == opener or any(map(str.isalpha, begins))
     calls = renderings.of_calls([ONE], variant) or ""
