@@ -340,12 +340,15 @@ def _python_problem(values: Mapping[str, Any]) -> str:
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message for a header, or for white space around a value; else an empty text.
+    """Return an error message for a header, a separator, or white space around a value; else an empty text.
 
-    White space around a value must not be read as part of it.
+    A separator without a header would be read as text between two calls. White space around a value must not be read
+    as part of it.
     """
     if "header" in values and "{calls}" in values.get("wrapper", ""):
         return "with 'header' the 'wrapper' is around one call: it has {call}"
+    if "header" not in values and values.get("separator", "").strip():
+        return "without 'header' the 'separator' is white space"
     trim, around = values.get("trim"), {*_space_around_value(values["parameter"])}
     allowed = {"": ({""}, {"\n"}), "line": ({""}, {"\n"}, {"", "\n"}), "verbatim": ({""},)}
     if trim == "strip" or around in allowed[trim or ""]:
@@ -465,7 +468,7 @@ KINDS: Final[dict[str, Kind]] = {
                 _is_tag_header,
                 "the text before each call, which names its tool, too: `{name}`",
             ),
-            "separator": TEXT.means("the text between two calls"),
+            "separator": TEXT.means("the text between two calls; without `header` white space"),
         },
         ("call", "parameter"),
         _tags_problem,

@@ -132,6 +132,14 @@ def test_a_header_is_of_each_call() -> None:
         make_dialect({**table, "wrapper": "<a>{calls}</a>"}, "acme.toml")
 
 
+def test_without_a_header_calls_are_not_separated_by_text() -> None:
+    table = {"name": "acme", "kind": "tags", **TABLES["tags"]}
+    written({**table, "separator": "\n\n"})
+    written({**table, "separator": "<|eom|>", "header": "to={name}<|with|>"})
+    with pytest.raises(UsageError, match=r"'acme\.toml': without 'header' the 'separator' is white space"):
+        make_dialect({**table, "separator": "<|eom|>"}, "acme.toml")
+
+
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [

@@ -141,6 +141,15 @@ def test_a_wrapper_alone_is_text():
         assert parse("We take <all> of them.", TOOLS).content == "We take <all> of them."
 
 
+@pytest.mark.parametrize("separator", ["---", "\n---\n", "--- ", "\n\n"])
+def test_white_space_around_the_text_between_calls_is_read_with_it(separator):
+    table = {"name": "acme", "kind": "tags", **PARAMETER, "header": "to={name}<|with|>", "separator": separator}
+    dialect = make_dialect(table, "acme.toml")
+    with dialects.using(dialect):
+        reply = parse(dialect.render_calls(CALLS), TOOLS)
+    assert ([call.arguments for call in reply.calls], reply.content) == ([call.arguments for call in CALLS], "")
+
+
 def test_a_header_alone_is_text():
     dialect = make_dialect({"name": "acme", "kind": "tags", **PARAMETER, "header": "to={name}<|with|>"}, "acme.toml")
     text = "Send it to=book, or write to=book<|with|> and then what it is."

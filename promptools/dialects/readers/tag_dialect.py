@@ -271,7 +271,7 @@ class TagDialect(DeclaredDialect):
         self._instructions = self._complete(common.get("instructions", {}))
         where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
         heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
-        self.heads = (*([_header_head(header, separator.strip(), heads[0])] if header else []), *heads)
+        self.heads = (*([_header_head(header, separator, heads[0])] if header else []), *heads)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate that starts at the first tag, the wrapper's or the call's."""
@@ -393,7 +393,9 @@ class TagDialect(DeclaredDialect):
 def _header_head(header: str, separator: str, inner: Head) -> Head:
     """Return the head of a call after its header, where `inner` begins; `separator` may come before the header."""
     before, after = (part.strip() for part in header.split("{name}"))
-    starts = (f"{separator}{before}", f"{separator} {before}", before) if separator else (before,)
+    between = separator.strip()
+    starts = (f"{separator.lstrip()}{before}", f"{between}{before}", f"{between} {before}") if between else ()
+    starts = tuple(dict.fromkeys((*starts, before)))
     whole = lazy_pattern(rf"(?:{_any_of(starts)})\s*{_HEADER_NAME}\s*{re.escape(after)}\s*")
     begins_inner = inner.begins
     assert begins_inner is not None
