@@ -142,7 +142,11 @@ def normalize_model_name(model: str) -> str:
     return model.strip().lower().replace("_", "-").replace(" ", "-")
 
 
-_SIZE_IN_NAME = lazy_pattern(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mb])(?![a-z0-9])")
+_SIZE_IN_NAME = lazy_pattern(
+    r"(?<![a-z0-9.])(?<!\b0-)"  # `0_5b` is no 5b
+    r"(?![0-9]m)"  # Qwen2.5-7B-Instruct-1M: a context
+    r"([0-9]{1,4}(?:\.[0-9]{1,3})?)([mb])(?![a-z0-9])"
+)
 _UNITS = {"m": 1e6, "b": 1e9}
 
 

@@ -279,6 +279,8 @@ def test_the_size_of_the_vocabulary_excludes_families(template, vocabulary, mode
     ("found", "parameters"),
     [
         (seen(props(QWEN) | listing(151_936, n_params=494_032_768), "m", "llamacpp"), 494_032_768),
+        (seen(props(QWEN) | listing(151_936, n_params=0), "m-7b", "llamacpp"), 7e9),
+        (seen(props(QWEN) | listing(151_936, n_params="494032768"), "m-7b", "llamacpp"), 7e9),
         (seen(props(QWEN, "/models/qwen2.5-coder-0.5b.gguf"), "m-7b", "llamacpp"), 0.5e9),
         (seen(props(QWEN, model_alias="coder-3b"), "m-7b", "llamacpp"), 3e9),
         (seen(props(QWEN), "m-7b", "llamacpp"), 7e9),
