@@ -145,7 +145,7 @@ def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) ->
         return f"promptools makes a difference here: {measured}.{where}{warning}"
     if overall.verdict == "server alone":
         return f"The server alone is better: use it ({measured}).{warning}"
-    if overall.difference.high <= MARGIN:
+    if overall.cases >= MIN_CASES and overall.difference.high <= MARGIN:
         return f"The server alone is as good: use it ({measured}).{warning}"
     return f"No difference was shown ({measured}); more minutes or repeats may show one.{warning}"
 

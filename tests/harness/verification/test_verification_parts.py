@@ -280,6 +280,7 @@ def rows_of(*pairs, scenario="right tool"):
         ([(1, 1)] * 20, "same", "No difference was shown"),
         ([(1, 1)] * 97 + [(0, 1)] * 3, "same", "No difference was shown"),
         ([(0, 1)] * 3, "same", "No difference was shown"),
+        ([(1, 0)] * 5, "same", "No difference was shown"),
         ([(1, 1)] * 80 + [(0, 1)] * 20, "promptools", "promptools makes a difference here: +20.0 points"),
         ([(1, 1)] * 80 + [(1, 0)] * 20, "server alone", "The server alone is better: use it"),
         ([(0.5, 1)] * 20, "promptools", "promptools makes a difference here: +50.0 points"),
