@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,9 +106,9 @@ def _verify(arguments: argparse.Namespace) -> int:
                 )
     if not rows:
         raise UpstreamError("no case was finished in time: give more --minutes")
-    asked = len({row.case for row in rows})
-    if asked < len(planned.cases):
-        print_progress(f"the time was over after {asked} of {len(planned.cases)} planned cases: give more --minutes")
+    finished = [*Counter(row.case for row in rows).values()].count(arguments.repeats)
+    if finished < len(planned.cases):
+        print_progress(f"the time was over after {finished} of {len(planned.cases)} planned cases: give more --minutes")
     _show(arguments, summarize(rows), rows, about)
     return 0
 

@@ -89,11 +89,18 @@ def test_a_server_that_needs_nothing(capsys, server):
     assert printed.out.count("100.0 %") == 2 * (len(EQUAL) + 1)
 
 
-def test_what_there_was_no_time_for_is_told(capsys, server, monkeypatch):
-    monkeypatch.setattr(measuring, "measure", lambda cases, *args, **more: measure(cases[:2], *args, **more))
-    status, printed = verify(capsys, server, "--scenarios", "restraint")
+@pytest.mark.parametrize(("rows", "finished"), [(4, 2), (3, 1)])
+def test_what_there_was_no_time_for_is_told(capsys, server, monkeypatch, rows, finished):
+    """A case is finished when each of its repeats is."""
+
+    def short(cases, *args, repeats, **more):
+        all_rows = measure(cases[:2], *args, repeats=repeats, **more)
+        return all_rows[:rows]
+
+    monkeypatch.setattr(measuring, "measure", short)
+    status, printed = verify(capsys, server, "--scenarios", "restraint", "--repeats", "2")
     assert status == 0
-    assert "the time was over after 2 of 10 planned cases" in printed.err
+    assert f"the time was over after {finished} of 10 planned cases" in printed.err
 
 
 def test_a_run_is_asked_for(capsys, server, monkeypatch):
