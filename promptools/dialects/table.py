@@ -27,6 +27,7 @@ from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
 from promptools.dialects.readers.marked_json import MarkedJson, NamedMarkerJson, is_call_template
 from promptools.dialects.readers.marked_python import MarkedPythonCalls
 from promptools.dialects.readers.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
+from promptools.dialects.readers.python_reader import FENCE
 from promptools.dialects.readers.tag_dialect import (
     TagDialect,
     is_header,
@@ -327,7 +328,9 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message for an opener that must be a label, or for a list without markers; else an empty text."""
+    """Return an error message for openers that do not fit each other or the other keys; else an empty text."""
+    if len(values["openers"]) > 1 and any(opener.startswith(FENCE) for opener in values["openers"]):
+        return "a code fence is the only one of its 'openers'"
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
     if unfit:
         return f"with 'at_line_start' openers are words that begin with a letter, {unfit[0]!r} is not"
@@ -510,8 +513,9 @@ KINDS: Final[dict[str, Kind]] = {
         MarkedPythonCalls,
         {
             "openers": BARE_OPENERS.means(
-                f'{_OPENERS_MEANING}; ```` ```label ```` begins a code fence; `"" = ""` is a list of calls without'
-                ' markers, read only if the request asked for it, and has `spaces = ["[", "]"]`'
+                f"{_OPENERS_MEANING}; ```` ```label ```` begins a code fence, and is the only opener; "
+                '`"" = ""` is a list of calls without markers, read only if the request asked for it, and has'
+                ' `spaces = ["[", "]"]`'
             ),
             "at_line_start": FLAG.means("the openers are labels, which count only at the beginning of a line"),
             "spaces": texts(2).means("the text after the opening and before the closing marker"),

@@ -125,6 +125,13 @@ def test_a_list_without_markers_has_brackets_and_commas(keys: dict[str, Any]) ->
         make_dialect({**table, **keys}, "acme.toml")
 
 
+@pytest.mark.parametrize("openers", [{"```py": "```", "<a>": "</a>"}, {"<a>": "</a>", "```py": "```"}])
+def test_a_code_fence_is_the_only_opener(openers: dict[str, str]) -> None:
+    """After a fence nothing else was read, and before a fence a stream was read otherwise than a whole reply."""
+    with pytest.raises(UsageError, match=r"'acme\.toml': a code fence is the only one of its 'openers'"):
+        make_dialect({"name": "acme", "kind": "python", "openers": openers}, "acme.toml")
+
+
 def test_a_header_is_of_each_call() -> None:
     table = {"name": "acme", "kind": "tags", **TABLES["tags"], "header": "to={name}<|with|>"}
     written({**table, "wrapper": "<a>{call}</a>"})
