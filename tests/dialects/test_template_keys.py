@@ -159,3 +159,20 @@ def test_a_header_alone_is_text():
             stream.feed(character)
         stream.close("stop")
         assert parse(text, TOOLS).content == stream.reply.content == text
+
+
+@pytest.mark.parametrize(
+    "wrapper", [{}, {"wrapper": "<all>{call}</all>"}, {"wrapper": "<|all|>{call}<|/all|>", "tier": "S"}]
+)
+@pytest.mark.parametrize(("to", "content"), [("book", ""), ("my.book", ""), ("user", "to=user")])
+def test_a_header_that_names_another_tool_is_text(wrapper, to, content):
+    table = {"name": "acme", "kind": "tags", **PARAMETER, **wrapper, "header": "to={name}<|with|>"}
+    dialect = make_dialect(table, "acme.toml")
+    text = dialect.render_calls(CALLS[1:]).replace("to=book", f"to={to}")
+    with dialects.using(dialect):
+        stream = StreamParser(TOOLS)
+        for character in text:
+            stream.feed(character)
+        stream.close("stop")
+        for reply in (parse(text, TOOLS), stream.reply):
+            assert ([call.arguments for call in reply.calls], reply.content) == ([{"for": "me"}], content)

@@ -391,12 +391,15 @@ class TagDialect(DeclaredDialect):
 
 
 def _header_head(header: str, separator: str, inner: Head) -> Head:
-    """Return the head of a call after its header, where `inner` begins; `separator` may come before the header."""
+    """Return the head of a call after its header, where `inner` begins; `separator` may come before the header.
+
+    A header that names another tool than the call is text.
+    """
     before, after = (part.strip() for part in header.split("{name}"))
     between = separator.strip()
     starts = (f"{separator.lstrip()}{before}", f"{between}{before}", f"{between} {before}") if between else ()
     starts = tuple(dict.fromkeys((*starts, before)))
-    whole = lazy_pattern(rf"(?:{_any_of(starts)})\s*{_HEADER_NAME}\s*{re.escape(after)}\s*")
+    whole = lazy_pattern(rf"(?:{_any_of(starts)})\s*(?P<name>{_HEADER_NAME})\s*{re.escape(after)}\s*")
     begins_inner = inner.begins
     assert begins_inner is not None
 
@@ -404,7 +407,11 @@ def _header_head(header: str, separator: str, inner: Head) -> Head:
         found = whole.match(text, start, end)
         if found is None:
             return NEED_MORE if end == len(text) else False
-        return begins_inner(text, found.end(), end, fresh=fresh, options=options)
+        ready = begins_inner(text, found.end(), end, fresh=fresh, options=options)
+        name = re.split(r"[.:/]", found["name"])[-1]  # without its namespace, which the call may lack
+        if ready is True and name not in text[found.end() : end]:
+            return NEED_MORE if end == len(text) else False
+        return ready
 
     pattern = sequence(
         any_literal_text(starts), r"\s{0,16}", _HEADER_NAME, r"\s{0,16}", literal_text(after), LOOKAHEAD_PATTERN
