@@ -177,16 +177,19 @@ def test_no_reply_is_waited_for_when_the_time_is_over(upstream):
 def test_the_servers_of_a_model_run_until_ctrl_c(monkeypatch, capsys, tmp_path):
     with serve([ScriptedReply(None, "Hi.")], folder=tmp_path):
         (model,) = tmp_path.rglob("*.gguf")
-    answered = []
+    answered = {}
 
     def interrupted():
         kept = capsys.readouterr().err.splitlines()[-2]
-        answered.extend(httpx.get(f"{url}/models").status_code for url in re.findall(r"http://[^\s;]+/v1", kept))
+        answered.update({url: httpx.get(f"{url}/models").status_code for url in re.findall(r"http://[^\s;]+/v1", kept)})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo_command, "_wait", interrupted)
     main(["demo", "--model", str(model), "--keep"])
-    assert answered == [200, 200]
+    assert [*answered.values()] == [200, 200]
+    for url in answered:
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url}/models")
 
 
 def test_only_a_model_in_a_file_has_servers_to_keep(capsys):
