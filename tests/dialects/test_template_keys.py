@@ -176,3 +176,15 @@ def test_a_header_that_names_another_tool_is_text(wrapper, to, content):
         stream.close("stop")
         for reply in (parse(text, TOOLS), stream.reply):
             assert ([call.arguments for call in reply.calls], reply.content) == ([{"for": "me"}], content)
+
+
+@pytest.mark.parametrize(("bare", "without"), [("never", 0), ("line", 1), ("anywhere", 1)])
+def test_a_header_is_as_good_as_a_wrapper(bare, without):
+    call = {**PARAMETER, "call": '<do name="{name}">{parameters}</do>'}
+    table = {"name": "acme", "kind": "tags", **call, "header": "to={name}<|with|>", "bare": bare}
+    dialect = make_dialect(table, "acme.toml")
+    text = dialect.render_calls(CALLS[1:])
+    with dialects.using(dialect):
+        assert parse(f"So: {text}", TOOLS).content == "So:"
+        assert len(parse(text, TOOLS).calls) == 1
+        assert len(parse(text.removeprefix("to=book<|with|>"), TOOLS).calls) == without
