@@ -188,3 +188,13 @@ def test_a_header_is_as_good_as_a_wrapper(bare, without):
         assert parse(f"So: {text}", TOOLS).content == "So:"
         assert len(parse(text, TOOLS).calls) == 1
         assert len(parse(text.removeprefix("to=book<|with|>"), TOOLS).calls) == without
+
+
+@pytest.mark.parametrize("call", [PARAMETER["call"], '<do name="{name}">{parameters}</do>'])
+def test_at_the_beginning_of_a_line_the_format_s_own_calls_are_read(call):
+    dialect = make_dialect({"name": "acme", "kind": "tags", **PARAMETER, "call": call, "bare": "line"}, "acme.toml")
+    text = dialect.render_calls(CALLS[1:])
+    with dialects.using(dialect):
+        reply = parse(f"So:\n{text}", TOOLS)
+        assert ([call.arguments for call in reply.calls], reply.content) == ([{"for": "me"}], "So:")
+        assert parse(f"So: {text}", TOOLS).calls == ()

@@ -377,7 +377,8 @@ class TagDialect(DeclaredDialect):
         begins: HeadPredicate = heads.begins_block if self.tier == "S" else heads.begins_bare
         words = [f"<{word}" for word in templates.spelled(call.word)]
         if where == "line":
-            pattern = rf"{any_literal_text(words)}(?=[\s>/]|\Z){LOOKAHEAD_PATTERN}"
+            end = "[\\s>/=]" if call.has_equals else "[\\s>/]"
+            pattern = rf"{any_literal_text(words)}(?={end}|\Z){LOOKAHEAD_PATTERN}"
             gate = rf"(?=[<])<(?:{_any_of(dict.fromkeys(word[1:2] for word in words))}|\Z)"
             yield Head(tuple(words), pattern, body_starts="", gate=gate, begins=begins, at_line_start=True, tier="B")
             return
