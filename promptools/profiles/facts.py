@@ -6,12 +6,11 @@ server's description of its model. It may also hold `template_dialect`.
 
 A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
 checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
-longer holds. `on` restricts it to kinds of server, `from_parameters` and `below_parameters` to sizes of model.
+longer holds. `on` restricts it to kinds of server, `below_parameters` to smaller models.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from datetime import date
@@ -55,18 +54,18 @@ class Fact(Table):
     since: str | None = None
     until: str | None = None
     on: Strings = ()
-    from_parameters: float | None = None
-    """The number of parameters from which on the fact was measured."""
     below_parameters: float | None = None
     """The number of parameters below which the fact was measured."""
 
     def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
         """Return whether the fact holds for a server of this kind and version, and a model with this many parameters.
 
-        If the version is unknown, the newest is assumed. A fact about some sizes does not hold for a model of unknown
-        size.
+        If the version is unknown, the newest is assumed. A fact about smaller models does not hold for a model of
+        unknown size.
         """
-        if (self.on and kind not in self.on) or not self._holds_for_size(parameters):
+        if self.on and kind not in self.on:
+            return False
+        if self.below_parameters is not None and (parameters is None or parameters >= self.below_parameters):
             return False
         if version is None:
             return self.until is None
@@ -74,12 +73,6 @@ class Fact(Table):
         return (self.since is None or version_numbers(self.since) <= at) and (
             self.until is None or at < version_numbers(self.until)
         )
-
-    def _holds_for_size(self, parameters: float | None) -> bool:
-        if self.from_parameters is None and self.below_parameters is None:
-            return True
-        smallest, too_large = self.from_parameters or 0.0, self.below_parameters or math.inf
-        return parameters is not None and smallest <= parameters < too_large
 
 
 class TemplateSignature(Table):
