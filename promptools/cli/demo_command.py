@@ -358,7 +358,7 @@ def _model_in_file(path: Path) -> Generator[list[Scenario]]:
     """Start a llama.cpp server with the model in the file `path`; yield the scenarios for it."""
     print_progress(f"starting llama.cpp on {path.name} ...")
     with serve_file(path) as server, _proxy("--base-url", server.base_url) as proxy:
-        # small models repeat a call whose result they have: Qwen2.5-Coder-0.5B never answered without the option
+        # small models repeat a call whose result they have; the profile knows that of Qwen2.5-Coder-0.5B alone
         small = {"on_repeat": "answer"}
         route = Scenario("", server.base_url, server.name, small, sampling=_DETERMINISTIC, lenient=True)
         yield _before_and_after(replace(route, title=f"llama.cpp alone, with {path.name}"), proxy)

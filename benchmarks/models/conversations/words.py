@@ -1,8 +1,9 @@
 """A digest of the words that a way of asking sends for a sample conversation.
 
-The sample is sent in several states: a question alone; a call with its result, or with its error; and what another tool
-finds after this error, alone or together with the same call again. Each reply is a malformed call, so that corrections
-are sent too. The page uses the digest to show which transcripts were made with today's words.
+The sample is sent in several states: a question alone; a call with its result, or with its error; what another tool
+finds after this error, alone or together with the same call again; and a call that was made twice. Each reply is a
+malformed call, so that corrections are sent too. The page uses the digest to show which transcripts were made with
+today's words.
 """
 
 from __future__ import annotations

@@ -270,10 +270,10 @@ class TagDialect(DeclaredDialect):
         super().__init__(name, **common)
         self._instructions = self._complete(common.get("instructions", {}))
         where = bare or ("anywhere" if around is None or self.grammar.names is not SHARED_NAMES else "never")
-        wrapped = (*self._wrapper_heads(templates),)
-        after_header = (*wrapped, *self._bare_heads(templates, "anywhere"))[0]  # a header is as good as a wrapper
-        headed = [_header_head(header, separator, after_header)] if header else []
-        self.heads = (*headed, *wrapped, *self._bare_heads(templates, where))
+        self.heads = (*self._wrapper_heads(templates), *self._bare_heads(templates, where))
+        if header:  # as good as a wrapper: whatever `where` says, a call counts after it
+            after_header = (*self._wrapper_heads(templates), *self._bare_heads(templates, "anywhere"))[0]
+            self.heads = (_header_head(header, separator, after_header), *self.heads)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a candidate that starts at the first tag, the wrapper's or the call's."""
