@@ -6,6 +6,7 @@ This module and the package's `__init__` import as little as possible, since an 
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import sys
 
@@ -20,6 +21,9 @@ try:
     import signal  # loads `enum`, `functools` and `collections`
 except KeyboardInterrupt:
     os._exit(INTERRUPTED)
+
+# Registered first, so it runs last: Python then restores the default action, and an interrupt would kill the process.
+atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def main() -> int:

@@ -99,10 +99,17 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a hangup now needs no action: the config is read after this
     with suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGINT, _interrupt_once)
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         serve(arguments, listener)
+
+
+def _interrupt_once(number: int, _frame: object) -> None:
+    """Interrupt the worker; a second interrupt, while the interpreter ends, would only print a traceback."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -29,11 +29,18 @@ def watch(event, arguments):
         done.append(1)
         Finalized() if what == "finalizer" else interrupt()
 
-if what == "exit":
-    atexit.register(interrupt)
-else:
+if what not in ("exit", "finalization"):
     sys.addaudithook(watch)
 from promptools.__main__ import main
+if what == "exit":
+    atexit.register(interrupt)
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=int(signal.SIGINT)):
+        kill(pid, number)
+
+if what == "finalization":
+    signal.last = Last()
 sys.exit(main())
 """
 
@@ -64,6 +71,13 @@ def test_while_it_starts_works_and_ends(what, module, command):
     assert (done.returncode, done.stderr) == (130, "")
     if what == "exit":
         assert json.loads(done.stdout)["name"] == "hermes"
+
+
+def test_while_the_interpreter_ends():
+    """Python has restored the default action then, by which an interrupt would kill the process."""
+    code = [sys.executable, "-c", MOMENT, "finalization", "", "version"]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def start(*words, cwd=None):
