@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from promptools.dialects.calls.resolve import malformed_call
 from promptools.engine.candidates import check_head, open_candidate
@@ -31,6 +31,9 @@ from promptools.parsing.parts import NEED_MORE, SPACE, NeedMore, Part
 from promptools.parsing.scanner import MarkerScanner
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix
+
+if TYPE_CHECKING:
+    from promptools.dialects.contract import Head
 
 # The states inside Markdown code, inline and fenced.
 #
@@ -310,6 +313,7 @@ _OPENER = lazy_pattern(
 
 `function` is not a name if a name follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
+_LAST_NAME = lazy_pattern(r"[\w-]{1,128}\Z")
 TRUNCATED = "cut"
 """Used as the group of a call that was truncated before its dialect was clear."""
 _COMMENT = lazy_pattern(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
@@ -493,11 +497,21 @@ def _is_truncated_call(state: ParserState, group: str, text: str, start: int, en
     dialect, head = state.plan.heads.get(group, (None, None))
     if dialect is None or head is None or end < len(text) or (head.fence_labels and None not in head.fence_labels):
         return False
-    if (head.tier or dialect.tier) not in "SA" or not _OPENER.match(text, start):
+    if (head.tier or dialect.tier) not in "SA":
+        return False
+    if not _OPENER.match(text, start) and not _ends_in_tool(state, head, text, start):
         return False
     if head.begins is None:
         return True
     return as_decision(head.begins(text, start, end, fresh=True, options=state.options)) is NEED_MORE
+
+
+def _ends_in_tool(state: ParserState, head: Head, text: str, start: int) -> bool:
+    """Return whether a text ends in a marker of the head and the name of an offered tool."""
+    name, tools = _LAST_NAME.search(text, start), state.options.tools
+    if name is None or tools is None or tools.get(name[0]) is None:
+        return False
+    return any(text.startswith(literal, start) and start + len(literal) <= name.start() for literal in head.literals)
 
 
 def _check_start(

@@ -566,8 +566,6 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, tuple[str, Outcome]]]] = {
         "xlam": ("a list amid a sentence is an example", TEXT),
     },
     "cut after the name": {
-        "minicpm": ("its tags are those of other formats", TEXT),
-        "qwen_agent": ("its second marker is missing", TEXT),
         "smolagents": ("code that names a tool is no call of it", TEXT),
         "tool_code": ("code that names a tool is no call of it", TEXT),
         UNMARKED: ("JSON that names a tool is no call of it", TEXT),

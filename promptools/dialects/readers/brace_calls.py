@@ -41,6 +41,10 @@ class BraceCallReader(PythonCallReader):
         callee = _CALLEE.match(text, at)
         return (callee[1], callee.end()) if callee is not None else ("", at)
 
+    def _begins_call(self, text: str) -> bool:
+        callee, tools = _CALLEE.fullmatch(text.strip()), self._options.tools
+        return bool(self.head) and callee is not None and tools is not None and tools.find(callee[1]) is not None
+
     def _after_call(self, text: str, at: int, final: bool) -> int:
         """Handle what follows a call: another call, or the end of the calls."""
         at = self._skip_space(text, at)

@@ -622,6 +622,11 @@ class PythonCallReader(CandidateBase):
 
     # --- the end of the text ----------------------------------------------------------------------------------------
 
+    def _begins_call(self, text: str) -> bool:
+        """Return whether a text that was cut off begins a call. In code, the name of a tool alone does not."""
+        del text
+        return False
+
     def _on_end_of_text(self, finish_reason: str | None) -> None:
         """Decide on the calls when the text has ended before they were complete."""
         if self._state == self._skip_to_closer:
@@ -637,7 +642,7 @@ class PythonCallReader(CandidateBase):
         elif self._state == self._after_calls and self._list_closed:
             self._record_missing_closer()
         elif self._state == self._in_print or not any(part.call or part.malformed for part in self._finished_parts):
-            self._end_before_call()
+            self._end_before_call(finish_reason)
         elif self._state == self._in_callee and "".join(self._pending_text).strip(" \t\r\n,;"):
             self._end_in_name()
         else:
@@ -694,8 +699,10 @@ class PythonCallReader(CandidateBase):
         else:
             self._give_up("the list of calls holds something else")
 
-    def _end_before_call(self) -> None:
-        if self._is_intended and (self.head or self._pending_text):
+    def _end_before_call(self, finish_reason: str | None) -> None:
+        """Decide on the text if it has ended before the arguments of its first call."""
+        begun = finish_reason == "length" and self._begins_call("".join(self._pending_text))
+        if begun or (self._is_intended and (self.head or self._pending_text)):
             self._finished_parts.append(self._truncated_part(self.head + "".join(self._pending_text)))
             self._pending_text, self.head = [], ""
         else:
