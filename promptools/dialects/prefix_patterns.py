@@ -51,6 +51,11 @@ def any_literal_text(texts: Iterable[str]) -> str:
     return any_of(*map(literal_text, texts))
 
 
+def beginnings(texts: Iterable[str]) -> frozenset[str]:
+    """Return all beginnings of texts, from their first character up to all but their last."""
+    return frozenset(text[:end] for text in texts for end in range(1, len(text)))
+
+
 def label_gate(label: str) -> str:
     """Return the gate of a head that begins a line with `label`.
 

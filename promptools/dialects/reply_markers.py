@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final
 
 from promptools.dialects import Edition, edition, get, names
+from promptools.dialects.prefix_patterns import beginnings
 from promptools.parsing.special_tokens import SPECIAL_TOKEN
 from promptools.patterns import lazy_pattern
 
@@ -181,9 +182,9 @@ class ReplyMarkers:
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property
-    def longest_turn_end(self) -> int:
-        """The length of the longest of `turn_ends`."""
-        return max(map(len, self.turn_ends))
+    def begun_turn_ends(self) -> frozenset[str]:
+        """The unfinished `turn_ends`: every beginning of each."""
+        return beginnings(self.turn_ends)
 
     @cached_property
     def turn_end(self) -> re.Pattern[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
+from promptools.dialects.prefix_patterns import beginnings
 from promptools.dialects.reply_markers import reply_markers
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
@@ -147,7 +148,8 @@ class TagNames:
     marks: tuple[str, ...] = field(init=False)
     lost_opening_tag: re.Pattern[str] = field(init=False)
     """Matches a call's opening tag that has lost its first bracket."""
-    longest_token: int = field(init=False)
+    begun_tokens: frozenset[str] = field(init=False)
+    """The unfinished tokens: every beginning of each."""
     _start: re.Pattern[str] = field(init=False)
     closer_and_tag: re.Pattern[str] = field(init=False)
     """Matches a parameter's closing tag and the tag after it, which may be damaged."""
@@ -170,7 +172,7 @@ class TagNames:
         object.__setattr__(self, "words", (*self.wrappers, *self.calls, *self.params))
         object.__setattr__(self, "marks", DSML_MARKS if self.dsml else ())
         object.__setattr__(self, "lost_opening_tag", lazy_pattern(lost))
-        object.__setattr__(self, "longest_token", max(map(len, self.tokens), default=0))
+        object.__setattr__(self, "begun_tokens", beginnings(self.tokens))
         object.__setattr__(self, "_token", lazy_pattern(_any_name(self.tokens)))
         object.__setattr__(self, "_start", lazy_pattern(start))
         object.__setattr__(self, "closer_and_tag", lazy_pattern(closer_and_tag))
@@ -413,9 +415,8 @@ class TagTokenizer:
 
     def _unfinished(self, tail: str) -> bool:
         """Return whether more text may turn `tail` into a tag."""
-        short = len(tail) < max(self._markers.longest_turn_end, self._names.longest_token)
-        literals = (*self._markers.turn_ends, *self._names.tokens) if short else ()
-        return any(literal.startswith(tail) for literal in literals) or self._names.may_become_tag(tail, self.elements)
+        begun = tail in self._markers.begun_turn_ends or tail in self._names.begun_tokens
+        return begun or self._names.may_become_tag(tail, self.elements)
 
 
 # The text of a candidate as tokens: each is a tag, or text between two tags.
