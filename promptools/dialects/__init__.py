@@ -34,7 +34,7 @@ BUILT_IN: Final[dict[str, str]] = {
     # sentinels
     "dsml": "families.dsml:dsml",
     "step3": "families/step3.toml",
-    "minimax_m3": "families.minimax_m3:MiniMaxM3",
+    "minimax_m3": "families/minimax_m3.toml",
     "minimax": "families/minimax.toml",
     "seed_oss": "families/seed_oss.toml",
     "mistral": "families.mistral:mistral",

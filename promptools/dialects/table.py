@@ -1,6 +1,6 @@
 """Read a dialect from a TOML table, which declares a format of calls without code: the package's own, or an app's.
 
-    kind = "json"                           # or "named", "tags", "key_value", "python", "braces"
+    kind = "json"                           # or "named", "tags", "nested", "key_value", "python", "braces"
     name = "acme"
     models = "Acme 7B"
     tier = "S"                              # "S": prose cannot hold the markers; "A": readable; "B": ordinary text
@@ -26,6 +26,9 @@ from promptools.dialects.readers.brace_calls import BraceCalls
 from promptools.dialects.readers.gemma_object import STRING_DELIMITERS
 from promptools.dialects.readers.marked_json import MarkedJson, NamedMarkerJson, is_call_template
 from promptools.dialects.readers.marked_python import MarkedPythonCalls
+from promptools.dialects.readers.nested_dialect import NestedDialect
+from promptools.dialects.readers.nested_dialect import is_call as is_nested_call
+from promptools.dialects.readers.nested_dialect import is_wrapper as is_nested_wrapper
 from promptools.dialects.readers.pair_dialect import PairDialect, is_argument, is_call, is_wrapper
 from promptools.dialects.readers.python_reader import FENCE
 from promptools.dialects.readers.tag_dialect import (
@@ -237,7 +240,7 @@ class Kind(NamedTuple):
 COMMON_KEYS: Final[dict[str, TableKey]] = {
     "name": NAME.means("the dialect's name"),
     "models": TEXT.means("the models that write it, for people"),
-    "kind": one_of("json", "named", "tags", "key_value", "python", "braces").means(
+    "kind": one_of("json", "named", "tags", "nested", "key_value", "python", "braces").means(
         "the kind of format; default: `json`"
     ),
     "source": TEXT.means("where the format is defined, with its date"),
@@ -475,6 +478,28 @@ KINDS: Final[dict[str, Kind]] = {
         },
         ("call", "parameter"),
         _tags_problem,
+    ),
+    "nested": Kind(
+        NestedDialect,
+        {
+            "mark": TableKey(f"a text of {SIZES}", is_marker, "the marker before each tag, `{mark}` in the others"),
+            "call": TableKey(
+                "{mark}, a tag with {name} in an attribute, {parameters}, {mark} and the closing tag",
+                is_nested_call,
+                "a call: `{name}` and `{parameters}`, each of which is an element, and so are its items and members",
+            ),
+            "wrapper": TableKey(
+                "{mark}, a tag, {calls}, {mark} and the closing tag",
+                is_nested_wrapper,
+                "the tags around all calls of a turn",
+            ),
+            "odd_wrappers": TableKey(
+                "a list of tags", _are_opening_tags, "other opening tags of the wrapper, which are read with a fix"
+            ),
+            "item": TableKey("a name of letters, digits and _", is_name, "the name of the elements of a list"),
+            "separator": WHITE_SPACE.means("the white space between two calls"),
+        },
+        ("mark", "call"),
     ),
     "key_value": Kind(
         PairDialect,

@@ -19,6 +19,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "json": {"openers": {"<|acme|>": "<|/acme|>"}},
     "named": {"call": "<|acme|>{name}<|with|>{arguments}<|/acme|>"},
     "tags": {"call": '<do it="{name}">{parameters}</do>', "parameter": "<{key}>{value}</{key}>"},
+    "nested": {"mark": "~@~", "call": '{mark}<do it="{name}">{parameters}{mark}</do>'},
     "key_value": {"call": "<do>{name}{arguments}</do>", "argument": "<k>{key}</k><v>{value}</v>"},
     "python": {"openers": {"<do>": "</do>"}},
     "braces": {"openers": {"<do>": "</do>"}},

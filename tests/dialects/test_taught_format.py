@@ -24,6 +24,7 @@ from promptools.wire.chat_decoder import Delta
 TAGS = {"call": '<do tool="{name}">{parameters}</do>', "parameter": '<arg key="{key}">{value}</arg>'}
 LINES = {"call": "<use={name}>\n{parameters}</use>", "parameter": "<with={key}>\n{value}\n</with>\n"}
 ELEMENTS = {"call": "<run>\n<what>{name}</what>\n{parameters}</run>", "parameter": "<{key}>{value}</{key}>\n"}
+NESTED = {"mark": "~@~", "call": '{mark}<do tool="{name}">{parameters}{mark}</do>'}
 PAIRS = {"call": "<ask>{name}{arguments}</ask>", "argument": "<k>{key}</k><v>{value}</v>"}
 TABLES: dict[str, dict[str, Any]] = {
     "braces": {"kind": "braces", "openers": {"<|use|>": "<|used|>"}},
@@ -64,6 +65,9 @@ TABLES: dict[str, dict[str, Any]] = {
     "tags, elements in a wrapper": {"kind": "tags", **ELEMENTS, "wrapper": "<calls>\n{calls}\n</calls>"},
     "tags, CDATA": {"kind": "tags", **TAGS, "cdata": True, "trim": "strip"},
     "tags, no white space": {"kind": "tags", **TAGS, "trim": "strip"},
+    "nested": {"kind": "nested", **NESTED},
+    "nested, in a wrapper": {"kind": "nested", **NESTED, "wrapper": "{mark}<plan>\n{calls}\n{mark}</plan>"},
+    "nested, tokens": {"kind": "nested", **NESTED, "mark": "<|~|>", "item": "each", "separator": " ", "tier": "S"},
     "key_value": {"kind": "key_value", **PAIRS},
     "key_value, lines": {
         "kind": "key_value",
@@ -173,7 +177,7 @@ def test_the_calls_of_the_prompt_are_read_back(acme: Any, kind: str) -> None:
         assert read(first, tools) == [(one.name, one.arguments)], which
         if both:
             assert read(both, tools) == [(call.name, call.arguments) for call in (one, other)], which
-        if kind in ("tags", "key_value"):
+        if kind in ("tags", "nested", "key_value"):
             assert one.arguments_json not in first, which
 
 

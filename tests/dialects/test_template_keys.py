@@ -103,6 +103,27 @@ TABLES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {
+            "kind": "nested",
+            "mark": "~@~",
+            "wrapper": "{mark}<all>{calls}{mark}</all>",
+            "call": '{mark}<do tool="{name}">{parameters}{mark}</do>',
+            "item": "each",
+            "separator": " ",
+        },
+        (
+            '~@~<all>~@~<do tool="book">~@~<now>true~@~</now>~@~<seats>~@~<each>a~@~</each>~@~<each>b~@~</each>'
+            '~@~</seats>~@~</do> ~@~<do tool="book">~@~<for>me~@~</for>~@~</do>~@~</all>'
+        ),
+    ),
+    (
+        {"kind": "nested", "mark": "<|@|>", "call": '{mark}<do tool="{name}">{parameters}{mark}</do>'},
+        (
+            '<|@|><do tool="book"><|@|><now>true<|@|></now><|@|><seats><|@|><item>a<|@|></item><|@|><item>b<|@|></item>'
+            '<|@|></seats><|@|></do>\n<|@|><do tool="book"><|@|><for>me<|@|></for><|@|></do>'
+        ),
+    ),
+    (
+        {
             "kind": "tags",
             **PARAMETER,
             "wrapper": "<all>{call}</all>",

@@ -54,10 +54,10 @@ def _make_tag(match: re.Match[str]) -> Tag:
 
 # Parameters as elements inside elements, read by their schemas.
 #
-# A list is written as `<item>` elements, or as elements of one name; an object as an element for each of its members.
+# A list is written as elements of one name, which the format fixes (`item`), or which is that of the list; an object as
+# an element for each of its members.
 
 
-ITEM = "item"
 MAX_ELEMENT_DEPTH = 64
 """Deepest nesting of elements in the tree."""
 MAX_UNMARKED_DEPTH = 8
@@ -121,8 +121,13 @@ def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
 
-def read_members(element: Element, schema: Any, root: dict[str, Any], *, allow_any: bool = True) -> dict[str, Any]:
-    """Read an element's children as an object's members. `allow_any`: undeclared members may have any type."""
+def read_members(
+    element: Element, schema: Any, root: dict[str, Any], *, item: str, allow_any: bool = True
+) -> dict[str, Any]:
+    """Read an element's children as an object's members.
+
+    `item`: the name of the elements of a list. `allow_any`: undeclared members may have any type.
+    """
     groups: dict[str, list[Element]] = {}
     for child in element.children:
         groups.setdefault(child.name, []).append(child)
@@ -132,20 +137,20 @@ def read_members(element: Element, schema: Any, root: dict[str, Any], *, allow_a
     for name, elements in groups.items():
         inner = known.get(name, {} if allow_any or not known else {"type": "string"})
         if len(elements) == 1:
-            values[name] = _read_value(elements[0], inner, root)
+            values[name] = _read_value(elements[0], inner, root, item)
         else:
             items = _variant(inner, root, "items").get("items", {})
-            values[name] = [_read_value(element, items, root) for element in elements]
+            values[name] = [_read_value(element, items, root, item) for element in elements]
     return values
 
 
-def _read_value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
+def _read_value(element: Element, schema: Any, root: dict[str, Any], item: str) -> Any:
     kinds = schema_types(schema, root)
     if element.children:
-        if "array" in kinds or ("object" not in kinds and all(child.name == ITEM for child in element.children)):
+        if "array" in kinds or ("object" not in kinds and all(child.name == item for child in element.children)):
             items = _variant(schema, root, "items").get("items", {})
-            return [_read_value(child, items, root) for child in element.children]
-        return read_members(element, schema, root)
+            return [_read_value(child, items, root, item) for child in element.children]
+        return read_members(element, schema, root, item=item)
     text = "".join(element.text)
     if not text.strip() and kinds and "string" not in kinds:
         if "array" in kinds:
@@ -154,7 +159,7 @@ def _read_value(element: Element, schema: Any, root: dict[str, Any]) -> Any:
             return {}
     # Hosted MiniMax M3 loses the mark of inner tags.
     if "<" in text and kinds and "string" not in kinds and (unmarked := read_unmarked(text)) is not None:
-        return _read_value(unmarked, schema, root)
+        return _read_value(unmarked, schema, root, item)
     if text.strip().lower() in ("none", "null") and text.strip() != "null":
         kinds = kinds or frozenset(("string",))  # only `null` spells the null value
         kinds -= {"null"}

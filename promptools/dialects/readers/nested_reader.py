@@ -1,4 +1,4 @@
-"""Read a block whose parameters are nested elements, with a marker before each tag, as MiniMax M3 writes them.
+"""Read a block whose parameters are nested elements, with a marker before each tag: the format of MiniMax M3.
 
 Only tags after the marker count, so a value may contain any other tag. A call's closing tag without the marker counts
 only before another tag of the block, or at the end.
@@ -7,11 +7,14 @@ only before another tag of the block, or at the end.
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import NamedTuple
 
 from promptools.dialects.calls.call_streamer import MemberStreamer
 from promptools.dialects.calls.envelope import NotACall
 from promptools.dialects.calls.json_body import JsonBody
 from promptools.dialects.calls.parse_options import COMPLETE_FINISH_REASONS, Evidence, ParseOptions
+from promptools.dialects.prefix_patterns import literal_text
 from promptools.dialects.readers.element_value import MAX_ELEMENT_DEPTH, build_tree, read_members, read_unmarked
 from promptools.dialects.readers.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup_reader import TALKED_ABOUT, MarkupReader
@@ -20,41 +23,84 @@ from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, T
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
-MARK = "]<]minimax[>["
-_NEXT = lazy_pattern(r"<|\](?=<\]|<?\Z)")
 _TAG = lazy_pattern(
     r"\s{0,8}<\s{0,4}(?P<close>/?)\s{0,4}(?P<word>[^\s<>/=\"]{1,64})"
-    r"(?:\s{1,8}name\s{0,4}=\s{0,4}[\"'“]?(?P<name>[^\"'“”<>]{1,128}?)[\"'”]?)?\s{0,8}(?P<empty>/?)>"
+    r"(?:\s{1,8}(?P<attribute>[\w:-]{1,64})\s{0,4}=\s{0,4}[\"'“]?(?P<name>[^\"'“”<>]{1,128}?)[\"'”]?)?\s{0,8}(?P<empty>/?)>"
 )
-_KINDS: dict[str, TagKind] = {"tool_call": "wrap", "tool_calls": "wrap", "invoke": "call"}
+
+
+class NestedTags(NamedTuple):
+    """The tags of one format. All others after the marker are elements, which are parameters, items and members."""
+
+    mark: str
+    """The marker before each tag."""
+    call: str
+    """The name of a call's tag."""
+    attribute: str
+    """The attribute that names the tool."""
+    wrapper: str = ""
+    """The name of the tag around calls; empty if calls have no wrapper."""
+    odd_wrappers: tuple[str, ...] = ()
+    """Other names of the wrapper's tag, which are read with a fix."""
+    item: str = "item"
+    """The name of the elements of a list."""
+
+    def kind_of(self, word: str) -> TagKind:
+        """Return the type of the tag with a name."""
+        if word == self.call:
+            return "call"
+        return "wrap" if word and word in (self.wrapper, *self.odd_wrappers) else "element"
+
+    def grammar(self) -> MarkupGrammar:
+        """Return the grammar of a block of calls."""
+        marked, word = re.escape(self.mark), re.escape(self.call)
+        canonical = [rf'<{word} {re.escape(self.attribute)}="[^"<>]+">', f"</{word}>"]
+        canonical += [f"</?{re.escape(self.wrapper)}>"] * bool(self.wrapper)
+        around = f"{self.mark}<{self.wrapper}>", f"{self.mark}</{self.wrapper}>"
+        return MarkupGrammar(
+            canonical=lazy_pattern(f"{marked}(?:{'|'.join(canonical)})"),
+            wrapper=around if self.wrapper else ("", ""),
+            closers=(f"{self.mark}</{self.call}>", ""),
+            unwrapped=not self.wrapper,
+        )
+
+
+@cache
+def _next_pattern(mark: str) -> re.Pattern[str]:
+    return re.compile(f"<|{literal_text(mark)}")
 
 
 class MarkedTagTokenizer(TagTokenizer):
     """Splits text into tags after a marker, tags without a marker, and the text between them."""
 
+    def __init__(self, tags: NestedTags) -> None:
+        super().__init__()
+        self._format = tags
+        self._next = _next_pattern(tags.mark)
+
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
         """Return the token at `at`; None if more text is needed."""
-        if text.startswith(MARK, at):
-            match = _TAG.match(text, at + len(MARK))
+        mark = self._format.mark
+        if text.startswith(mark, at):
+            match = _TAG.match(text, at + len(mark))
             if match is not None:
-                return _marked_tag(text[at : match.end()], match)
-            if len(text) - at < TAG_LIMIT and ">" not in text[at + len(MARK) :]:
+                return self._marked_tag(text[at : match.end()], match)
+            if len(text) - at < TAG_LIMIT and ">" not in text[at + len(mark) :]:
                 return Tag(text[at:], "cut") if final else None
-            return MARK
-        if MARK.startswith(text[at : at + len(MARK)]):
+            return mark
+        if mark.startswith(text[at : at + len(mark)]):
             return Tag(text[at:], "cut") if final else None
         if text[at] == "<":
             found_tag = super().next(text, at, final=final)
             return found_tag if not isinstance(found_tag, str) else found_tag[:1]
-        nearest = _NEXT.search(text, at + 1)
+        nearest = self._next.search(text, at + 1)
         return text[at:] if nearest is None else text[at : nearest.start()]
 
-
-def _marked_tag(raw: str, match: re.Match[str]) -> Tag:
-    tag_name = match["word"]
-    kind = _KINDS.get(tag_name, "element")
-    name = match["name"] if kind == "call" else tag_name
-    return Tag(raw, kind, bool(match["close"]), name, bool(match["empty"]))
+    def _marked_tag(self, raw: str, match: re.Match[str]) -> Tag:
+        word = match["word"]
+        kind = self._format.kind_of(word)
+        name = (match["name"] if match["attribute"] == self._format.attribute else None) if kind == "call" else word
+        return Tag(raw, kind, bool(match["close"]), name, bool(match["empty"]))
 
 
 def _opens_call(tag: Tag) -> bool:
@@ -95,7 +141,10 @@ class _JsonArguments(CandidateBase):
 class NestedReader(MarkupReader):
     """Reads a block of calls whose parameters are elements, as a `promptools.parsing.parts.Candidate`."""
 
-    def __init__(self, grammar: MarkupGrammar, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
+    def __init__(
+        self, tags: NestedTags, grammar: MarkupGrammar, options: ParseOptions, evidence: Evidence, *, definite: bool
+    ) -> None:
+        self._format = tags
         super().__init__(grammar, options, evidence, definite=definite)
         self._call_tokens: list[Tag | str] = []
         self._open_elements: list[str] = []
@@ -107,7 +156,7 @@ class NestedReader(MarkupReader):
 
     def _make_tokenizer(self, grammar: MarkupGrammar, options: ParseOptions) -> TagTokenizer:
         del grammar, options
-        return MarkedTagTokenizer()
+        return MarkedTagTokenizer(self._format)
 
     def _open_call(self, at: int, name: str | None) -> None:
         super()._open_call(at, name)
@@ -126,7 +175,7 @@ class NestedReader(MarkupReader):
             else:
                 self._call_tokens.append(token)
             return None
-        marked = token.raw.startswith(MARK)
+        marked = token.raw.startswith(self._format.mark)
         if token.kind == "cut":
             self._cut_tag = token.raw
         elif self._ends_talk(token):
@@ -161,7 +210,7 @@ class NestedReader(MarkupReader):
         ):
             return None
         wanted = super()._between(token)
-        self._cut_tag = self._cut_tag.removeprefix(MARK)
+        self._cut_tag = self._cut_tag.removeprefix(self._format.mark)
         return wanted
 
     def _track_element(self, tag: Tag) -> None:
@@ -193,8 +242,9 @@ class NestedReader(MarkupReader):
         """Read the parameters of the call from its tokens."""
         call = self._call
         assert call is not None
-        marked = any(isinstance(token, Tag) and token.raw.startswith(MARK) for token in self._call_tokens)
-        root, fixes = build_tree(self._call_tokens, MARK if marked else "<")
+        mark, item = self._format.mark, self._format.item
+        marked = any(isinstance(token, Tag) and token.raw.startswith(mark) for token in self._call_tokens)
+        root, fixes = build_tree(self._call_tokens, mark if marked else "<")
         for fix in fixes:
             call.record_fix(fix)
         unmarked = read_unmarked("".join(root.text)) if marked and root.children else None
@@ -203,10 +253,10 @@ class NestedReader(MarkupReader):
             root.text.clear()
         if unmarked is not None or (root.children and not marked):
             call.record_fix(Fix("marker", "the tags have no mark"))
-        if root.has_stray_text(MARK) or (not root.children and "".join(root.text).strip()):
+        if root.has_stray_text(mark) or (not root.children and "".join(root.text).strip()):
             call.error = "there is text between its parameters"
         schema = call.tool.parameters if call.tool is not None else {}
-        call.values.update(read_members(root, schema, schema, allow_any=call.tool is None))
+        call.values.update(read_members(root, schema, schema, item=item, allow_any=call.tool is None))
 
     def _end_in_call(self, finish_reason: str | None) -> None:
         if self._open_elements:
