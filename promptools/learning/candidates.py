@@ -61,6 +61,7 @@ def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
         yield from _named_tables(renderings, samples, found)
     yield from _python_tables(samples)
     yield from _brace_tables(samples)
+    yield from _nested_tables(renderings, samples)
     yield from _pair_tables(renderings, samples)
     yield from _headed_tables(renderings, samples)
 
@@ -297,6 +298,29 @@ def _pair_wrapped(
     for table in _tags_table(around, lead, argument, gap):
         yield {**_with_prefix(table), **values}
     yield from _key_value_table(around, lead, argument)
+
+
+_NESTED = lazy_pattern(
+    rf"(?s)(?P<before>.*){ONE.name}(?P<lead>.*?)(?P<mark>[^<\s]\S{{1,80}}?)<zq_key>{_VALUE}(?P=mark)</zq_key>"
+    r"(?P=mark)<zq_count>7(?P=mark)</zq_count>(?P<after>.*)\Z"
+)
+_ITEM = lazy_pattern(r"<zq_count>\S*<([A-Za-z_][\w.-]*)>zq item\S*</\1>\S*</zq_count>")
+
+
+def _nested_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
+    """Yield a table of the kind `nested`: arguments are elements, and a marker precedes every tag."""
+    match, item = _NESTED.match(samples.one), _ITEM.search(samples.values)
+    second = -1 if samples.two is None else samples.two.find(OTHER.name)
+    if match is None or item is None or samples.two is None or second < 0:
+        return
+    between = samples.two[match.start("after") : second]
+    around = _split(renderings, match["before"].lstrip(), match["after"].rstrip(), between)
+    texts = {"call": f"{around.before}{{name}}{match['lead']}{{parameters}}{around.after}"}
+    if around.outer_before.strip() or around.outer_after.strip():
+        texts["wrapper"] = f"{around.outer_before}{{calls}}{around.outer_after}"
+    marked = {key: text.strip().replace(match["mark"], "{mark}") for key, text in texts.items()}
+    table: Table = {"kind": "nested", "mark": match["mark"], **marked, "separator": around.separator}
+    yield table if item[1] == "item" else {**table, "item": item[1]}
 
 
 def _headed_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:

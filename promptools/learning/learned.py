@@ -239,20 +239,21 @@ def _markers(table: Table) -> list[str]:
     if table["kind"] == "python" and "" in table["openers"]:
         texts.append(")]")
     for key in ("call", "parameter", "argument", "wrapper", "header"):
-        for piece in _PLACEHOLDERS.split(table.get(key, "")):
+        template = table.get(key, "").replace("{mark}", table.get("mark", ""))
+        for piece in _PLACEHOLDERS.split(template):
             texts += _BETWEEN_TOKENS.split(piece.strip())
     return [text for text in texts if text.strip()]
 
 
 def _tier(table: Table, special_tokens: frozenset[str]) -> str:
     """Return the tier of a table, which says how distinctive the marker is that begins a call."""
-    prefix = "".join(table.get("prefixes", ()))
+    prefix, mark = "".join(table.get("prefixes", ())), table.get("mark", "")
     template = table.get("wrapper") or table.get("call", "")
     begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)
-    opener = _PLACEHOLDERS.split(begin)[0].strip()
+    opener = _PLACEHOLDERS.split(begin.replace("{mark}", mark))[0].strip()
     if _SENTINEL.match(opener) or (special_tokens and opener.startswith(tuple(special_tokens))):
         return "S"
-    return "A" if _READABLE.match(opener) else "B"
+    return "A" if _READABLE.match(opener.removeprefix(mark)) else "B"
 
 
 _PLACEHOLDERS: Final = re.compile(r"\{\w+\}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from promptools import dialects
 from promptools.engine import StreamParser, parse
+from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.learning.renderings import ANSWER, CallOf, Frame, Renderings, Variant
 from promptools.schema.documents import type_name
@@ -213,11 +214,24 @@ def render_trials(
     for trial in trials(markers):
         whole = renderings.of_calls(trial.calls, variant)
         text = None if whole is None else frame.calls_in(whole)
-        if text is None or any(part not in text for call in trial.calls for part in (call.name, *call.arguments)):
+        if text is None or any(
+            part not in text for call in trial.calls for part in (call.name, *_keys(call.arguments))
+        ):
             refused += 1
         else:
             rendered.append(Rendered(trial, text))
     return rendered, refused
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Yield the keys of an object, and of all objects in a value."""
+    if is_object(value):
+        for key, member in value.items():
+            yield key
+            yield from _keys(member)
+    elif is_array(value):
+        for item in value:
+            yield from _keys(item)
 
 
 def _same(reply: Reply, trial: Trial) -> bool:

@@ -117,6 +117,23 @@ ITEMS
 {{- '</fn>\\n</act>' }}
 {{- '\\n' if not loop.last }}
 {%- endfor %}""",
+    "nested": """
+{%- macro tree(value) %}
+{%- if value is mapping %}
+{%- for k, v in value.items() if v is not none %}{{- '@%@<' + k + '>' + tree(v) + '@%@</' + k + '>' }}{%- endfor %}
+{%- elif value is string %}
+{{- value }}
+{%- elif value is sequence %}
+{%- for v in value %}{{- '@%@<entry>' + tree(v) + '@%@</entry>' }}{%- endfor %}
+{%- else %}
+{{- value | tojson }}
+{%- endif %}
+{%- endmacro %}
+{{- '@%@<jobs>\\n' }}
+EACH
+{{- '@%@<job tool="' + call.name + '">' + tree(call.arguments) + '@%@</job>\\n' }}
+{%- endfor %}
+{{- '@%@</jobs>' }}""",
     "key_value": """
 EACH
 {{- '<do_it>' + call.name + '\\n' }}
