@@ -7,13 +7,7 @@ from html import escape
 from typing import Any
 
 from promptools.harness.verification.measuring import Row, SideResult
-from promptools.harness.verification.summary import (
-    MIN_CASES,
-    ScenarioSummary,
-    SideSummary,
-    Summary,
-    describe_points,
-)
+from promptools.harness.verification.summary import ScenarioSummary, SideSummary, Summary, describe_points
 
 COLUMNS = ("scenario", "cases", "server alone", "through promptools", "difference", "seconds", "tokens", "better")
 _STYLE = """
@@ -41,7 +35,7 @@ def _row(scenario: ScenarioSummary) -> tuple[str, ...]:
         describe_points(scenario.difference),
         " / ".join(f"{_per_request(side, side.seconds):.1f}" for side in sides),
         " / ".join(f"{_per_request(side, side.prompt_tokens + side.completion_tokens):,.0f}" for side in sides),
-        scenario.verdict if scenario.cases >= MIN_CASES else "too few cases",
+        scenario.verdict,
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 from promptools.harness.evaluation.intervals import CONFIDENCE, Interval, paired_difference_interval, share_interval
 from promptools.harness.verification.measuring import Row, Side, SideResult
 
-Verdict: TypeAlias = Literal["promptools", "server alone", "same"]
-"""Which side is better beyond chance; `same` if neither is."""
+Verdict: TypeAlias = Literal["promptools", "server alone", "same", "too few cases"]
+"""Which side is better beyond chance; `same` if neither is, unless there are fewer than `MIN_CASES`."""
 _VERDICTS: dict[int, Verdict] = {1: "promptools", -1: "server alone", 0: "same"}
 MARGIN = 0.05
 """The server alone counts as good enough if, with 95 % confidence, promptools is not better by more than this share."""
@@ -78,9 +78,13 @@ def _scenario(name: str, rows: Sequence[Row], family: int) -> ScenarioSummary:
         _side(alone, [row.alone for row in rows]),
         _side(through, [row.through for row in rows]),
         paired_difference_interval(list(through.values()), list(alone.values())),
-        _VERDICTS[beyond_chance(list(through.values()), list(alone.values()), family)],
+        _verdict(list(through.values()), list(alone.values()), family),
         worth_seeing(rows),
     )
+
+
+def _verdict(through: Sequence[float], alone: Sequence[float], family: int) -> Verdict:
+    return "too few cases" if len(through) < MIN_CASES else _VERDICTS[beyond_chance(through, alone, family)]
 
 
 def shares_by_case(rows: Iterable[Row], side: Side) -> dict[str, float]:
@@ -145,7 +149,7 @@ def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) ->
         return f"promptools makes a difference here: {measured}.{where}{warning}"
     if overall.verdict == "server alone":
         return f"The server alone is better: use it ({measured}).{warning}"
-    if overall.cases >= MIN_CASES and overall.difference.high <= MARGIN:
+    if overall.verdict == "same" and overall.difference.high <= MARGIN:
         return f"The server alone is as good: use it ({measured}).{warning}"
     return f"No difference was shown ({measured}); more minutes or repeats may show one.{warning}"
 
