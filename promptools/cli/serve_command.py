@@ -18,7 +18,9 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final, get_args
+from urllib.parse import urlsplit
 
 from promptools.cli.command_log import log_if_healed, log_level, show_log
 from promptools.cli.shared_arguments import (
@@ -301,6 +303,7 @@ def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
 
 
 _BACKLOG = 2048
+_PORTS: Final = {"http": 80, "https": 443}
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
     *("on_repeat", "repeats"),
@@ -449,6 +452,7 @@ def run(arguments: argparse.Namespace) -> int:
     proxy = build_proxy(arguments)
     listener = listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
+    _refuse_itself(proxy, listener)
     print_servers(proxy, print_progress if arguments.json or arguments.quiet else print)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     warn_of_readers(arguments, proxy)
@@ -460,6 +464,24 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _serve(proxy, listener, arguments)
     return 0
+
+
+def _refuse_itself(proxy: Proxy, listener: socket.socket) -> None:
+    """Raise `UsageError` if a server is the proxy's own address: each request would be forwarded without an end."""
+    from promptools.proxy.access import is_loopback
+
+    host, port = listener.getsockname()[:2]
+    table = proxy.served.table
+    for base_url in [proxy.base_url] if table is None else [each.address.base_url for each in table.replicas()]:
+        server = urlsplit(base_url)
+        own = server.hostname in ((host, "localhost") if is_loopback(host) else (host,))
+        if ip_address(host).is_unspecified:
+            own = is_loopback(server.hostname or "")
+        if own and (server.port or _PORTS.get(server.scheme)) == port:
+            listener.close()
+            raise UsageError(
+                f"{base_url} is the address of this proxy: name the server behind it, or another port with --port"
+            )
 
 
 def _print_addresses(address: str, inspector: str | None, *, as_json: bool) -> None:

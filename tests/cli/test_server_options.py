@@ -211,3 +211,19 @@ def test_serve_asks_for_the_keys_of_a_variable(monkeypatch, server):
 def test_probe_cannot_print_two_documents(capsys):
     assert main(["probe", URL, "--json", "--write", "-"]) == 2
     assert "--json and --write - both print to stdout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("how", ["argument", "config"])
+def test_a_proxy_does_not_forward_to_itself(capsys, tmp_path, host, how):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://localhost:{port}/v1"
+    where = [url]
+    if how == "config":
+        (tmp_path / "promptools.toml").write_text(f'[providers.one]\nbase_url = "{url}"\n')
+        where = ["--config", "promptools.toml"]
+    words = ["serve", *where, "--host", host, "--port", str(port), "--no-api-key", "--no-detect"]
+    assert main(words) == 2
+    assert f"{url} is the address of this proxy: name the server behind it" in capsys.readouterr().err
