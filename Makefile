@@ -174,7 +174,7 @@ results-models: .venv/.dev
 
 # A server and model that is not verified keeps its figures.
 matrix: .venv/.dev
-	@$(BIN)/python tools/matrix.py $(ARGS)
+	@PYTHONPATH=.:tests $(BIN)/python tools/matrix.py $(ARGS)
 
 REF :=
 api-changes: .venv/.dev

@@ -1,7 +1,8 @@
 """Write docs/reference/matrix.md, and its head into the README, from results of `promptools verify --json`.
 
     python tools/matrix.py FILE...                      results of servers of yours
-    python tools/matrix.py --models NAME... --minutes N  verify models of tools/recipes/models.py on llama.cpp first
+    python tools/matrix.py --models NAME... --minutes N  verify models of tools/recipes/models.py first
+        --servers llamacpp ollama                        on these servers (llamacpp)
     python tools/matrix.py                              only write the page
 
 The results, without their single answers, are merged into benchmarks/models/verified.jsonl, from which the page is
@@ -17,11 +18,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from environments import path_of
+from rig import ollama
 
-from promptools.lab.llamacpp_server import serve_file
+from promptools.lab import llamacpp_server
+from promptools.lab.server_process import Server
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "matrix.md"
@@ -55,11 +58,12 @@ def main(*words: str) -> None:
     """Merge the results of files and models, and write the page and the README's table."""
     parser = argparse.ArgumentParser(description="Write docs/reference/matrix.md.")
     parser.add_argument("files", nargs="*", metavar="FILE", help="results of promptools verify --json")
-    parser.add_argument("--models", nargs="*", default=[], metavar="NAME", help="models to verify on llama.cpp")
+    parser.add_argument("--models", nargs="*", default=[], metavar="NAME", help="models to verify")
+    parser.add_argument("--servers", nargs="*", default=["llamacpp"], choices=SERVERS, help="the servers of the models")
     parser.add_argument("--minutes", default="60", metavar="N", help="how long each model may take (60)")
     arguments = parser.parse_args(words)
     results = [Path(name).read_text(encoding="utf-8") for name in arguments.files]
-    results += [verify(model, arguments.minutes) for model in arguments.models]
+    results += [verify(server, model, arguments.minutes) for server in arguments.servers for model in arguments.models]
     runs = {key(run): run for run in kept()}
     for result in results:
         run = json.loads(result)
@@ -71,9 +75,24 @@ def main(*words: str) -> None:
     README.write_text(with_head(README.read_text(encoding="utf-8"), kept()), encoding="utf-8")
 
 
-def verify(model: str, minutes: str) -> str:
-    """Verify a model on a llama.cpp that is started for it, at temperature 0; return the result."""
-    with serve_file(path_of(f"model-{model}"), name=model) as server:
+def on_llamacpp(model: str) -> Server:
+    """Start llama.cpp on a model of tools/recipes/models.py."""
+    return llamacpp_server.serve_file(path_of(f"model-{model}"), name=model)
+
+
+def on_ollama(model: str) -> Server:
+    """Start Ollama on a model of tools/recipes/models.py."""
+    return ollama.serve_file(
+        path_of(f"model-{model}"), name=model, context=llamacpp_server.FILE_CONTEXT, program=path_of("ollama")
+    )
+
+
+SERVERS: Final = {"llamacpp": on_llamacpp, "ollama": on_ollama}
+
+
+def verify(server_name: str, model: str, minutes: str) -> str:
+    """Verify a model on a server that is started for it, at temperature 0; return the result."""
+    with SERVERS[server_name](model) as server:
         command = [
             sys.executable,
             "-m",

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from promptools.errors import UpstreamError, UsageError
 from promptools.lab.llamacpp_server import TEMPLATES
@@ -81,14 +81,52 @@ def serve_models(
     the server (OLLAMA_MAX_QUEUE and the like). `port` 0 is any free one. The server is named after the first model.
     Raises `UsageError` if there is no Ollama, and `UpstreamError` if it does not come up or refuses a model.
     """
+    folder = folder or _default_folder()
+    server, ollama = _start(models[0].name, folder, program, port, settings or {})
+    try:
+        for model in models:
+            _create(model.name, _modelfile(model, weights or folder), folder, ollama)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def serve_file(
+    path: Path, *, name: str, context: int, folder: Path | None = None, program: Path | None = None
+) -> Server:
+    """Start Ollama with the model in the GGUF file `path`, with the chat template in the file; see `serve_models`."""
+    folder = folder or _default_folder()
+    server, ollama = _start(name, folder, program, 0, {})
+    try:
+        _create(name, f"FROM {path}\nPARAMETER num_ctx {context}\n", folder, ollama)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def _default_folder() -> Path:
+    return cache_folder() / "lab" / "ollama"
+
+
+class _Ollama(NamedTuple):
+    """The program `ollama`, and the environment in which it reaches the server."""
+
+    program: Path
+    environment: Mapping[str, str]
+
+
+def _start(
+    name: str, folder: Path, program: Path | None, port: int, settings: Mapping[str, str]
+) -> tuple[Server, _Ollama]:
     program = program or find_ollama()
     if program is None:
         raise UsageError("running Ollama here needs the program `ollama` on PATH, or its path as `program`")
-    folder = folder or cache_folder() / "lab" / "ollama"
-    environment = _environment(folder, port, settings or {})
+    environment = _environment(folder, port, settings)
     # an Ollama that is killed leaves its runners running: the guard ends them all
     server = start_server(
-        models[0].name,
+        name,
         [*guard.COMMAND, str(program), "serve"],
         folder,
         _address,
@@ -96,13 +134,7 @@ def serve_models(
         seconds=_BOOT_SECONDS,
         environment=environment,
     )
-    try:
-        for model in models:
-            _create(model, folder, weights or folder, program, environment | {"OLLAMA_HOST": server.url})
-    except BaseException:
-        server.stop()
-        raise
-    return server
+    return server, _Ollama(program, environment | {"OLLAMA_HOST": server.url})
 
 
 def _environment(folder: Path, port: int, settings: Mapping[str, str]) -> dict[str, str]:
@@ -124,17 +156,24 @@ def _address(printed: str) -> str | None:
     return f"http://{match[1]}" if match else None
 
 
-def _create(model: ScriptedModel, folder: Path, weights: Path, program: Path, environment: Mapping[str, str]) -> None:
+def _modelfile(model: ScriptedModel, weights: Path) -> str:
+    """Write the file of a scripted model, and return the text of its Modelfile."""
     hermes = (TEMPLATES / "hermes.jinja").read_text(encoding="utf-8")
     jinja = (model.chat_template or hermes) if model.template == "jinja" else None
     file = write_model(model.lines, weights, template=jinja)
     text = f"FROM {file}\n" + (MODELFILES / f"{model.template}.Modelfile").read_text(encoding="utf-8")
-    if model.context is not None:
-        text += f"PARAMETER num_ctx {model.context}\n"
-    path = folder / f"{model.name}.Modelfile"
-    path.write_text(text, encoding="utf-8")
+    return text if model.context is None else f"{text}PARAMETER num_ctx {model.context}\n"
+
+
+def _create(name: str, modelfile: str, folder: Path, ollama: _Ollama) -> None:
+    path = folder / f"{name}.Modelfile"
+    path.write_text(modelfile, encoding="utf-8")
     done = subprocess.run(
-        [program, "create", model.name, "-f", path], check=False, capture_output=True, text=True, env=environment
+        [ollama.program, "create", name, "-f", path],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=ollama.environment,
     )
     if done.returncode != 0:
-        raise UpstreamError(f"Ollama refused the model {model.name!r} ({path}): {done.stderr.strip()[-800:]}")
+        raise UpstreamError(f"Ollama refused the model {name!r} ({path}): {done.stderr.strip()[-800:]}")
