@@ -1,7 +1,7 @@
-"""JSON without markers: how it may begin, and the candidate that reads it.
+"""Find and read calls that are JSON without markers around it.
 
-A brace and a first key, perhaps after a square bracket, also occur in prose. Whether these may begin a call depends on
-the key, and on the text before them.
+A brace and a key, such as `{"name"`, also occur in prose. Whether they may begin a call depends on the key, and on the
+text before them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MAX_SURPLUS_BRACKETS = 3
-"""How many surplus closing brackets after a complete value are discarded at most."""
+"""The maximum number of surplus closing brackets that are discarded after a complete value."""
 
 _KEY = (
     r'"[^"\\\n]{0,80}(?:"|\Z)'
@@ -60,14 +60,14 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _opens_call(key: str, options: ParseOptions) -> bool:
-    """Return whether an object whose first key is `key` may be a call even if text comes before it."""
+    """Return whether an object with the first key `key` may be a call even after other text."""
     if key in FIRST_KEYS:
         return True
     return options.tools is not None and (options.tools.get(key) is not None or options.strictness == "lenient")
 
 
 def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the empty list is closed; unlike other lists, it counts anywhere in the text."""
+    """Return whether the empty list `[]` is complete. It counts anywhere in the text, unlike other lists."""
     del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
@@ -77,16 +77,19 @@ LIST_HEAD: Final = Head(("[",), _LIST, body_starts="", gate=_LIST, begins=_objec
 EMPTY_LIST_HEAD: Final = Head(
     ("[",), sequence(r"\[", r"\s{0,64}", r"\]"), body_starts="", gate=r"\[", begins=_empty_list_begins
 )
-"""The head of an empty list, which some models write to say that they make no call."""
+"""Finds an empty list, `[]`, which some models write to say that they make no call."""
 
 
 def bare_json_heads(shape: str) -> tuple[Head, ...]:
-    """Return the heads of JSON without markers, in the order that suits a family whose calls have this `shape`."""
+    """Return the `Head` objects that find JSON without markers, in search order.
+
+    If the `shape` of a family's calls is "list", lists come first, and an empty list counts, too.
+    """
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
 def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-    """Return the candidate for JSON without markers; `head` is the code fence before it, or empty."""
+    """Return a reader of JSON without markers. `head`: the code fence before the JSON, or an empty text."""
     if not head:
         return JsonCandidate(options, evidence, definite=definite)
     run = head[: len(head) - len(head.lstrip(head[0]))]
@@ -96,7 +99,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 class JsonCandidate(CandidateBase):
     """Reads one JSON value that may contain one or more calls, and surplus closing brackets after the value.
 
-    The candidate decides at the first character after these brackets.
+    It decides whether the value is a call when the first character after these brackets arrives.
     """
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
@@ -109,7 +112,7 @@ class JsonCandidate(CandidateBase):
         self._surplus = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more of the value; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         at: int | None = start
         if not self._ended:
             at = self._body.feed(piece, start, len(piece))
@@ -125,7 +128,7 @@ class JsonCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         self._decide(close=not self._ended, finish_reason=finish_reason)
 
     def _decide(self, *, close: bool, finish_reason: str | None) -> None:
@@ -168,16 +171,16 @@ class JsonCandidate(CandidateBase):
 _INSIDE = lazy_pattern(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 _CHARACTER = r"(?s:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.)"
-"""The pattern of one character as it is written in the string; compiled only when needed.
+"""The pattern of one character as it is written in a JSON string; compiled only when needed.
 
-It is an escape, a surrogate pair of escapes, or a plain character.
+A character is written as itself, as an escape such as `\\n`, or as a surrogate pair of two escapes.
 """
 # Seen in OpenManus#989.
 _FIX = Fix("unwrap", "the whole call was encoded as a string")
 
 
 class EncodedReplyReader(CandidateBase):
-    """Reads a whole reply that is a JSON string, from the opening to the closing quote."""
+    """Reads a reply that is one JSON string with a call inside, from the opening to the closing quote."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -188,7 +191,7 @@ class EncodedReplyReader(CandidateBase):
         self._escaped = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Consume text up to the closing quote; see `Candidate`."""
+        """Read text up to the closing quote; return the index just past the quote, or None if more text is needed."""
         at = start
         if not self._open:
             self._open, at = True, start + 1
@@ -225,9 +228,9 @@ class EncodedReplyReader(CandidateBase):
         self.tries.append(trace_entry("quoted", len(raw), parts))
 
     def _restore_raw(self, parts: list[Part], raw: str, at: int) -> None:
-        """Set the `raw` of each part to the text of the part as it is escaped in the string.
+        """Set the `raw` of each part to its text as the model wrote it, with the escapes of the JSON string.
 
-        `at`: the offset in the decoded string at which the first part begins.
+        `raw`: the whole string with its quotes. `at`: the offset in the decoded string at which the first part begins.
         """
         offsets = [match.start() for match in re.compile(_CHARACTER).finditer(raw, 1)]
         begin = 0

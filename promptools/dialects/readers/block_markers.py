@@ -1,4 +1,4 @@
-"""The markers around a block: find the tool that an opening marker names, and find what closes the block."""
+"""Read the markers around a block of calls: the tool that the opening marker names, and the end of the block."""
 
 from __future__ import annotations
 
@@ -17,28 +17,33 @@ No closing marker begins with any of them.
 """
 _GAP = rf"[\s{re.escape(GAP_CHARACTERS)}]*"
 GAP_AFTER_FENCE = lazy_pattern(_GAP)
-"""Matches what may come between a value and its closing marker once a code fence inside the block has been closed."""
+"""Matches white space and stray characters between a value and its closing marker, if no code fence is open."""
 
 
 @dataclass(frozen=True)
 class Closers:
-    """Holds what may close a block: the right closers, wrong ones that models write, and the next block's opener."""
+    """Holds the markers that may end a block of calls.
+
+    `right`: the correct closing markers. `wrong`: closing markers that models write by mistake. `openers`: opening
+    markers of the next block, which also end a block without its closing marker.
+    """
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
     openers: tuple[str, ...]
     required: bool = True
-    """A missing closing marker is recorded as a fix."""
+    """Whether a missing closing marker is recorded as a fix."""
     line_end_closes: bool = False
-    """The end of the body's last line may replace the right marker, no matter what follows."""
+    """Whether a line break after the body may replace the closing marker, no matter what follows."""
     next_name: re.Pattern[str] | None = None
-    r"""Matches what precedes another body of the same block: a name, which is the only group, and what may follow the
-    name. At the end of the text (`\Z`), this may be incomplete.
+    r"""Matches a tool's name before another body in the same block, and the text between the two.
+
+    The name is the only group. At the end of the text (`\Z`), the match may be incomplete.
     """
     next_call_markers: tuple[str, ...] = ()
-    """Markers that begin the next call in a format without openers.
+    """Markers that begin the next call in a format without opening markers.
 
-    They are searched for only in a body that may be broken.
+    They are searched for only in JSON that may be broken.
     """
 
     @cached_property
@@ -53,17 +58,17 @@ class Closers:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern of `markers`."""
+        """The pattern that matches any of `markers`."""
         return _any_of(self.markers)
 
     @cached_property
     def body_end(self) -> re.Pattern[str]:
-        """The pattern of what may end a broken body."""
+        """The pattern of the markers at which broken JSON may end."""
         return _any_of(sorted((*self.markers, *self.next_call_markers), key=len, reverse=True))
 
     @cached_property
     def gap(self) -> re.Pattern[str]:
-        """The pattern of what may come between a value and its closer."""
+        """The pattern of what may come between a value and its closing marker, such as the end of a code fence."""
         fence = "" if self.markers and self.markers[0][0] in "`~" else f"(?:```)?{_GAP}"
         return re.compile(_GAP + fence)
 
@@ -82,15 +87,15 @@ class MarkerSearch:
         self._searched, self._from = "", 0
         """The piece that was searched last, and the offset from which it was searched."""
         self._found: re.Match[str] | None = None
-        """The first match from that offset on.
+        """The first match at or after the offset `_from`.
 
-        It is kept for the next searches: a list of many bodies has only one marker, after the last of them.
+        It is kept for later searches of the same piece: a list of many bodies has only one marker, after the last body.
         """
 
     def forget(self) -> None:
-        """Forget the end of the searched text, because the next search begins at text that was searched before.
+        """Forget the end of the searched text. Call this if the next search starts at text that was already searched.
 
-        An example is the text after the last bracket of a body.
+        An example is the text between the last bracket of a body and the next marker.
         """
         self._tail = ""
 
@@ -113,19 +118,22 @@ class MarkerSearch:
 
 @lru_cache(maxsize=16)
 def fence_closers(run: str) -> Closers:
-    """Return the closers of a code fence that was opened by `run`."""
+    """Return the closing marker of a code fence. `run`: the characters that opened it, such as three backticks."""
     return Closers(right=(run,), wrong=(), openers=())
 
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of a name among the marker's attributes, and of a name on a separate line."""
+    """Return two patterns: of a tool's name in an attribute of a marker, and of a tool's name after the marker."""
     attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
     return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
 
 
 def name_in_marker(head: str) -> str | None:
-    """Return the name that a marker gives in an attribute, or on a line after its tag; else None."""
+    """Return the tool's name in a marker such as `<tool_call name="f">`; None if the marker names no tool.
+
+    The name is in an attribute, or follows the tag.
+    """
     if ">" not in head:  # a fence or a bracket has no attributes
         return None
     attribute, line = _name_patterns()

@@ -1,8 +1,8 @@
-"""The kind `braces`: a name, then keys and values in braces, with a token before and after each string.
+"""The dialect kind `braces`: a tool's name, then keys and values in braces, with a token on each side of a string.
 
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
 
-The dialects of Gemma's families, and tables of this kind, share the code that reads and writes such calls.
+Gemma's dialects, and dialects that a table of this kind declares, share the code that reads and writes such calls.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class BraceCallReader(PythonCallReader):
 
 
 def brace_value(value: Any, quote: str, null: str = "null") -> str:
-    """Return a value as text in this format; a string that contains `quote` is written as a JSON string."""
+    """Return a value as text in this format. `quote`: the token around strings; `null`: how null is written.
+
+    A string that contains `quote` is written as a JSON string.
+    """
     if value is None:
         return null
     if isinstance(value, str):
@@ -88,11 +91,11 @@ def _sorted(value: Any) -> Any:
 
 
 class BraceCalls(DeclaredDialect):
-    """`call:NAME{...}` between markers.
+    """A dialect whose calls are `call:NAME{...}` between two markers.
 
     `quote`: the token before and after strings. `sorted_keys`: keys are written in alphabetical order. `null`: how null
-    is written. `values`: how arguments of other types are written if the token is before and after them, too; None if
-    the token is only around strings.
+    is written. `values`: how arguments that are not strings are written, if the token is around these too; None if the
+    token is only around strings.
     """
 
     def __init__(
@@ -125,11 +128,11 @@ class BraceCalls(DeclaredDialect):
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate that starts at the name, or at the `call` before it."""
+        """Return a reader of the calls after an opening marker. Its text starts at a name, or at `call:` before it."""
         return BraceCallReader(head, self._layout, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in the model's own format."""
+        """Return calls as text in the model's own format."""
         return "".join(f"{self._opener}call:{call.name}{self._arguments(call)}{self._closer}" for call in calls)
 
     def _arguments(self, call: Call) -> str:

@@ -14,8 +14,9 @@ This is not XML: nothing is escaped, so a value may contain any tag, even those 
   opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
   first.
 
-A file in a value may itself end like a call, so the last possible end counts: if prose follows the tool's closing tag,
-the end is kept as `_possible_end`, and applied when the next call begins or the text ends.
+A file in a value may itself end like a call, so the last possible end counts. If prose follows the tool's closing tag,
+the call may or may not have ended there. Such an end is kept as `_possible_end`, and applied when the next call begins
+or the text ends.
 
 There are two states: between values (`_in_call`) and in a value (`_in_value`). Instead of elements, the body may be a
 JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
@@ -49,20 +50,23 @@ from promptools.types import Fix
 MCP_TOOL = "use_mcp_tool"
 """The tool by which Cline calls a tool of an MCP server; elements contain that tool's name and its arguments."""
 ARGS_TAG = "args"
-"""Roo Code's element around the arguments."""
+"""The name of the element that Roo Code puts around the arguments."""
 XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
-"""The dialects of a call with elements, and of a call whose body turns out to be lines of YAML."""
+"""The names of two dialects: calls whose body is elements, and calls whose body is lines of YAML."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
 _VISIBLE = lazy_pattern(r"\S")
 _KEY_WINDOW = 128
-"""How many characters at the beginning of the content are searched for a YAML key."""
+"""How many characters at the beginning of an element's content are searched for a YAML key."""
 _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
 """Matches the key at the beginning of a line of YAML; at the end of the text, it may be incomplete."""
 
 
 class ElementReader(SingleCallReader):
-    """Reads one element, from after its opening tag on. It is a `promptools.parsing.parts.Candidate`."""
+    """Reads one call that is written as an element. It is a `promptools.parsing.parts.Candidate`.
+
+    `tag`: the opening tag of the element. The text to read starts after this tag.
+    """
 
     def __init__(self, head: str, tag: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         match = _ROOT.match(tag)
@@ -70,7 +74,7 @@ class ElementReader(SingleCallReader):
         declared = options.tools.keys(root) if options.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
         self._is_ambiguous = tag in reply_markers().reserved_tags
-        """Whether the tag has another meaning too, so that it is a call only if its whole content fits the tool."""
+        """Whether the tag also has another meaning, as `<think>` has. Then its whole content must fit the tool."""
         buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
         super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
@@ -89,12 +93,12 @@ class ElementReader(SingleCallReader):
         """Whether the tool's closing tag has come inside a value."""
         self._is_open = False
         self._has_text = False
-        """Whether text has come since the last tag that counted."""
+        """Whether text other than white space has come since the last argument."""
         self._beginning: str | None = "" if self._is_ambiguous else None
         """The beginning of the content, while it is uncertain whether arguments begin there; otherwise None."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         if self._open_call() and self._beginning is not None and not self._may_begin_arguments(piece, start):
             self._finish_as_text(1, "no arguments begin in it")
         return super().feed(piece, start)
@@ -114,11 +118,11 @@ class ElementReader(SingleCallReader):
         return beginning[0] in "<{" or (match is not None and match[1] in self._keys)
 
     def transitions(self, text: str) -> Iterator[Transition]:
-        """Read a whole text, and yield what each of its tags does."""
+        """Read a whole text. For each tag, yield the state of the reader before and after the tag."""
         return super().transitions(text) if self._open_call() else iter(())
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         self._open_call()
         super().close(finish_reason)
 
@@ -184,7 +188,7 @@ class ElementReader(SingleCallReader):
         return None
 
     def _on_other_tag(self, tag: Tag) -> None:
-        """Read a tag that opens no parameter: the next call of the tool begins, or the tag is out of place."""
+        """Handle a tag that opens no parameter: it begins the next call of the tool, or is out of place."""
         if tag.name == self._root and not tag.close and self._values:
             self._finish(self._index, self._index, Fix("closer", f"no '</{self._root}>'"))
         elif not self._values and not self._call.meant:
@@ -206,7 +210,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _on_call_closer(self) -> NeedMore | None:
-        """End the call at its closing tag. The same closing tag may follow once more."""
+        """End the call at its closing tag. A repetition of this tag may belong to the call, too."""
         end, surplus = self._index + 1, None
         if self._keys and not self._open_calls:
             after = self._buffer.after(self._index)
@@ -229,7 +233,7 @@ class ElementReader(SingleCallReader):
         return isinstance(token, Tag) and token.kind == "element" and token.close and token.name == name
 
     def _read_body(self, body: str) -> bool:
-        """Read a body that has no elements; return whether it can be read as arguments."""
+        """Read the content of a call that has no elements for parameters. Return whether it could be read."""
         if self._values or self._root == MCP_TOOL:
             return False
         if body.lstrip().startswith("{"):
@@ -249,7 +253,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _accepts_undeclared(self) -> bool:
-        """Return whether the tool takes arguments that its schema does not declare."""
+        """Return whether the call may contain arguments that the schema of the tool does not declare."""
         tool = self._call.tool
         named = self._root in HTML_ELEMENTS and not self._call.meant
         takes = tool is not None and tool.parameters.get("additionalProperties") is not False
@@ -265,7 +269,7 @@ class ElementReader(SingleCallReader):
         return True
 
     def _add_yaml(self, lines: dict[str, Any]) -> None:
-        """Add the values of lines of YAML; a value that was read as text gets its type from the schema."""
+        """Add arguments that were read from lines of YAML. A value that is text gets its type from the schema."""
         evidence = self._call.evidence
         self._call.evidence = (
             evidence._replace(dialect=YAML_DIALECT) if evidence.dialect == XML_DIALECT and lines else evidence
@@ -324,23 +328,27 @@ class ElementReader(SingleCallReader):
         return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
 
     def _may_follow_value(self, key: str) -> bool:
-        """Return whether an element of the parameter `key` may follow the value; if not, it is part of its text."""
+        """Return whether an element of the parameter `key` may follow the value. If not, it is part of the value."""
         if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
         types = self._arguments.types(self._key)
         return bool(types) and "string" not in types
 
     def _ends_at_doubled_closer(self, second: int) -> bool | NeedMore:
-        """Return whether the value ends at a closing tag that comes twice before the tool's closing tag."""
+        """Return whether the value ends at a closing tag that comes twice before the tool's closing tag.
+
+        `second`: the index of the second one.
+        """
         at = self._buffer.after(second)
         if at is NEED_MORE:
             return NEED_MORE
         return at is not None and self._closes(at, self._root) and self._ends_with_call(at)
 
     def _ends_with_call(self, closer: int) -> bool | NeedMore:
-        """Return whether the call ends at the tool's closing tag at index `closer`, after the value's closing tag.
+        """Return whether the value and the call end here. `closer`: the index of the tool's closing tag.
 
-        If prose follows, both closing tags may still be part of the value, so the end is only kept as `_possible_end`.
+        This tag follows the closing tag of the value. If prose follows the two tags, both may still be part of the
+        value, so the end is only kept as `_possible_end`.
         """
         following = self._buffer.after(closer)
         if following is NEED_MORE:

@@ -1,4 +1,4 @@
-"""Elements: read their tags, build trees of elements, and read their content according to the schema."""
+"""Read elements such as `<city>Oslo</city>`: their tags, their nesting, and their values according to the schema."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _HTML: Final = (
     "var video wbr"
 )
 HTML_ELEMENTS: Final = frozenset(re.findall(r"\w+", _HTML))
-"""Elements of HTML. Text in such an element is not a call, even if a tool has the name of the element."""
+"""Names of HTML elements.
+
+A tool may have such a name, too. Plain text in the element is then a call only if a call is expected there.
+"""
 
 
 @lru_cache(maxsize=256)
@@ -59,9 +62,9 @@ def _make_tag(match: re.Match[str]) -> Tag:
 
 
 MAX_ELEMENT_DEPTH = 64
-"""Deepest nesting of elements in the tree."""
+"""The maximum depth of nested elements."""
 MAX_UNMARKED_DEPTH = 8
-"""Deepest nesting of elements whose tags lack the format's mark; their content is searched again at each level."""
+"""The maximum depth of nested elements whose tags lack the format's marker. Each level is searched again."""
 _OPENING_TAG = lazy_pattern(r"\s*<([A-Za-z_][\w.-]{0,63})>")
 
 
@@ -74,13 +77,19 @@ class Element:
     children: list[Element] = field(default_factory=list["Element"])
 
     def has_stray_text(self, mark: str) -> bool:
-        """Return whether child elements have text next to them, at any level, except white space and lone markers."""
+        """Return whether there is text beside child elements, at any level of nesting.
+
+        White space and lone markers (`mark`) do not count.
+        """
         beside = self.children and "".join(self.text).replace(mark, "").strip()
         return bool(beside) or any(child.has_stray_text(mark) for child in self.children)
 
 
 def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, list[Fix]]:
-    """Return the root of a tree of elements, and the fixes. Tags that do not begin with `tag_prefix` are text. O(n)."""
+    """Build a tree of elements from tokens; return its root and the fixes. O(n).
+
+    Tags that do not begin with `tag_prefix` are text.
+    """
     root = Element("")
     stack = [root]
     fixes: list[Fix] = []
@@ -110,13 +119,13 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _remove_lone_mark(element: Element, mark: str) -> None:
-    """Remove a lone marker, the remainder of a closer, from the end of an element without its closer."""
+    """Remove a lone marker from the end of an element without its closing tag: it is what is left of that tag."""
     if mark != "<" and element.text[-1:] == [mark]:
         element.text.pop()
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
-    """Return whether a closing tag outside of values closes the last element again, with or without the marker."""
+    """Return whether a closing tag repeats that of the last top-level element, with or without the marker."""
     last = stack[-1].children[-1:]
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
@@ -124,9 +133,10 @@ def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
 def read_members(
     element: Element, schema: Any, root: dict[str, Any], *, item: str, allow_any: bool = True
 ) -> dict[str, Any]:
-    """Read an element's children as an object's members.
+    """Read the children of an element as the members of an object, with types from `schema`.
 
-    `item`: the name of the elements of a list. `allow_any`: undeclared members may have any type.
+    `root`: the whole schema, in which references are looked up. `item`: the name of elements that are items of a list.
+    `allow_any`: members that the schema does not declare may have any type.
     """
     groups: dict[str, list[Element]] = {}
     for child in element.children:
@@ -169,7 +179,7 @@ def _read_value(element: Element, schema: Any, root: dict[str, Any], item: str) 
 def read_unmarked(text: str, depth: int = 0) -> Element | None:
     """Read elements whose tags lack the format's marker, each up to the next closing tag of the same name.
 
-    Return None if the text is anything but elements.
+    Return None if the text contains anything else.
     """
     root = Element("")
     at = 0
@@ -230,7 +240,7 @@ _OPENER = lazy_pattern(r"\s*<([\w.-]{1,80})>")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
 _ENTITY = lazy_pattern("|".join(_ENTITIES))
 MAX_DEPTH = 8
-"""Deepest nesting of elements in a value."""
+"""The maximum depth of nested elements in one value."""
 
 
 class ElementArguments:
@@ -240,10 +250,10 @@ class ElementArguments:
         self._call = call
         self._tool = tool
         self.texts: dict[str, str] = {}
-        """The last text of each argument."""
+        """The text of each argument that has been added, by its name."""
         self._list_key = ""
         self._items: list[str] = []
-        """The items of the list that was named last; each further element of that name adds an item."""
+        """The texts of the items of the list parameter that came last. Each element with its name adds an item."""
 
     def types(self, key: str) -> frozenset[str]:
         """Return the JSON types of a parameter."""
@@ -256,9 +266,9 @@ class ElementArguments:
         return "array" in types and "string" not in types
 
     def add(self, key: str, text: str, *, read: bool) -> None:
-        """Add the text of an element.
+        """Add the text of an element as the argument `key`.
 
-        If not `read`, the text is kept but no value is read from it, because the tool is known only at the end.
+        `read`: whether the value is read from the text. If False, the text is only kept, as the tool is not known yet.
         """
         if self._items and key == self._list_key:
             self._items.append(text)
@@ -283,7 +293,7 @@ class ElementArguments:
 
 
 def element_value(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a parameter; return its value and the fixes. One line break on each side of the text is dropped."""
+    """Read the text of a parameter; return the value and the fixes. One line break on each side is dropped."""
     text = strip_outer_newlines(text)
     declared = options.tools is not None and key in options.tools.keys(tool)
     types = options.tools.types(tool, key) if declared and options.tools is not None else frozenset[str]()
@@ -319,7 +329,7 @@ def strip_outer_newlines(text: str) -> str:
 
 
 def read_json_object(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
-    """Read a body that is one JSON object; return None for any other body."""
+    """Read a text that is one JSON object; return its members and the fixes, or None for any other text."""
     body = text.strip()
     try:
         value = read_value(body)
@@ -331,7 +341,7 @@ def read_json_object(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None
 def read_undeclared(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
     """Read a body of elements as arguments that the schema does not declare.
 
-    Return None if there is anything else in the body, if a name comes twice, or if an element is one of HTML's.
+    Return None if the body contains anything else, if a name comes twice, or if an element is an HTML element.
     """
     children = _split_elements(text)
     names = {name for name, _ in children or ()}
@@ -367,12 +377,12 @@ def _read_content(text: str, depth: int) -> Any:
 
 
 def _are_index_named(children: list[tuple[str, Any]]) -> bool:
-    """Return whether the names of elements are their indexes in a list, from 0 on, as in MorphXML."""
+    """Return whether elements are named by their index: `<0>`, `<1>` and so on, as in MorphXML."""
     return [name for name, _ in children] == [str(index) for index in range(len(children))]
 
 
 def _split_elements(text: str) -> list[tuple[str, str]] | None:
-    """Return the name and content of each element of a text; None if the text is anything but elements.
+    """Return the name and content of each element in a text; None if the text contains anything else.
 
     O(n) for each level.
     """

@@ -1,4 +1,4 @@
-"""Free text that is the input of a tool: after a label, or as bare code for an interpreter."""
+"""Read free text as the input of a tool: text after a label, or bare code for a code interpreter."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LABEL = lazy_pattern(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
 )
 _MEMBER = lazy_pattern(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
-"""Matches the beginning of an object, and stray quotes or backslashes before it."""
+"""Matches the beginning of a JSON object up to its first key, and stray quotes or backslashes before it."""
 _NEXT_MEMBER = lazy_pattern(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
 _PAIR = lazy_pattern(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
 
 
 class ByFirstCharacter(CandidateBase):
-    """Passes a body to a candidate that is chosen by the body's first character."""
+    """Passes the body of a call to another reader, which is chosen by the first character of the body."""
 
     def __init__(self, head: str, choose: Callable[[str], Candidate], *, definite: bool) -> None:
         super().__init__(definite=definite, head=head)
@@ -45,14 +45,14 @@ class ByFirstCharacter(CandidateBase):
         self._inner: Candidate | None = None
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         inner = self._chosen(piece[start])
         end = inner.feed(piece, start)
         self._copy_state(inner)
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         inner = self._chosen("{")
         inner.close(finish_reason)
         self._copy_state(inner)
@@ -70,10 +70,10 @@ class ByFirstCharacter(CandidateBase):
 
 
 class AnswerLabel(CandidateBase):
-    """Reads the label before a final answer, which is markup and not part of the answer."""
+    """Reads the label before a final answer. The label is markup, and not part of the answer."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Decide at once without reading anything, because the label is the whole candidate."""
+        """Decide at once without reading any text, because the label has already been read as `head`."""
         del piece
         self.close(None)
         return start
@@ -101,7 +101,7 @@ class LabelledCandidate(CandidateBase):
         self._ended = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         at = start
         while at < len(piece):
             end = piece.find("\n", at) + 1
@@ -115,7 +115,7 @@ class LabelledCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         if self._line and self._add_line():
             self._decide("stop")
         else:
@@ -170,7 +170,7 @@ class LabelledCandidate(CandidateBase):
         return outcome if finish_reason in COMPLETE_FINISH_REASONS or _is_string(text) else cut
 
     def _unbracket(self, text: str) -> str:
-        """Return the content of the brackets after the name; if there are none, `text` itself.
+        """Return the content of the brackets after the tool's name; if there are none, return `text` itself.
 
         Raises `NotACall` if a bracket is not closed on its line.
         """
@@ -205,7 +205,7 @@ def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict
 
 
 def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str, Any] | None:
-    """Read lines of `key: value`; return None unless each line has a different key, which is a parameter of the tool.
+    """Read lines of `key: value`. Return None if a line has another form, a repeated key, or an unknown key.
 
     Raises `NotACall` if a line seems to be a member of a JSON object.
     """
@@ -226,7 +226,7 @@ def _read_pairs(input_text: str, tool: Tool, options: ParseOptions) -> dict[str,
 
 
 def main_parameter(tool: Tool) -> str | None:
-    """Return the parameter that takes plain text: the only parameter, or the first required parameter; else None."""
+    """Return the parameter that takes plain text: the only one, or the first required one. None if there is neither."""
     properties, required = tool.parameters.get("properties"), tool.parameters.get("required")
     if not is_object(properties) or not properties:
         return None
@@ -245,15 +245,18 @@ def main_parameter(tool: Tool) -> str | None:
 
 
 INTERPRETER_NAMES = ("python", "ipython", "code_interpreter")
-"""The names that model families, and the apps that follow them, give to an interpreter."""
+"""The names of a tool that runs code, as model families and the apps for them use them."""
 CODE_ALIAS = "code"
-"""The alias of a head that code follows."""
+"""The alias (`Head.alias`) of a marker that is followed by bare code."""
 _ENDS = lazy_pattern(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
 _LONGEST = len("<|eom_id|>")
 
 
 def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool, str] | None:
-    """Return the offered interpreter and its parameter for code, or None. Without a `name`, skip dangerous tools."""
+    """Return the offered code interpreter and its parameter for code; None if there is none.
+
+    `name`: the name in the model's text. Without a name, tools that are marked as dangerous are skipped.
+    """
     for candidate in INTERPRETER_NAMES if name is None else (name,):
         tool = tools.get(candidate) if tools is not None and candidate in INTERPRETER_NAMES else None
         if tool is not None and (name is not None or not tool.dangerous):
@@ -263,7 +266,7 @@ def find_interpreter(tools: Tools | None, name: str | None = None) -> tuple[Tool
 
 
 class CodeCandidate(CandidateBase):
-    """Reads code after a marker, up to a token that ends the turn, or up to the next header."""
+    """Reads bare code after a marker, up to a token that ends the turn, or up to the next header such as `>>>f`."""
 
     def __init__(self, marker: re.Pattern[str], options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -274,7 +277,7 @@ class CodeCandidate(CandidateBase):
         self._tail = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         self._pieces.append(piece[start:])
         seam = self._tail + piece[start:]
         end = _ENDS.search(seam)
@@ -285,11 +288,11 @@ class CodeCandidate(CandidateBase):
         return len(piece)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         self._decide(0, finish_reason)
 
     def _decide(self, unread: int, finish_reason: str | None) -> None:
-        """Decide what the text so far is, apart from its last `unread` characters."""
+        """Decide whether the text so far is code. Its last `unread` characters are not part of the code."""
         text = "".join(self._pieces)
         raw, self.unread = text[: len(text) - unread], text[len(text) - unread :]
         head = self._marker.match(raw)

@@ -1,9 +1,9 @@
-"""The objects of Gemma's calls, read incrementally: keys without quotes, strings between special tokens, bare values.
+"""Read the objects of Gemma's calls incrementally: bare keys, strings between special tokens, and bare values.
 
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
-A bare value is one without quotes. Servers strip the special tokens, so it may be a string too; the schema gives the
-value's type. A bare value ends before a comma that a key follows, or at the bracket that closes its object.
+Bare keys and values have no quotes. Since servers strip the special tokens, a bare value may also be a string; the
+schema gives its type. A bare value ends before a comma that a key follows, or at the bracket that closes its object.
 
 The reader has a stack with a `_GemmaBracket` for each open bracket. At any time it is in a string (`_delimiter` closes
 it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether more text is needed,
@@ -43,13 +43,13 @@ _BARS = lazy_pattern(r"<\||\|>")
 
 
 class UnclosedString(NamedTuple):
-    """Holds a string that was not closed before the closing token."""
+    """Holds a string without its closing delimiter, which ends before the token that closes the block."""
 
     text: str
     after: str
     """The closing token, and what follows it."""
     bracketed: bool
-    """Whether the missing brackets were at the end of the string."""
+    """Whether the missing brackets were found at the end of the string, and removed from it."""
 
 
 def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
@@ -61,7 +61,10 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Search an apparent string for a closing token before another block; return the token's offset, or -1."""
+    """Return the offset in `body` of a closing token with another block after it; -1 if there is none.
+
+    `body`: the text of what looks like a string.
+    """
     match = _NEXT_BLOCK.search(body)
     return match.start() if match is not None else -1
 
@@ -69,10 +72,12 @@ def find_next_block(body: str) -> int:
 def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
     """Return the text of a string that lacks its closing delimiter; None if the end of the string is uncertain. O(n).
 
-    A closing token ends the string if another block, or nothing, follows the token. `missing`: the brackets that are
-    open around the string. If the text ends in these brackets, and is balanced without them, they are not part of the
-    string. The end is uncertain if no token ends the string, if the text before the token contains a part of a damaged
-    delimiter, or if that text is not balanced.
+    A closing token ends the string if another block, the end of the turn or nothing follows the token. `missing`: the
+    brackets that would close everything around the string. If the text ends in these brackets, and its other brackets
+    are balanced, they are not part of the string.
+
+    The end is uncertain in three cases: no token ends the string, the text before the token contains a part of a
+    damaged delimiter, or the brackets in that text are not balanced.
     """
     end = _BLOCK_ENDS.search(body)
     if end is None or _BARS.search(body, 0, end.start()):
@@ -101,9 +106,9 @@ _SINGLE = lazy_pattern(r"'[^'\\]*+'")
 
 
 def read_bare_value(text: str, types: frozenset[str], fix_log: FixLog, at: int) -> str:
-    """Return a bare value as JSON. Raises `LiteralError`.
+    """Convert a value without quotes to JSON. Raises `LiteralError` if it is not valid.
 
-    `types`: the types in the value's schema. `at`: the offset at which the value ends, for the error.
+    `types`: the JSON types in the value's schema. `at`: the offset at which the value ends, for the error.
     """
     for delimiter in STRING_DELIMITERS:
         if text.endswith(delimiter):
@@ -139,12 +144,15 @@ _LONGEST = max(map(len, STRING_DELIMITERS))
 _SPACE = lazy_pattern(r"[\s\ufeff\u200b]*+")
 _DELIMITER = lazy_pattern(any_literal_text(STRING_DELIMITERS))
 _KEY = lazy_pattern(r"([^\W\d][\w.-]{0,127}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+)\s{0,16}+(?:\Z|:)")
-"""Matches a key, which may be several words although it has no quotes."""
+"""Matches a key without quotes, which may have several words."""
 _NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0,16}+(?:\Z|:))")
 _WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
 _NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
-"""How many pieces a bare value may have and still be a number. Each chunk of text and each comma adds a piece."""
+"""The maximum number of pieces of a bare value that is checked for a number, true, false or null.
+
+Each chunk of text and each comma adds a piece.
+"""
 _INSIDE = {quote: lazy_pattern(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _AFTER_MEMBER = lazy_pattern(
     rf"\s{{0,64}}+(?:\Z|[}}:]|{any_literal_text(CLOSING_TOKENS)}|,\s{{0,16}}+(?:\Z|[}}\"'<]|[^\W\d][\w.-]{{0,127}}+\s{{0,16}}+(?:\Z|:)))"
@@ -174,11 +182,14 @@ class _GemmaBracket:
     value: str | None = None
     """The value or the key that was read last, as JSON."""
     string: str | None = None
-    """The text of `value`, if that is a string in quotes and may thus be a key."""
+    """The text of `value` if it is a string in quotes. Such a string may turn out to be a key."""
 
 
 class GemmaObject:
-    """Reads an object, from after its first brace up to its last brace. O(n). Same interface as `PythonArguments`."""
+    """Reads the object of a call up to its last brace. The first brace has already been read. O(n).
+
+    It has the same interface as `PythonArguments`.
+    """
 
     def __init__(
         self,
@@ -190,8 +201,9 @@ class GemmaObject:
     ) -> None:
         """Start after the first brace.
 
-        `token_closes`: a closing token ends the block that contains the call. `all_quoted`: an argument between tokens
-        may be of any type, which the schema gives.
+        `keys`: the declared parameters. `types`: returns the JSON types of a parameter. `token_closes`: a closing token
+        ends the block that contains the call. `all_quoted`: values of all types are between the tokens of strings, so
+        the schema gives the type of an argument.
         """
         self._declared = keys
         self._all_quoted = all_quoted
@@ -267,7 +279,7 @@ class GemmaObject:
             self._close(self._stack[-1])
 
     def _at_closing_token(self, text: str, final: bool) -> bool | NeedMore:
-        """Return whether a closing token begins at `self.at`, and ends the block."""
+        """Return whether a closing token that ends the block begins at `self.at`."""
         return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
 
     def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | NeedMore:
@@ -281,7 +293,7 @@ class GemmaObject:
         return token
 
     def _consume(self, text: str, final: bool) -> bool:
-        """Consume the next piece; return whether more text is needed."""
+        """Consume the next token, such as a key or a part of a value; return whether more text is needed."""
         if self._delimiter:
             return self._more_string(text, final)
         if self._in_bare:
@@ -450,7 +462,7 @@ class GemmaObject:
         return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether text that may follow a string begins at `text[at]`."""
+        """Return whether the text at `at` may follow a string: a comma and the next key, or a closing bracket."""
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
         if after is not None and after.end() == len(text) and not final:
             return NEED_MORE
@@ -475,7 +487,10 @@ class GemmaObject:
         self._is_complete = True
 
     def _set_type(self, text: str) -> None:
-        """Give an argument between tokens the type of its schema, if the tokens are around all values."""
+        """Convert the argument that was just read to the type in its schema, if all values are between tokens.
+
+        `text`: the text between the tokens.
+        """
         frame = self._stack[-1]
         if not self._all_quoted or len(self._stack) > 1 or frame.key is None:
             return
@@ -522,7 +537,10 @@ class GemmaObject:
         return match[1] is None or not root or match[1] in self._declared
 
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether a key of several words comes next: a declared key, or any key after a non-string value."""
+        """Return whether a key of several words comes next.
+
+        After a value that is no string, such as `5` or `true`, any key counts; otherwise only a declared key.
+        """
         # Gemma 4 writes keys with spaces (ollama#18390).
         few = len(self._pieces) <= _MOST_PIECES
         any_key = _WORDS_KEY.match(text, at) if few and _NO_STRING.fullmatch("".join(self._pieces)) else None

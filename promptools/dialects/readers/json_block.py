@@ -1,4 +1,4 @@
-"""Read marker, JSON, marker: most dialects have this form, and the reader handles all that models get wrong in it.
+"""Read JSON between two markers, as most dialects write calls, and repair what models get wrong in it.
 
 The text is an opening marker (the head, already matched), one or several JSON bodies, and a closing marker. Any part
 may be damaged: the closer may be missing, incomplete, another dialect's, or replaced by the next opener; a list of
@@ -9,7 +9,7 @@ The reader is in one of two states:
 
 - In a body (`_in_body`): `JsonBody` follows the brackets, while `MarkerSearch` searches for markers inside what looks
   like a string. At each of the first `MARKER_ATTEMPTS` markers, the text before the marker is read as if the body ended
-  there, and the body ends at the first marker where that succeeds. If it never does, the body ends at its last bracket,
+  there. The body ends at the first marker where that succeeds. If all attempts fail, the body ends at its last bracket,
   at the end of the text, or at the first marker that follows balanced brackets (`_fallback_end`). If brackets are open
   before a closer, the body ends there (`_open_end`) only if nothing closes them later; otherwise the closer is inside a
   string whose quotes are not escaped.
@@ -53,7 +53,7 @@ from promptools.types import Fix, MalformedReason
 
 
 MAX_OPENERS: Final = 8
-"""How many of the last openers in the text are tried. Each attempt is O(n) in characters."""
+"""How many opening markers, counted from the end of the text, are tried. Each attempt is O(n) in characters."""
 
 _NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
@@ -62,7 +62,7 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Return the offset after which there are only whole blocks in `raw`, a broken block; -1 if there is none."""
+    """Find complete blocks at the end of `raw`, the text of a broken block. Return the offset of the first, or -1."""
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -70,7 +70,7 @@ def find_trailing_blocks(
 
 
 def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]:
-    """Return the offsets of openers. If prose may contain the openers, only those that begin a line are returned."""
+    """Return the offsets of opening markers. Markers that prose may contain count only at the beginning of a line."""
     pattern = _opener_pattern(closers.openers) if evidence.sentinel else _line_opener_pattern(closers.openers)
     return [match.start("opener") for match in pattern.finditer(raw)]
 
@@ -78,7 +78,7 @@ def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]
 def _only_whole_blocks(
     raw: str, at: int, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> bool:
-    """Return whether `raw[at:]` consists of whole blocks, each with a call of an offered tool."""
+    """Return whether `raw[at:]` consists of complete blocks, each with a call of an offered tool."""
     opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
     while at < len(raw):
         opened = opener.match(raw, at)
@@ -120,7 +120,7 @@ def _line_opener_pattern(openers: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _end_pattern(right: tuple[str, ...], end_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of the end of a block: the end of a fence, a closer and end-of-turn tokens, all optional."""
+    """Return the pattern of a block's end: end of a fence, closing marker and end-of-turn tokens, all optional."""
     return lazy_pattern(rf"\s*+(?:```\s*+)?(?:(?:{_any_literal(right)})\s*+)?(?:(?:{_any_literal(end_tokens)})\s*+)*+")
 
 
@@ -132,25 +132,28 @@ def _any_literal(texts: Iterable[str]) -> str:
 
 
 MARKER_ATTEMPTS = 4
-"""How many markers in a seeming string are tried as the end of the body: enough for stray quotes, and still O(n)."""
+"""How many markers inside what looks like a string are tried as the end of the body. The limit keeps this O(n)."""
 EMPTY_ARGUMENTS = "{}"
-"""The body that is read for a call without arguments."""
+"""The JSON that is read in place of the missing arguments of a call."""
 
 LOOKAHEAD_LIMIT = 64
-"""How many characters after a value are looked at together to find the closer."""
+"""How many characters after a value are examined at once to find the closing marker."""
 
 MAX_LOOKAHEAD_SPACE = 1024
-"""How many characters of white space before the next call are looked at together."""
+"""How many characters are examined at once to find the next call after white space."""
 
 _SPACE = lazy_pattern(r"\s*+")
 _STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
-"""Matches the closing quote of a last string and the brackets after it, at the end of the text."""
+"""Matches the closing quote of a string and the brackets after it, at the end of the text."""
 _NEXT_BODY = lazy_pattern(r"\{|\[\s{0,64}+(?:\{|\[|\Z)")
-"""Matches the beginning of another body of calls. A list must begin with a bracket: `[1]` is a footnote."""
+"""Matches the beginning of another body: an object, or a list whose first item is an object or a list.
+
+Other lists are not calls: `[1]` is a footnote.
+"""
 
 
 class JsonBlockReader(CandidateBase):
-    """Reads one block between two markers, as a `promptools.parsing.parts.Candidate`."""
+    """Reads one block of JSON between two markers, as a `promptools.parsing.parts.Candidate`."""
 
     def __init__(
         self,
@@ -166,10 +169,10 @@ class JsonBlockReader(CandidateBase):
     ) -> None:
         """Start after `head`, the opening marker.
 
-        `name`: the name of the tool if the marker gives it, so that the body is only the arguments; empty if the marker
-        should give a name but does not; None: attributes of the marker are searched for a name. `fixes`: the repairs
-        that were needed to read the marker. `envelope_keys`: the family's keys for the name and the arguments, if no
-        other family uses them.
+        `name`: the tool's name if the marker gives it; the body is then only the arguments. An empty `name` means that
+        the marker should give a name but does not. If `name` is None, it is searched for in the marker's attributes.
+        `fixes`: the repairs that were needed to read the marker. `envelope_keys`: the family's keys for the name and
+        the arguments, if no other family uses them.
         """
         super().__init__(definite=definite, head=head)
         self._name = name if name is not None else name_in_marker(head)
@@ -182,7 +185,7 @@ class JsonBlockReader(CandidateBase):
         self._list_opener: list[str] = []
         """The bracket of a list and the space after it, until the next character shows what the list holds."""
         self._open_lists = 0
-        """The number of lists of calls that are open."""
+        """The number of lists of calls whose closing bracket has not come yet."""
         self._list_closed = False
         """Whether a list of calls has been closed."""
         self._finished_parts: list[Part] = []
@@ -196,26 +199,26 @@ class JsonBlockReader(CandidateBase):
         self._start_body()
 
     def _start_body(self) -> None:
-        """Start a body, and forget the state of the previous one."""
+        """Start to read a body, which is one JSON value of the block. Forget the state of the previous body."""
         self._body = JsonBody()
         self._value_ended = False
-        """Whether the value has ended, so that the closer or the next value is looked for."""
+        """Whether the value has ended. If so, the closing marker or the next value is expected."""
         self._gap: list[str] = []
         self._lookahead = ""
         self._first_marker = self._first_closer = -1
-        """Offsets in the body of the first marker and of the first right closer; -1 if there is none."""
+        """Offsets in the body of the first marker, and of the first correct closing marker; -1 if there is none."""
         self._streamer = self._new_streamer()
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None
         self._fallback_end: tuple[int, str] | None = None
-        """The offset at which the body ends if its brackets show no readable end, and the marker at that offset."""
+        """Where the body ends if its brackets show no readable end: the offset, and the marker at that offset."""
         self._open_end: tuple[int, str] | None = None
-        """The offset at which the body ends if its open brackets are not closed later, and the closer there."""
+        """Where the body ends if its open brackets are not closed later: the offset, and the closing marker there."""
         self._after_open_end = ""
-        """The text after the closer at `_open_end`, without leading white space, as far as it may begin an opener."""
+        """The beginning of the text after the marker at `_open_end`, which shows whether another block follows."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         at = start
         if self._lacks_body and at < len(piece) and piece[at] != "{":
             self._value_ended = True
@@ -226,7 +229,7 @@ class JsonBlockReader(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         if not self._value_ended:
             self._end_bracket()
             self._decide_open_body(finish_reason)
@@ -263,7 +266,7 @@ class JsonBlockReader(CandidateBase):
         return stop
 
     def _in_bracket(self, piece: str, at: int) -> int:
-        """Consume the opening bracket of a list. Objects in a list are read one by one; any other list, as a whole."""
+        """Consume the opening bracket of a list. Objects in a list are read one by one, other lists as a whole."""
         match = _SPACE.match(piece, at if self._list_opener else at + 1)
         assert match is not None
         end = match.end()
@@ -277,13 +280,13 @@ class JsonBlockReader(CandidateBase):
         return end
 
     def _end_bracket(self) -> None:
-        """Add the pending bracket of a list, if there is one, to the body."""
+        """Add the opening bracket in `_list_opener`, if there is one, to the body."""
         opener, self._list_opener = "".join(self._list_opener), []
         if opener:
             self._body.feed(opener, 0, len(opener))
 
     def _try_marker(self, marker: str) -> None:
-        """End the body at a marker inside an apparent string if the text before the marker can be read as a call."""
+        """End the body at a marker inside what looks like a string, if the text before it can be read as a call."""
         raw = self._body.raw
         inside = raw[: -len(marker)]
         self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
@@ -307,14 +310,14 @@ class JsonBlockReader(CandidateBase):
             self._finish(marker, None)
 
     def _call_follows(self, text: str) -> bool:
-        """Return whether an opener follows the closer at `_open_end`; `text` is the text that comes next."""
+        """Return whether another block follows the closing marker at `_open_end`. `text`: the text that comes next."""
         look = self._after_open_end
         if not look or any(opener.startswith(look) for opener in self._closers.openers):
             look = self._after_open_end = (look + text).lstrip()[:LOOKAHEAD_LIMIT]
         return look.startswith(self._closers.openers)
 
     def _stays_open(self, raw: str, finish_reason: str | None) -> bool:
-        """Return whether the brackets before the closer at `_open_end` stay open, so that the body ends there."""
+        """Return whether the brackets that are open at `_open_end` are never closed, so that the body ends there."""
         if finish_reason == "length":
             return not self._after_open_end
         assert self._open_end is not None
@@ -324,7 +327,7 @@ class JsonBlockReader(CandidateBase):
         return _STRING_END.search(rest, max(0, len(rest) - LOOKAHEAD_LIMIT)) is None
 
     def _end_at_open_brackets(self, at: int, closer: str) -> None:
-        """End the body at offset `at`, before a closer, and supply the missing brackets."""
+        """End the body at offset `at`, before the closing marker `closer`, and supply the missing brackets."""
         raw = self._body.raw
         parts = self._read(raw[:at], close=True, stopped=True)
         if parts is None or not self._accept_before_gap(parts, raw[:at]):
@@ -334,7 +337,10 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add the parts if only text that may precede a closer is left of `inside`; return whether they were added."""
+        """Add parts that were read from `inside` if the rest of it may come between a value and its closing marker.
+
+        Return whether the parts were added.
+        """
         after = inside[total_length(parts) :]
         if self._closers.gap.fullmatch(after) is None:
             return False
@@ -448,7 +454,7 @@ class JsonBlockReader(CandidateBase):
     # --- what follows -----------------------------------------------------------------------------------------------
 
     def _after_body(self, piece: str, at: int) -> int:
-        """Look for the closer, the next value, or foreign text."""
+        """Read what follows a value: a marker, the next value, or other text. Return the index to go on from."""
         taken = piece[at : at + LOOKAHEAD_LIMIT]
         self._lookahead += taken
         end = at + len(taken)
@@ -485,7 +491,7 @@ class JsonBlockReader(CandidateBase):
         return end
 
     def _match_next_name(self, lookahead: str) -> re.Match[str] | None:
-        """Match the text that precedes another body, or the part of that text that has arrived."""
+        """Match the name before another body of the block, or the part of it that has arrived; None for other text."""
         match = self._closers.next_name.match(lookahead) if self._closers.next_name is not None else None
         return (
             match if match is not None and (match.end() == len(lookahead) or lookahead[match.end()] in "{[") else None
@@ -510,7 +516,7 @@ class JsonBlockReader(CandidateBase):
         self._start_body()
 
     def _on_foreign_text(self, lookahead: str) -> None:
-        """Handle prose, or another dialect's marker, in the place of the closer: accept the block, or give it up."""
+        """Handle prose or a foreign marker in place of the closing marker: accept the block, or turn it into text."""
         gap = "".join(self._gap)
         loose = lookahead.startswith(("<|", "</", "<｜", *reply_markers().result_tags)) or (
             not self._lacks_body
@@ -571,7 +577,7 @@ class JsonBlockReader(CandidateBase):
             return None
 
     def _swallows_marker(self, parts: list[Part]) -> bool:
-        """Return whether the parts contain the first marker and a string whose end was guessed."""
+        """Return whether the parts reach past the first marker and contain a string whose end was guessed."""
         marked = 0 <= self._first_marker < total_length(parts)
         calls = [part.call for part in parts if part.call is not None] if marked else []
         return any(fix.detail.startswith(UNESCAPED_QUOTES) for call in calls for fix in call.fixes)
@@ -586,7 +592,7 @@ class JsonBlockReader(CandidateBase):
 
     @property
     def _lacks_body(self) -> bool:
-        """Whether the name of the tool is known, and nothing of a body has arrived."""
+        """Whether the tool's name is known but no part of a body has arrived."""
         return self._name is not None and not self._body.has_text and not self._finished_parts
 
     def _may_lack_body(self, finish_reason: str | None) -> bool:
@@ -613,7 +619,7 @@ class JsonBlockReader(CandidateBase):
         self._gap.append(gap)
 
     def _record_surplus(self) -> None:
-        """Record surplus brackets as one fix, wherever they are."""
+        """Record all surplus brackets of the block so far as one fix."""
         if self._surplus_brackets:
             self._record_fix(Fix("closer", f"{self._surplus_brackets!r} too many"))
             self._surplus_brackets = ""
@@ -634,7 +640,10 @@ class JsonBlockReader(CandidateBase):
         return self._streamer is not None and self._streamer.started
 
     def _stream(self, text: str, *, last: bool) -> None:
-        """Emit the certain parts of the current body's call, after earlier calls. `last`: the body has ended."""
+        """Emit the parts of the current call that can no longer change, and the calls before it.
+
+        `text`: the new text of the body. `last`: whether the body has ended.
+        """
         assert self._streamer is not None
         before = self._name_emitted
         early = self._streamer.feed(text, last=last)
@@ -664,9 +673,10 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
-        """Turn everything into text, except for the last characters, which will be read again: `-keep` is their number.
+        """Turn the block into text.
 
-        Parts that are final stay, and a call whose name has been emitted becomes malformed.
+        `keep`: an offset from the end, as a negative number; the text from there on is read again instead. Parts that
+        are final stay as they are, and a call whose name has been emitted becomes malformed.
         """
         body = "" if self._value_ended else self._body.raw
         if self._final_count:
@@ -686,7 +696,7 @@ class JsonBlockReader(CandidateBase):
         self._decided = True
 
     def _report_truncated(self) -> None:
-        """Report that the text ended before the body."""
+        """Report a truncated call: the text ended after the opening marker, before the body."""
         self.parts = [self._malformed_part(self.head + self._lookahead, "truncated", "it ended after its opener")]
         self._decided = True
 

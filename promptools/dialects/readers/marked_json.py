@@ -1,4 +1,4 @@
-"""The kinds `json` and `named`: JSON between two markers, and JSON after markers that name the tool."""
+"""The dialect kinds `json` (JSON between two markers) and `named` (JSON after markers that name the tool)."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ SPACE = r"\s{0,64}"
 
 
 class MarkedJson(DeclaredDialect):
-    """Calls as JSON between two markers.
+    """A dialect whose calls are JSON between two markers.
 
-    The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
+    The arguments of the constructor are the keys of a table of this kind; see `promptools.dialects.table`.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class MarkedJson(DeclaredDialect):
             yield from (head._replace(tier="B", on_request=True) for head in bare_json_heads(self._shape))
 
     def closers_of(self, opener: str) -> Closers:
-        """Return what may close a block that `opener` opened."""
+        """Return the markers that may end a block with the opening marker `opener`."""
         return self._closers[opener]
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate that starts after the opening marker, at the first bracket."""
+        """Return a reader of the JSON after the opening marker `head`. Its text starts at the first bracket."""
         keys = None if self._has_common_keys else self._envelope
         marked = head.removeprefix(self._wrapper_opener).lstrip() if self._wrapper_opener else head
         opener = next((mark for mark in self._marks if marked.startswith(mark)), None)
@@ -123,11 +123,11 @@ class MarkedJson(DeclaredDialect):
         return JsonBlockReader(head, closers, options, evidence, definite=definite, fixes=fixes, envelope_keys=keys)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the call's number if the format numbers its calls, else its id."""
+        """Return the number of a call if the format numbers its calls, else the id of the call."""
         return str(number) if self._id_key else call.id
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in the model's own format."""
+        """Return calls as text in the model's own format."""
         return fill(self._wrapper, {"calls": self._render_blocks([*map(self._render_object, calls, count())])})
 
     def _render_object(self, call: Call, at: int) -> str:
@@ -154,7 +154,10 @@ class MarkedJson(DeclaredDialect):
 
 
 def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
-    """Return what may close a block whose right closer is `closer`; `closing` has the closers of all blocks."""
+    """Return the markers that may end a block with the closing marker `closer`.
+
+    `closing`: the closing markers of all blocks. `also`: further correct closing markers.
+    """
     right = (*filter(None, [closer]), *also)
     return Closers(
         right=right,
@@ -168,9 +171,9 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 
 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
-    """Return the head of JSON after a marker; the opening marker of a wrapper may precede the marker.
+    """Return a `Head` that finds JSON after a marker. The opening marker of a wrapper may come first.
 
-    `beside_bare`: the dialect also reads JSON without markers, and the dialect's tier is that of such JSON.
+    `beside_bare`: the dialect also reads JSON without markers, and its tier is the tier of such JSON.
     """
     again = optional_steps(any_literal_text(marks), SPACE)
     alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end of the text, a marker that is a word shows no call
@@ -188,7 +191,10 @@ def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_req
 
 
 def _stripped_head(label: str) -> Head:
-    """Return the head of JSON after a label that begins a line; the label is what remains of an opening marker."""
+    """Return a `Head` that finds JSON after a label at the beginning of a line.
+
+    The label is what remains of an opening marker whose tokens were stripped.
+    """
     return Head(
         (label,),
         sequence(literal_text(label), r"\s{0,16}"),
@@ -214,7 +220,7 @@ _NUMBER = r"(?::\d{1,4})?"
 
 
 def unopened_head(*steps: str) -> Head:
-    """Return the head of a call that begins with the name of an offered tool.
+    """Return a `Head` that finds a call by an offered tool's name, if the token before the name is missing.
 
     `steps`: the patterns of the tokens between the name and the arguments.
     """
@@ -230,13 +236,13 @@ def unopened_head(*steps: str) -> Head:
 
 
 def unopened_name(head: str) -> str:
-    """Return the name in a head made by `unopened_head`; empty if the head begins with a token."""
+    """Return the tool's name in text that the head of `unopened_head` matched; empty if a token comes first."""
     name = _FIRST_NAME.match(head)
     return name[1] if name is not None else ""
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the name is an offered tool's, and a token and the arguments follow it."""
+    """Return whether the text is the name of an offered tool, with a token and the arguments after it."""
     del fresh
     name = _FIRST_NAME.match(text, start, end)
     if name is None or options.tools is None:
@@ -265,23 +271,23 @@ _VALUES: Final = {
     "{index}": "[0-9]{{0,9}}",
     "{name}": r"(?<!\w)[^<>\n{{{others}]{{1,128}}",
 }
-"""The patterns of a template's placeholders.
+"""For each placeholder of a template, the pattern of the text in its place.
 
-They do not match the character `others`, with which the text after a placeholder begins. A name is a whole word:
-`function_list` does not name `_list`.
+`others` is replaced by the bracket or bar after the placeholder, if there is one: the text ends before it. A name is a
+whole word, so `function_list` does not contain the name `_list`.
 """
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
-"""Matches where one token ends and the next begins."""
+"""Matches the boundary between two tokens of a template."""
 _LEAST_TOKEN = 4
-"""How many characters a token after a tool's name must have to show a call; the mere end of a tag is shorter."""
+"""The minimum length of a token that, after a tool's name, shows a call. The end of a tag, `>`, is too short."""
 _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
-    """Calls as JSON after markers that contain the tool's name.
+    """A dialect whose calls are JSON arguments after markers that contain the tool's name.
 
-    The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
+    The arguments of the constructor are the keys of a table of this kind; see `promptools.dialects.table`.
     """
 
     def __init__(
@@ -321,7 +327,7 @@ class NamedMarkerJson(DeclaredDialect):
         self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate that starts at the first bracket of the arguments."""
+        """Return a reader of the arguments of one call. Its text starts at their first bracket."""
         header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else unopened_name(head)
         fixes = () if header or not name else (Fix("marker", LOST_OPENER),)
@@ -329,12 +335,12 @@ class NamedMarkerJson(DeclaredDialect):
         return JsonBlockReader(head, closers, options, evidence, definite=definite, name=name, fixes=fixes)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in the model's own format."""
+        """Return calls as text in the model's own format."""
         written = (fill(self._call, self._values(call, number)) for number, call in enumerate(calls))
         return fill(self._wrapper, {"calls": self._separator.join(written)})
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt, with ids."""
+        """Return the example calls of a prompt as text. The calls get made-up ids."""
         return self.render_calls([replace(call, id=f"call{number:05}") for number, call in enumerate(calls, 1)])
 
     def _values(self, call: Call, number: int) -> dict[str, str]:
@@ -342,14 +348,14 @@ class NamedMarkerJson(DeclaredDialect):
         return {"id": _word_characters(call.id), "name": call.name, "arguments": arguments, "index": str(number)}
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Return results as the text of one user turn."""
         return super().render_results([replace(result, call_id=_word_characters(result.call_id)) for result in results])
 
 
 def is_call_template(template: str) -> bool:
-    """Return whether calls in the form of a template can be read.
+    """Return whether a text is a valid template of a call.
 
-    The template must begin with a marker, and have text between its placeholders.
+    It must begin with a marker, contain `{name}` once, and have text between its placeholders.
     """
     before, *rest = template.split(ARGUMENTS)
     pieces = _KEY.split(before)
@@ -363,12 +369,15 @@ def is_call_template(template: str) -> bool:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the tokens in a piece of a template."""
+    """Split a piece of a template into tokens: at white space, and between adjacent tags."""
     return [token for token in _TOKEN_BOUNDARY.split(text) if token]
 
 
 def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) -> Head:
-    """Return the head of a call with one of `headers`, optionally after the text `begin`."""
+    """Return a `Head` that finds a call. `headers`: the templates of the text before the arguments.
+
+    The text `begin`, the start of a wrapper, may come first.
+    """
     opened = any_of(*map(_partial_pattern, headers))
     if begin:
         opened = sequence(optional_steps(literal_text(begin), _GAP), opened)
@@ -380,7 +389,10 @@ def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) 
 
 
 def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
-    """Yield the heads of a call without the token before its name, if tokens separate the name from the arguments."""
+    """Yield `Head` objects that find a call without the token before its name.
+
+    There is such a head for each header with a token between the name and the arguments.
+    """
     between = dict.fromkeys(tuple(_tokens(_KEY.split(header)[-1])) for header in headers)
     for first, *others in filter(None, between):
         if len(first) >= _LEAST_TOKEN:
@@ -389,7 +401,7 @@ def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
 
 
 def _partial_pattern(header: str) -> str:
-    """Return the pattern of a header, whole or cut off by the end of the text."""
+    """Return the pattern of text that fits the template `header`; the end of the text may cut it off."""
     pieces = _KEY.split(header)
     steps = [
         pattern
@@ -402,7 +414,7 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of a placeholder's text. If `following` begins with a bracket, the text ends there."""
+    """Return the pattern of the text for a placeholder. If `following` begins with a bracket, the text ends there."""
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 
@@ -413,7 +425,7 @@ def _whole_pattern(tokens: Sequence[str]) -> str:
 
 
 def _header_pattern(header: str) -> str:
-    """Return the pattern of a whole header, whose only group is the name."""
+    """Return the pattern of complete text that fits the template `header`. Its only group is the tool's name."""
     parts = [
         {"{id}": "[^<]*?", "{index}": "[0-9]*", "{name}": "(.*?)"}.get(piece) or _whole_pattern(_tokens(piece))
         for piece in _KEY.split(header)
@@ -422,5 +434,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Return an id's letters, digits and underscores, since servers add dashes, which the model has never seen."""
+    """Return an id without its dashes and other signs: servers add dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)

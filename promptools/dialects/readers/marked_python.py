@@ -1,4 +1,4 @@
-"""The kind `python`: calls in Python's syntax between two markers, or after a label; and the heads of such calls."""
+"""The dialect kind `python`: calls in Python's syntax between two markers or after a label, and how to find them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options:
 
 
 def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first call is of an offered tool. The marker before the call may also precede JSON."""
+    """Return whether a call of an offered tool follows the marker at `text[start:end]`.
+
+    This check is for a marker after which JSON may come, too.
+    """
     del start, fresh
     match = _CALLEE.match(text, end)
     if match is None:
@@ -57,7 +60,7 @@ def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options
 
 
 def fence_heads(label: str) -> tuple[Head, ...]:
-    """Return the heads of a program whose statements call tools, in a code fence with this label."""
+    """Return the `Head` objects that find a program of tool calls in a code fence with this label."""
     call = Head(
         (),
         name_pattern("[A-Za-z_]", r"[\w.]", 63) + r"[ \t]{0,4}+(?:\Z|\()",
@@ -72,7 +75,7 @@ def fence_heads(label: str) -> tuple[Head, ...]:
 
 
 def program_head(opener: str, dialect: str) -> Head:
-    """Return the head of a program after a marker.
+    """Return a `Head` that finds a program of tool calls after a marker.
 
     The program is read only in lenient parsing, or if the request asked for `dialect`.
     """
@@ -87,7 +90,7 @@ def program_head(opener: str, dialect: str) -> Head:
 
 
 def label_head(label: str) -> Head:
-    """Return the head for calls that follow a label; the label is at the beginning of a line."""
+    """Return a `Head` that finds Python calls after a label at the beginning of a line."""
     return Head(
         (label,),
         rf"{literal_text(label)}(?:\Z|[ \t]{{0,8}}+(?:(?={CALLEE}\()|\Z|{CALLEE}\Z))",
@@ -102,11 +105,11 @@ def label_head(label: str) -> Head:
 def marker_head(
     *openers: str, json: bool = False, spaced: bool = False, tier: Tier | None = None, fence_label: str = ""
 ) -> Head:
-    """Return the head of calls after one of several markers; `json`: JSON objects may follow the markers too.
+    """Return a `Head` that finds Python calls after any of several markers.
 
-    After special tokens (`tier` "S"), a bracket is enough to begin calls, so that a reply that breaks off there is not
-    taken for text. If the calls may be inside a code fence with the label `fence_label`, the head includes the first
-    line of the fence.
+    `json`: JSON objects may follow the markers too. `spaced`: names of tools may contain spaces. `tier`: after special
+    tokens ("S"), a square bracket alone begins calls, so that a reply that breaks off there is not taken for text.
+    `fence_label`: the label of a code fence that may be around the calls; the head then includes its first line.
     """
     name = SPACED_CALLEE if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
@@ -130,7 +133,7 @@ def marker_head(
 def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether a bracket begins a list of calls: the first call is of an offered tool.
 
-    If the tools are unknown, any plausible name counts, but only where no text comes before.
+    If the tools are unknown, any plausible name counts, but only if no text comes before the list.
     """
     named = _LIST_NAME.fullmatch(text, start, end)
     if named is None:
@@ -141,7 +144,7 @@ def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseO
 
 
 def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_labels: tuple[str | None, ...] = ()) -> Head:
-    """Return the head of a list of calls without markers."""
+    """Return a `Head` that finds a list of Python calls without markers."""
     return Head(
         ("[",),
         LIST_PATTERN,
@@ -155,7 +158,7 @@ def list_head(*, tier: Tier | None = None, on_request: bool = False, fence_label
 
 
 class CallsOrJson(CandidateBase):
-    """Reads a body that is calls or JSON. The first characters of the body determine which reader is used."""
+    """Reads a body that is Python calls or JSON. The first characters of the body decide which reader is used."""
 
     def __init__(
         self, head: str, calls: Callable[[], Candidate], json: Callable[[], Candidate], *, definite: bool
@@ -167,7 +170,7 @@ class CallsOrJson(CandidateBase):
         self._inner: Candidate | None = None
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         if self._inner is not None:
             self._inner.head = self.head
             end = self._inner.feed(piece, start)
@@ -186,7 +189,7 @@ class CallsOrJson(CandidateBase):
         return start + end - len(held)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         if self._inner is None:
             self._inner = self._calls()
             self._inner.feed(self._held_text, 0)
@@ -219,12 +222,12 @@ PYTHON_TEXTS: CommonKeys = {
 
 @lru_cache(maxsize=8)
 def fence_layout(run: str) -> CallLayout:
-    """Return the layout of a program in a code fence that was opened by `run`."""
+    """Return the layout of a program in a code fence. `run`: the characters that opened it, such as three backticks."""
     return CallLayout(closers=(run,), one_per_line=True, statements=True)
 
 
 def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
-    """Return the keys of a dialect, with the default texts of this kind where a key is missing.
+    """Return the keys of a dialect's table, with the default texts of this kind for missing keys.
 
     `separator`: the text between two calls.
     """
@@ -238,9 +241,9 @@ def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
 
 
 class MarkedPythonCalls(DeclaredDialect):
-    """Calls in Python's syntax.
+    """A dialect whose calls are in Python's syntax.
 
-    The constructor's arguments are the keys of a table of this kind; see `promptools.dialects.table`.
+    The arguments of the constructor are the keys of a table of this kind; see `promptools.dialects.table`.
     """
 
     wording: ClassVar = Instructions(
@@ -316,7 +319,7 @@ The functions are:
         return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate that starts at the first call, or at the bracket before it."""
+        """Return a reader of the calls. Its text starts at the first call, or at the square bracket before it."""
         closers = self._json_closers
         if self._fenced:  # the label is as much evidence as a tag
             run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE
@@ -336,6 +339,6 @@ The functions are:
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in the model's own format."""
+        """Return calls as text in the model's own format."""
         written = self._separator.join(python_calls(calls, self._values))
         return f"{self._before}{written}{self._after}" if calls else ""

@@ -1,4 +1,4 @@
-"""One call in markup, `call(name) / parameter(key) value`: its parameters so far, and the value that is being read."""
+"""One call in markup, such as `<function=f><parameter=k>v`: its parameters so far, and the value being read."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from promptools.types import Call, Fix, Malformed
 
 
 STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
-"""The type of an argument for each value of DeepSeek's attribute `string`, which says whether it is a string."""
+"""The type of an argument for each value of the attribute `string`, by which DeepSeek marks arguments as strings."""
 _CDATA = lazy_pattern(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = lazy_pattern(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
 
 class MarkupGrammar(NamedTuple):
-    """The tags that one family writes, and the variations that it allows."""
+    """The tags of one family's format, and the variations that are accepted."""
 
     canonical: re.Pattern[str]
     """Matches every tag that is spelled as the family is trained to write it."""
     wrapper: tuple[str, str]
-    """The tags around calls."""
+    """The opening and the closing tag of the wrapper around calls."""
     closers: tuple[str, str]
     """The closing tags of a call and of a parameter."""
     trim: Trim = "verbatim"
@@ -44,13 +44,13 @@ class MarkupGrammar(NamedTuple):
     json_closer: str = ""
     """The closing tag of a call's arguments, if these are a JSON object between separate tags."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
-    """Other tags that the family writes around calls."""
+    """The opening and closing tags of other wrappers that the family writes around calls."""
     unclosed_value: Literal["closer", "marker"] = "closer"
     """The kind of fix that is recorded for a value without its closing tag."""
     elements: bool = False
     """Each parameter is an element that is named after its key."""
     has_header: bool = False
-    """A header, which may follow the end of the message before it, comes before each call."""
+    """Each call comes after a header. The token that ends a message may come before the header."""
     names: TagNames = SHARED_NAMES
     """The names of the format's tags."""
 
@@ -88,23 +88,26 @@ class MarkupCall(CallBuilder):
         self.name = name
         self.tool = resolved[0] if resolved is not None else None
         self._last: tuple[str, list[str], str] | None = None
-        """The last parameter, whose value is not read yet: text after the call may still be part of the value."""
+        """The key, the pieces of the value and the type of the last parameter.
+
+        Its value is read later, because text after the call may still be part of it.
+        """
         self.unclosed = False
         """Whether the text ended before the closing tag of the call."""
         self.holds_opener = False
-        """Whether a value contains the opening tag of a parameter, but not the closing tag."""
+        """Whether a value contains the opening tag of a parameter without the closing tag."""
         self._grammar = grammar
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values of the call's parameters by name. Once they are read, the last parameter cannot be revoked."""
+        """The values of the parameters by name. After access to this property, `revoke_last` has no effect."""
         if self._last is not None:
             (key, pieces, type_name), self._last = self._last, None
             self.add(key, "".join(pieces), type_name)
         return self.arguments
 
     def split_key(self, text: str) -> tuple[str, str]:
-        """Split text such as `path/etc/hosts`, in which a tag has lost its bracket, into the key and the value."""
+        """Split a key from the value after it. A tag that has lost its bracket leaves text such as `path/etc/hosts`."""
         tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):
@@ -118,7 +121,7 @@ class MarkupCall(CallBuilder):
         self._last = key, pieces, type_name
 
     def revoke_last(self) -> None:
-        """Forget the last parameter, which has not ended yet."""
+        """Take back the last parameter that `add_revocable` added, because it has not ended yet."""
         self._last = None
 
     def add(self, key: str, text: str, type_name: str = "", *, inline: bool = False) -> None:
@@ -126,7 +129,7 @@ class MarkupCall(CallBuilder):
         self.put(key, *self.read(key, text if inline else self._strip_layout(text), type_name))
 
     def _strip_layout(self, text: str) -> str:
-        """Return a value's text without the layout around it."""
+        """Return the text of a value without CDATA, `<value>` tags, and the white space that is layout."""
         # MiniCPM5's template writes values in CDATA sections.
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
@@ -171,9 +174,12 @@ def strip_matching_newlines(text: str) -> str:
 
 
 ValueStyle: TypeAlias = Literal["tag", "nameless", "element"]
-"""How a parameter's opening tag gives its name."""
+"""How an opening tag names its parameter.
+
+"tag": in an attribute or after an equals sign; "nameless": by the text after the tag; "element": by its own name.
+"""
 ValueEnd: TypeAlias = Literal["at", "before"]
-"""Where a value ended: at a tag, which is its closing tag, or before a tag, which is still to be handled."""
+"""Where a value ended: "at" its closing tag, or "before" a tag that is still to be handled."""
 
 
 class OpenValue:
@@ -211,16 +217,16 @@ class OpenValue:
         self._call_just_opened = False
         """Whether a call's opening tag has just come inside the value; the next tag decides whether a call begins."""
         self._skipped_to = 0
-        """The index up to which the tokens after a closing tag are known to show nothing about the end of the value."""
+        """The index of the last token that was skipped in the search for what follows a closing tag."""
         self._rejected_to = 0
-        """The index up to which closing tags are known to be part of the value."""
+        """The index up to which all closing tags are known to be part of the value."""
         self._searched_pieces = 0
-        """How many pieces had been searched for damaged tags when the value ended; a value may be reopened."""
+        """How many pieces of the value have been searched for damaged tags. A reopened value gets more pieces."""
         self._not_searched = ""
         """The end of the searched pieces, in which a damaged tag may have begun."""
         self._holds_cdata = False
         self.end = 0
-        """The index of the tag at which the value ended, if text after the call may still be part of it; else 0."""
+        """The index of the closing tag at which the value ended; 0 if it ended without one, or has not ended."""
 
     def feed(self, token: Tag | str, buffer: TokenBuffer, finish_reason: str | None) -> ValueEnd | NeedMore | None:
         """Read the current token; return where the value ended, or None if it continues."""
@@ -288,13 +294,13 @@ class OpenValue:
         return call.tool is not None or (bool(self._pieces) and self._pieces[-1].endswith("\n"))
 
     def _opens_missing_param(self, tag: Tag) -> bool:
-        """Return whether a tag opens a parameter of the tool that the call has not given yet."""
+        """Return whether a tag opens a parameter that the tool has and the call does not have yet."""
         return tag.name not in (None, self.key, *self._call.values) and self._call.declares(tag.name or "")
 
     # --- what looks like its end -------------------------------------------------------------------------------------
 
     def _on_closer(self, tag: Tag, buffer: TokenBuffer, *, length: bool) -> ValueEnd | NeedMore | None:
-        """Read a tag that looks like the end of the value; what follows decides whether it is."""
+        """Read a tag that may end the value. The next token decides whether the value ends."""
         own = self._closes_value(tag)
         if buffer.index <= self._rejected_to:  # one of several in a row, the first of which did not end the value
             self.add(tag.raw)
@@ -400,7 +406,7 @@ class OpenValue:
 
 
 def inline_value(tag: Tag) -> str | None:
-    """Return the value that a parameter's tag itself contains as an attribute, or None."""
+    """Return the value that a parameter's tag gives in an attribute `string` or `value`; None if there is none."""
     for key in ("string", "value"):
         if key in tag.attributes and tag.attributes[key] not in ("true", "false"):
             return tag.attributes[key]

@@ -1,4 +1,4 @@
-"""Calls as markup, `call(name) / parameter(key) value / end`, read incrementally.
+"""Read calls in markup incrementally: a tag that names the tool, and in it a tag with a key around each value.
 
 The format has no escaping, so a value may contain any tag. These rules decide which tags end a value:
 
@@ -77,13 +77,13 @@ class BlockParts:
         self._buffer = buffer
         self.segments: list[CallSegment] = []
         self.emitted_to = 0
-        """The index up to which parts have been emitted."""
+        """The index of the first token that has not been emitted yet."""
         self.tries = tries
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
-        """Resolve the calls before index `end`; return parts that tile the tokens that were not emitted.
+        """Resolve the calls before the token at index `end`; return parts for all tokens that were not emitted yet.
 
-        Return no parts if none of the segments is a call, unless a call was emitted before (`has_emitted`).
+        Return no parts if none of the segments is a call and no call was emitted before (`has_emitted`).
         """
         evidence = self._evidence._replace(wrapper_first=False)
         settled = [self._resolve_segment(segment, evidence) for segment in self.segments]
@@ -156,11 +156,11 @@ def was_repaired(parts: list[Part]) -> bool:
 
 
 MAX_OPEN_BODIES = 8
-"""How many open JSON bodies are closed at the end of the text: what one leaves unread may open the next."""
+"""How many open JSON bodies are closed at the end of the text. The unread rest of one body may open another one."""
 
 TALKED_ABOUT = "a thought ends after the tag, so that a call was only talked about"
 MAX_STRAY_TEXT = 1000
-"""How many characters of text may come before or between the calls of a block; more text ends the block."""
+"""How many characters of text may come before or between the calls of a block. More text ends the block."""
 
 
 class MarkupReader(TagReader):
@@ -178,7 +178,7 @@ class MarkupReader(TagReader):
         self._pending_fixes: list[Fix] = []
         """Fixes made outside of a call, which are recorded on the next call."""
         self._call_start = 0
-        """The index at which the current call begins."""
+        """The index of the token at which the current call begins."""
         self._json_reader: Candidate | None = None
         self._streamer: MemberStreamer | None = None
         """Streams the current call."""
@@ -194,9 +194,9 @@ class MarkupReader(TagReader):
         self._reopenable: OpenValue | None = None
         """The last value, while text after its call may still be part of it."""
         self._emits_calls = self._may_stream = definite and evidence.implies_call
-        """Whether a call may be emitted once the next one begins (`_emits_calls`), or as it comes (`_may_stream`)."""
+        """Whether a call may be emitted when the next begins (`_emits_calls`), or while it arrives (`_may_stream`)."""
         self._drops_line_break = False
-        """Whether to drop a line break at the beginning of the value: it replaced the missing bracket of the tag."""
+        """Whether to drop a line break at the beginning of the value, which replaces the missing bracket of the tag."""
         self._cut_tag = ""
         """The unfinished tag in which the text ended; empty if there is none."""
         self._skip_reason = ""
@@ -210,7 +210,7 @@ class MarkupReader(TagReader):
         return tags
 
     def begin_call(self, name: str) -> None:
-        """Begin inside a call whose own tag is not part of the text."""
+        """Start inside a call of the tool `name`. The opening tag of the call is not part of the text."""
         self._open_call(0, name)
 
     # --- tokens, and bodies in JSON ---------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class MarkupReader(TagReader):
                 self._emit(self._streamer.pending, self._call_start)
 
     def _step_json(self) -> bool:
-        """Feed the reader of JSON; return whether it has decided."""
+        """Pass the text on to `_json_reader`; return whether this reader has decided what the text is."""
         assert self._json_reader is not None
         decided = self._buffer.feed_to(self._json_reader)
         self._emit(self._json_reader.early, len(self._tokens))
@@ -249,7 +249,7 @@ class MarkupReader(TagReader):
         )
 
     def _on_json_decided(self) -> None:
-        """Add the parts that the reader of JSON made from a body; give up if all of them are text."""
+        """Add the parts that `_json_reader` made from a JSON body. If all of them are text, give up the block."""
         inner, self._json_reader = self._json_reader, None
         assert inner is not None
         self.tries += inner.tries
@@ -267,9 +267,9 @@ class MarkupReader(TagReader):
             self._finish(self._index + 1)
 
     def _emit(self, live: list[EarlyOutput], before: int) -> None:
-        """Emit and clear `live`, the early output of a call, after all parts before the call.
+        """Emit the parts before a call, then `live`, the early output of the call. Clear `live`.
 
-        `before`: the index at which the call begins.
+        `before`: the index of the token at which the call begins.
         """
         if live and not self._decided:
             self._has_emitted = True
@@ -334,7 +334,7 @@ class MarkupReader(TagReader):
             self._finish_as_text(self._index + 1, "no call follows the opener")
 
     def _name_in_text(self, tag: Tag) -> str | None:
-        """Return the name of a tool that is the text before `tag`, or None.
+        """Return the text before `tag` if it is the name of a tool, else None.
 
         If `tag` is not a parameter's tag, only the exact name of an offered tool counts.
         """
@@ -392,7 +392,7 @@ class MarkupReader(TagReader):
         return None
 
     def _parameter_began(self) -> bool:
-        """Return whether a parameter has begun since the last call, so that another call follows it."""
+        """Return whether a parameter has begun since the last call. If so, another call has begun."""
         tokens = self._tokens[self._segments[-1].end : self._index]
         return any(isinstance(token, Tag) and token.kind == "param" and not token.close for token in tokens)
 
@@ -624,7 +624,7 @@ class MarkupReader(TagReader):
             self._finish(end)
 
     def _ends_talk(self, tag: Tag) -> bool:
-        """Return whether reasoning ends at `tag`, with nothing but words since the first call's opening tag."""
+        """Return whether reasoning ends at `tag`, and only words have come since the opening tag of the first call."""
         if tag.kind != "end" or self._segments or self._has_emitted or tag.raw not in reply_markers().lone_closers:
             return False
         since = self._tokens[self._call_start : self._index]
@@ -633,7 +633,7 @@ class MarkupReader(TagReader):
         )
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended: first close the open JSON bodies, then end the block.
+        """Finish at the end of the text: close the open JSON bodies, then decide what the block is.
 
         What one body leaves unread may open another one.
         """
@@ -722,7 +722,7 @@ class MarkupReader(TagReader):
     # --- the outcome ------------------------------------------------------------------------------------------------
 
     def _finish(self, end: int, fix: Fix | None = None) -> None:
-        """Resolve the calls before index `end`; the tokens from there on are read again."""
+        """End the block: resolve the calls before the token at index `end`. The tokens from there on are read again."""
         parts = self._block.tile(end, has_emitted=self._has_emitted)
         if not (parts or self._has_emitted):
             self._finish_as_text(end, "it calls no offered tool")
@@ -759,7 +759,7 @@ class MarkupReader(TagReader):
         return malformed_call(reason, why, self._evidence.dialect, name)
 
     def _truncate(self, why: str) -> None:
-        """Report that the current call was cut off. If it is not certain to be a call, finish the block without it."""
+        """Report the current call as cut off. If it is not certain to be a call, finish the block without it."""
         call = self._call
         known = self._options.tools is None or (call is not None and call.tool is not None)
         certain = (

@@ -1,4 +1,4 @@
-r"""The kind `nested`: a marker precedes every tag, and parameters are elements, nested as the arguments are.
+r"""The dialect kind `nested`: a marker precedes every tag, and parameters are elements, nested like the arguments.
 
     mark = "]<]minimax[>["
     wrapper = "{mark}<tool_call>\n{calls}\n{mark}</tool_call>"
@@ -52,7 +52,7 @@ def is_wrapper(template: object) -> bool:
 
 
 class NestedDialect(DeclaredDialect):
-    """Calls as nested elements, with a marker before each tag.
+    """A dialect whose calls are nested elements, with a marker before each tag.
 
     `mark`: the marker, `{mark}` in the templates. `call` and `wrapper`: the templates of a call, and of the tags around
     all calls. `odd_wrappers`: opening tags that count as the wrapper's, and are recorded as a fix. `item`: the name of
@@ -91,10 +91,10 @@ class NestedDialect(DeclaredDialect):
         self.heads = (Head((mark,), re.escape(mark) + LOOKAHEAD_PATTERN, body_starts="", begins=self._begins),)
 
     def _begins(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a block, or a call, begins at the marker.
+        """Return whether a wrapper or a call begins at the marker.
 
-        In tier S its opening tag is enough. In the others, a wrapper must be followed by a call, and a call without its
-        wrapper must be one of an offered tool.
+        In tier "S" (special tokens), the opening tag is enough. In other tiers, a wrapper counts only if a call follows
+        it, and a call without a wrapper must name an offered tool, or any plausible tool if the tools are unknown.
         """
         del fresh
         tokenizer, at, window = MarkedTagTokenizer(self.tags), 0, text[start:end]
@@ -115,12 +115,15 @@ class NestedDialect(DeclaredDialect):
         return NEED_MORE if end == len(text) else False
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text from the first marker on."""
+        """Return a reader of a block of calls. Its text starts at the first marker."""
         del head
         return NestedReader(self.tags, self.grammar, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls as the model does, with a JSON body where elements would be read back as other values."""
+        """Return calls as text in the model's own format.
+
+        If elements would be read back as other values, the arguments of the call are written as JSON.
+        """
         return self._wrapped([self._render_call(call) for call in calls])
 
     def _wrapped(self, written: Sequence[str]) -> str:
@@ -156,9 +159,9 @@ class NestedDialect(DeclaredDialect):
         return value if isinstance(value, str) else dump(value)
 
     def _reads_back(self, text: str, call: Call) -> bool:
-        """Return whether elements are read back as the arguments of a call without a schema.
+        """Return whether elements, read without a schema, give the arguments of a call again.
 
-        An empty text, list or object is an element without content: only the schema can tell which.
+        Empty texts, lists and objects count as equal: all of them are elements without content.
         """
         if not all(map(_NAME.match, call.arguments)):
             return False
@@ -171,26 +174,26 @@ class NestedDialect(DeclaredDialect):
         return not fixes and json.dumps(_blanked(found)) == json.dumps(_blanked(call.arguments))
 
     def _complete(self, given: Mapping[str, str]) -> Instructions:
-        """Return the table's instructions, completed with the kind's default texts."""
+        """Return the instructions that a dialect's table gives, completed with the default texts of this kind."""
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
         return DEFAULT_INSTRUCTIONS._replace(**given)
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return calls of offered tools, with placeholders that are not tags."""
+        """Return two example calls of offered tools. Their placeholders do not look like tags."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
         return self._written_elements(call) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt, which may be generic ones."""
+        """Return the example calls of a prompt as text. A call may be the generic example, which names no tool."""
         return self._wrapped(
             [self._generic_call() if call is GENERIC_CALL else self._render_call(call) for call in calls]
         )
 
     def _generic_call(self) -> str:
-        """Return a call in the format with placeholders. A copy of this call is not read as a call."""
+        """Return the generic example, a call with placeholders. A copy of it is not read as a call."""
         return self._with_parameters(NAME_SLOT, self._element(PARAMETER_SLOT, "its value"))
 
 

@@ -30,7 +30,10 @@ _TAG = lazy_pattern(
 
 
 class NestedTags(NamedTuple):
-    """The tags of one format. All others after the marker are elements, which are parameters, items and members."""
+    """The names of the tags of one format.
+
+    All other tags after a marker are elements: parameters, items of lists, or members of objects.
+    """
 
     mark: str
     """The marker before each tag."""
@@ -41,18 +44,18 @@ class NestedTags(NamedTuple):
     wrapper: str = ""
     """The name of the tag around calls; empty if calls have no wrapper."""
     odd_wrappers: tuple[str, ...] = ()
-    """Other names of the wrapper's tag, which are read with a fix."""
+    """Other names of the wrapper's tag. They are accepted, and recorded as a fix."""
     item: str = "item"
     """The name of the elements of a list."""
 
     def kind_of(self, word: str) -> TagKind:
-        """Return the type of the tag with a name."""
+        """Return the type of a tag with the name `word`."""
         if word == self.call:
             return "call"
         return "wrap" if word and word in (self.wrapper, *self.odd_wrappers) else "element"
 
     def grammar(self) -> MarkupGrammar:
-        """Return the grammar of a block of calls."""
+        """Return the `MarkupGrammar` of calls in this format."""
         marked, word = re.escape(self.mark), re.escape(self.call)
         canonical = [rf'<{word} {re.escape(self.attribute)}="[^"<>]+">', f"</{word}>"]
         canonical += [f"</?{re.escape(self.wrapper)}>"] * bool(self.wrapper)
@@ -79,7 +82,7 @@ class MarkedTagTokenizer(TagTokenizer):
         self._next = _next_pattern(tags.mark)
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Return the token at `at`; None if more text is needed."""
+        """Return the token at `at`: a tag, a lone marker or other text; None if more text is needed."""
         mark = self._format.mark
         if text.startswith(mark, at):
             match = _TAG.match(text, at + len(mark))
@@ -108,7 +111,7 @@ def _opens_call(tag: Tag) -> bool:
 
 
 class _JsonArguments(CandidateBase):
-    """Reads one JSON object that is the arguments of a call, up to its last bracket."""
+    """Reads the arguments of a call that are one JSON object, up to its last bracket."""
 
     def __init__(self, name: str, options: ParseOptions, evidence: Evidence) -> None:
         super().__init__(definite=True)
@@ -118,14 +121,14 @@ class _JsonArguments(CandidateBase):
         self._body = JsonBody()
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         end = self._body.feed(piece, start, len(piece))
         if end is not None:
             self._decide(None, close=False)
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         self._decide(finish_reason, close=finish_reason != "length")
 
     def _decide(self, finish_reason: str | None, *, close: bool) -> None:

@@ -1,10 +1,10 @@
-r"""The kind `key_value`: a call consists of its name, then keys and values, each between tags.
+r"""The dialect kind `key_value`: a call consists of the tool's name, then keys and values, each between tags.
 
     call = "<tool_call>{name}\n{arguments}\n</tool_call>"
     argument = "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
 
-The templates are what the family writes; the tags, the heads and the markers that may occur alone follow from them. The
-white space around `{arguments}` separates arguments, and is left out of a call without arguments.
+The templates show what the family writes. They define the tags, how calls are found, and which markers may occur
+without a call. The white space around `{arguments}` separates arguments, and is left out of a call without arguments.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class PairTemplates(NamedTuple):
 
     tags: PairTags
     gap: str
-    """The text before each argument, and after the last argument."""
+    """The white space before each argument, and after the last argument."""
 
 
 class PairDialect(DeclaredDialect):
-    """Calls as keys and values between tags.
+    """A dialect whose calls are keys and values between tags.
 
     `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
     template of the tags around all calls (`{calls}`). `suffix`: the beginning of a suffix that all tags of a reply may
@@ -112,7 +112,7 @@ class PairDialect(DeclaredDialect):
         self.heads = tuple(self._heads(suffix, json_after))
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate that starts at the name, at the arguments after it, or at the first bracket of JSON."""
+        """Return a reader of one call: of its keys and values between tags, or of JSON in place of these."""
         suffix = self._suffixed.search(head)
         tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
         named = self._named_json.fullmatch(head)
@@ -125,7 +125,7 @@ class PairDialect(DeclaredDialect):
         return PairReader(head, tags, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in the model's own format.
+        """Return calls as text in the model's own format.
 
         Tags cannot be escaped, so a call with a tag in a string is written as one JSON object between the call's tags.
         """
@@ -160,7 +160,7 @@ class PairDialect(DeclaredDialect):
         return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return calls of offered tools, with placeholders that are not tags."""
+        """Return two example calls of offered tools. Their placeholders do not look like tags."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
@@ -169,7 +169,10 @@ class PairDialect(DeclaredDialect):
         return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt. A copy of the generic example is not a call, since it names no tool."""
+        """Return the example calls of a prompt as text.
+
+        The generic example names no tool, so a copy of it is not a call.
+        """
         if calls[0] is not GENERIC_CALL:
             return self.render_calls(calls)
         values = {"key": "parameter", "type": "string", "value": "its value"}
@@ -178,7 +181,7 @@ class PairDialect(DeclaredDialect):
     # --- heads -------------------------------------------------------------------------------------------------------
 
     def _heads(self, suffix: str, json_after: str) -> Iterator[Head]:
-        """Yield the heads of a call: first those before a name, then those before JSON."""
+        """Yield `Head` objects that find a call: first a call with a name, then JSON in place of the name."""
         tags = self._tags
         opener, outer = tags.call.opener, tags.wrapper.opener
         firsts = "".join(sorted({tag[0] for tag in tags.own_tags}))
@@ -200,10 +203,10 @@ class PairDialect(DeclaredDialect):
         yield Head((opener,), json_opening_pattern(re.escape(opener)))
 
     def _stripped_heads(self) -> Iterator[Head]:
-        """Yield the heads of a call without its opening tag: a whole key, or the call's closing tag, follows the name.
+        """Yield `Head` objects that find a call without its opening tag, by a tool's name and the tag after the name.
 
-        If the closing tag follows the name, the text is a call only if nothing but calls follows it, because prose may
-        begin with a name and mention the tag.
+        This tag must begin a whole key, or close the call. If it closes the call, the text is a call only if nothing
+        but calls follows it, because prose may begin with a name and mention the tag.
         """
         tags = self._tags
         key = (tags.key.opener, tags.key_pattern, tags.key_end)
@@ -226,7 +229,7 @@ class PairDialect(DeclaredDialect):
     def _stripped_begins(
         self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
     ) -> bool | NeedMore:
-        """Return whether the head is an offered tool's name that a tag of a call follows."""
+        """Return whether the text is the name of an offered tool, with a tag of a call after it."""
         del fresh
         if options.tools is None:
             return False
@@ -240,7 +243,7 @@ class PairDialect(DeclaredDialect):
         return NEED_MORE if near else False
 
     def _suffixed_head(self, suffix: str, firsts: str) -> Head:
-        """Return the head of a call whose tags have a suffix."""
+        """Return a `Head` that finds a call whose tags have a suffix."""
         tags = self._tags
         opener, outer = (tag[:-1] + suffix for tag in (tags.call.opener, tags.wrapper.opener) if tag)
         last = re.escape(tags.call.opener[-1])
@@ -250,7 +253,7 @@ class PairDialect(DeclaredDialect):
         return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
 
     def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether the wrapper and the call have the same suffix, with which a checkpoint marks its own tags."""
+        """Return whether the tags of the wrapper and the call have the same suffix. It differs between checkpoints."""
         del fresh, options
         if end == len(text):
             return NEED_MORE

@@ -12,7 +12,7 @@ Each state is a method that takes a tag: `_in_name`, `_in_call` (between argumen
 and `_in_value`. Outside of values, a wrong tag is repaired and recorded as a fix, or makes the call malformed. Inside a
 value, these rules apply:
 
-- A closing tag ends the value only where structure follows: another tag, a key with its closing tag, or the end.
+- A closing tag ends the value only if another tag, a key with its closing tag, or the end of the text follows.
 - A whole call quoted in the value (`_open_calls`), and a value opened in it (`_open_values`), take their own closing
   tags.
 - If the value's closing tag is missing, a key's opening tag or the call's closing tag ends the value, but only where
@@ -55,11 +55,11 @@ FOREIGN_TAGS: Final[dict[str, TagKind]] = {"</tool_calls>": "wrap", "<tool_sep>"
 _GAP = r"\s{0,64}+"
 
 KEY_LENGTH: Final = 128
-"""The length of the longest key that is recognized by the tag after it."""
+"""The maximum length of a key in the patterns that search for keys."""
 
 
 class TagPair(NamedTuple):
-    """An opening tag and its closing tag; both are empty if the format has neither."""
+    """An opening tag and its closing tag. A tag that the format does not have is empty."""
 
     opener: str
     closer: str
@@ -140,13 +140,13 @@ class PairTags:
 
     @cached_property
     def name_pattern(self) -> re.Pattern[str]:
-        """The pattern of a name before a tag; at the end of the text, the name or the tag may be incomplete."""
+        """The pattern of a tool's name before a tag; at the end of the text, the name or the tag may be incomplete."""
         return re.compile(self.opening_pattern(""))
 
     def begins_call(self, text: str) -> bool | NeedMore:
-        """Return whether a text begins with a name and a tag, as after a call's opening tag.
+        """Return whether a text begins with a name and a tag, like the text after a call's opening tag.
 
-        Text before the closing tag of a value is the end of that value, and not a name.
+        If the tag is the closing tag of a value, the text before it belongs to the value, and is not a name.
         """
         match = self.name_pattern.match(text)
         if match is None:
@@ -208,7 +208,7 @@ def _suffixed(tag: str, suffix: str) -> str:
 
 
 KEY_LIMIT = 256
-"""The length of the longest key that is valid."""
+"""The maximum length of a valid key."""
 
 _CALL_ENDS = frozenset(("call/", "wrap/", "reasoning/", "end", "call"))
 _AFTER_VALUE = _CALL_ENDS | {"key", "value/", "key/"}
@@ -238,7 +238,7 @@ class PairReader(SingleCallReader):
         """The length of `_text_pieces` just after the closing tag at which the value may have ended."""
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         ending = self._possible_end if self._tag_state == self._in_value else None
         done = finish_reason in COMPLETE_FINISH_REASONS
         whole = self._tag_state == self._in_call and not self._text_between()
@@ -252,7 +252,7 @@ class PairReader(SingleCallReader):
             self._truncate()
 
     def _on_cut(self, tag: Tag) -> None:
-        """Read an unfinished tag at the end of the text: as the closing tag of the call, or as text."""
+        """Handle an unfinished tag at the end of the text: it is the closing tag of the call, or text."""
         closer = self._tags.call.closer
         sure = len(tag.raw) > 2 and self._tags.only_beginning(tag.raw) == closer
         cut = sure and self._finish_reason != "length"
@@ -327,7 +327,7 @@ class PairReader(SingleCallReader):
         return "".join(self._text_pieces).replace("\\n", "").strip()
 
     def _end_call(self, tag: Tag) -> NeedMore | None:
-        """End the call at a tag."""
+        """End the call at `tag`, which closes the call or shows that its closing tag is missing."""
         start, end = self._index, self._index + 1
         if self._is_word and not self._call.arguments:
             self._finish_as_text(start, "a word between two tags is not a tool")
@@ -437,7 +437,10 @@ class PairReader(SingleCallReader):
         return None
 
     def _on_value_closer(self) -> bool | NeedMore:
-        """End the value at a closing tag if structure follows and nothing is open inside; return whether it ended."""
+        """End the value at its closing tag, if what follows fits and nothing is open inside the value.
+
+        Return whether the value ended.
+        """
         following = self._token_after(self._index)
         key = self._key_after() if isinstance(following, str) else ""
         if following is NEED_MORE or key is NEED_MORE:
@@ -457,7 +460,7 @@ class PairReader(SingleCallReader):
         """Handle a call's opening tag inside the value; return whether the value had ended before this tag.
 
         The value had ended if the current call was closed before. Otherwise the new call is part of the value, and is
-        counted.
+        counted in `_open_calls`.
         """
         begins = self._begins_call_after()
         if not begins:
@@ -469,14 +472,14 @@ class PairReader(SingleCallReader):
         return False
 
     def _begins_call_after(self) -> bool | NeedMore:
-        """Return whether the current tag, which opens a call, is followed by a name and another tag."""
+        """Return whether a name and another tag follow the current tag, which opens a call."""
         while (begins := self._tags.begins_call(self._buffer.text(self._index + 1))) is NEED_MORE:
             if not self._buffer.read():
                 return False if self._buffer.final else NEED_MORE
         return begins
 
     def _on_call_closer(self) -> bool | NeedMore:
-        """End the value and the call at the call's closing tag if structure follows; return whether they ended."""
+        """End the value and the call at the call's closing tag if what follows fits; return whether they ended."""
         following = self._token_after(self._index)
         if following is NEED_MORE:
             return NEED_MORE
@@ -493,7 +496,7 @@ class PairReader(SingleCallReader):
         return False
 
     def _only_space_since(self, ending: PossibleEnd) -> bool:
-        """Return whether only white space has come since `ending`, a closing tag at which a value may have ended."""
+        """Return whether only white space has come since `ending`, a closing tag that may have ended the value."""
         near = self._text_size - ending.size < KEY_LIMIT
         return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
 
@@ -531,7 +534,7 @@ class PairReader(SingleCallReader):
         return ""
 
     def _size_without_layout(self) -> int:
-        """Return the size of a value that lacks its closing tag. A line break before the next tag is not counted."""
+        """Return the length of a value that lacks its closing tag, without a line break before the next tag."""
         last = "".join(self._text_pieces[-2:])
         return self._text_size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 
@@ -552,7 +555,7 @@ class PairReader(SingleCallReader):
         super()._end_value()
 
     def _end_value_at(self, ending: PossibleEnd) -> None:
-        """End the value and the call at a place where both may have ended."""
+        """End the value and the call at `ending`, a place where both may have ended."""
         self._end_value(ending.size)
         self._finish(ending.at, ending.at, Fix("closer", f"no {self._tags.value.closer!r} before the end"))
 

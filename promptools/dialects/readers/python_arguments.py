@@ -1,4 +1,4 @@
-"""Read the arguments of a Python call incrementally: convert literals to the members of a JSON object.
+"""Read the arguments of a Python call incrementally, and convert them to the members of a JSON object.
 
 Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be evaluated is
 rejected: a name, an operator, a call, an f-string.
@@ -66,7 +66,7 @@ def name_pattern(first: str, rest: str, most: int) -> str:
 
 LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
 TokenPosition = Literal["argument", "value", "item"]
-"""Position of the next token: where a key may come, after a key, or anywhere else."""
+"""The position of the next token: "argument" where a key may come, "value" after a key, "item" anywhere else."""
 
 _CLOSING = lazy_pattern(r"\s*+\)")
 _KEYWORD = name_pattern(r"[^\W\d]", r"[\w.-]", 127)
@@ -93,9 +93,9 @@ _BRACKET = lazy_pattern(r"[)\]}]|(?:([^\W\d][\w.:/-]{0,127}+)[ \t]{0,8}+)?\(|[\[
 _QUOTATION = lazy_pattern(
     r"(?!(?:if|else|for|in|is|or|and|not)\b)\w|[/$~{^\\-]|\*\.|\./|<(?:[|｜/<]|[A-Za-z_]{3})|\[(?:/?[A-Z_]{4}|unused)|\]<\]"
 )
-"""Matches what may follow the quote that opens a quotation, but never the quote that ends a string.
+"""Matches text that shows that the quote before it opens a quotation, and does not end the string.
 
-It matches a word other than Python's operators and keywords, the beginning of a path or an option, and a marker.
+The text is a word that is not an operator or keyword of Python, the beginning of a path or an option, or a marker.
 """
 _ESCAPE = lazy_pattern(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|x(?P<x>[0-9a-fA-F]{2})"
@@ -111,7 +111,7 @@ _NO_ESCAPE = lazy_pattern(r"\\(?![abfnrtvx0-7])(?!u[0-9a-fA-F]{4})\w")
 
 
 class LiteralToken(NamedTuple):
-    """A token. `text`: for a string, the text between its quotes; for a key or a name, the name itself."""
+    """A token of a call's arguments. `text`: for a string, the text between its quotes; for a key, its name."""
 
     kind: LiteralKind
     text: str
@@ -158,7 +158,7 @@ class LiteralLexer:
         self._searched_size = 0
         """How many characters the searched pieces have."""
         self._opened: list[str] = []
-        """The brackets that are open after the searched pieces, each with the name before it; "" if there is none."""
+        """The open brackets in the searched pieces, each with the name before it, as `f(`; "" without a name."""
         self._first_unmatched = -1
         """The offset of the first closing bracket that no bracket in the string opened; -1 if there is none."""
 
@@ -296,10 +296,10 @@ class LiteralLexer:
         self._searched_size += len(text)
 
     def _check_end(self, text: str, end: int) -> None:
-        """Raise `StringOverrun` if the string would end inside a call that it opened: `[f(a="x, [f(a="y")]`.
+        """Raise `StringOverrun` if the string would end inside a call that begins in it, as in `[f(a="x, [f(a="y")]`.
 
-        The bracket after the string then closes the inner call. If such a bracket follows, the inner call need not be
-        a tool's: in `f(a="g("x")` the string would contain only half of the code.
+        The inner call must be a call of a tool. If a closing bracket follows the string, any function counts: in
+        `f(a="g("x")` the bracket closes `g(`, so the string would contain only half of the code.
         """
         self._look_for_call()
         closes = _CLOSING.match(text, end + 1) is not None
@@ -361,7 +361,7 @@ def string_value(token: LiteralToken, fix_log: FixLog) -> str:
 
 
 MAX_BRACKET_DEPTH: Final = 100
-"""Deepest nesting of brackets inside the arguments."""
+"""The maximum depth of nested brackets in the arguments."""
 MAX_NUMBER_LENGTH: Final = 512
 
 UNCERTAIN_END: Final = "quotes inside a string are not escaped, and its end is not certain"
@@ -409,14 +409,14 @@ class _PythonBracket:
     items: list[str] = field(default_factory=list[str])
     """Finished content as JSON: members of an object, or values."""
     key: str | None = None
-    """The key whose value comes next; `**` before a dictionary whose members are merged."""
+    """The key whose value comes next; `**` if a dictionary comes next whose members are merged."""
     value: str | None = None
     """The value since the last comma, as JSON; None if there is none yet, or if the value is a string."""
     string_pieces: list[str] | None = None
     """The pieces of the value since the last comma, if it is a string."""
     commas: int = 0
     has_keys: bool | None = None
-    """Whether braces contain keys; None as long as that is unknown."""
+    """Whether braces contain keys, so that they are a dictionary; None if that is not known yet."""
 
     @property
     def has_value(self) -> bool:
@@ -607,7 +607,7 @@ class PythonArguments:
         return False
 
     def _number_json(self, text: str, frame: _PythonBracket) -> str:
-        """Return a number as JSON.
+        """Return a number of Python as JSON.
 
         If JSON writes the number differently and its parameter takes only strings, return it as a string.
         """

@@ -1,4 +1,4 @@
-"""A single Python call of a tool: reads its arguments, streams what is certain of them, and resolves the call."""
+"""Read a single Python call of a tool: read its arguments, stream what is certain of them, and resolve the call."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from promptools.types import Call, Fix, Malformed
 
 
 class PythonCall:
-    """A call whose name and opening bracket have been read.
+    """Reads the arguments of a call whose name and opening bracket have been read.
 
-    `streams`: whether what is certain may be emitted early. `gemma`: whether the arguments are one of Gemma's objects.
-    `all_quoted`: whether the tokens of strings are around all values of that object.
+    `streams`: whether certain parts of the call may be emitted before its end. `gemma`: whether the arguments are an
+    object in Gemma's format. `all_quoted`: whether the tokens of strings are around all values of that object.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PythonCall:
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Return the part of the call that has become certain since the last time. `last`: the call has ended."""
+        """Return the new output of the call that no later text can change. `last`: whether the call has ended."""
         arguments = self._arguments
         text = ", ".join(arguments.members[self._streamed_count :])
         if self._streamer is None or arguments.positional or not text:
@@ -108,7 +108,7 @@ class PythonCall:
         return early
 
     def close_missing_bracket(self) -> bool:
-        """Add the closing bracket if nothing else is missing; return whether it was added."""
+        """Add the missing closing bracket, if nothing else is missing; return whether it was added."""
         return self._arguments.has_arguments and self._arguments.close_missing_bracket()
 
     def end_string(self) -> str | None:
@@ -134,7 +134,7 @@ class PythonCall:
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def _reject_foreign(self, value: dict[str, object]) -> None:
-        """Raise `NotACall` if only the name is evidence of a call, and none of the arguments belongs to the tool."""
+        """Raise `NotACall` if the tool has none of the arguments, and nothing but its name suggests a call."""
         sure = self._evidence.wrapped or self._evidence.expected
         tools = self._options.tools
         if sure or self.tool is None or tools is None:

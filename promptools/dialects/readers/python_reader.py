@@ -1,4 +1,4 @@
-"""Python calls of tools, one or several, between markers or bare: `[get_weather(city="Oslo"), ping()]`.
+"""Read Python calls of tools, between markers or without them: `[get_weather(city="Oslo"), ping()]`.
 
 The reader is a set of states, each a method `(text, at, final)` that returns the index at which to continue, or
 `~index` if more text is needed from that index on. `CallLayout` defines what a dialect allows.
@@ -54,14 +54,14 @@ FENCE: Final = "```"
 
 @dataclass(frozen=True, slots=True)
 class CallLayout:
-    """Defines how a dialect lays out its calls: the brackets around them, the separator, and the closer."""
+    """Defines how a dialect lays out its calls: the brackets around them, their separator, and their closing marker."""
 
     closers: tuple[str, ...] = ()
-    """The markers that may close the calls; if there are none, the last bracket does."""
+    """The markers that may close the calls. If there are none, the calls end at their last bracket."""
     brackets: bool | None = None
     """Whether the calls are in square brackets; None: they may be."""
     one_per_line: bool = False
-    """Several calls may come without square brackets, each on its own line or after a comma or a semicolon."""
+    """Several calls may come without square brackets, on separate lines or separated by commas or semicolons."""
     in_row: bool = False
     """Several calls may come without square brackets, separated by commas or semicolons."""
     spaced_names: bool = False
@@ -71,13 +71,13 @@ class CallLayout:
     whole_reply: bool = False
     """Nothing but calls and control tokens may come between the opener and the end of the reply."""
     closer_is_final: bool = False
-    """The closer never occurs in prose, so the calls count whatever follows it."""
+    """The closing marker never occurs in prose, so the calls count whatever follows this marker."""
     may_repeat: bool = False
-    """The same calls may be written again after their closer, followed by another closer."""
+    """The same calls may be repeated after their closing marker, with another closing marker after them."""
     fenced: bool = False
-    """The calls are in a code fence, which ends before their closer."""
+    """The calls are in a code fence, which ends before their closing marker."""
     all_quoted: bool = False
-    """In the objects of Gemma, the tokens of strings are around all values."""
+    """In objects of Gemma's format, the tokens of strings are around values of all types."""
 
 
 def _has_guessed_end(part: Part) -> bool:
@@ -86,7 +86,7 @@ def _has_guessed_end(part: Part) -> bool:
 
 
 TextState: TypeAlias = Callable[[str, int, bool], int]
-"""A state: it takes `(text, at, final)`, where `final` means that no more text comes.
+"""A state of a reader: a method that takes `(text, at, final)`; `final` means that no more text comes.
 
 It returns the index to go on from, or `~index` to wait there for more text.
 """
@@ -96,7 +96,7 @@ _ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
 _NEXT_IN_ROW = lazy_pattern(
     rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
 )
-"""Matches a separator and the beginning of the next call in a row, as far as they have arrived.
+"""Matches a separator and the beginning of the next call, or the part of them that has arrived.
 
 A line that ends in a backslash continues on the next line.
 """
@@ -139,11 +139,11 @@ class PythonCallReader(CandidateBase):
         """Whether a quote follows the last call, so that the call's last string may end there instead."""
         self._error = ""
         self._unreadable = ""
-        """Why a call of an offered tool cannot be read; reported with the text that the call becomes."""
+        """Why a call of an offered tool cannot be read, else empty. Reported with the text that the call becomes."""
         self.lacks_value = False
         """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as calls."""
         self._skipped: int = 0
-        """How many characters at the end of the pending text were skipped after a call that cannot be read."""
+        """How many characters at the end of `_pending_text` were skipped, because they follow an unreadable call."""
         self._has_emitted = False
         """Whether the name of a call has been emitted."""
         self._decided = False
@@ -160,11 +160,14 @@ class PythonCallReader(CandidateBase):
 
     @property
     def comments_follow(self) -> bool:
-        """Whether a comment may follow on the same line: only after a list, since other comments belong to programs."""
+        """Whether a comment may follow the calls on the same line.
+
+        It may follow only a list in square brackets, since other comments belong to programs.
+        """
         return self._bracketed
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         # without carried text the piece is read in place: copying it for each call would be quadratic
         text, at = (self._carried_text + piece[start:], 0) if self._carried_text else (piece, start)
         text, at = self._run(text, at, final=False)
@@ -177,7 +180,7 @@ class PythonCallReader(CandidateBase):
         return len(piece) - min(unread, own)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         text = self._carried_text
         # in arguments that were cut off by the length limit, an unfinished name is not an error
         text, at = self._run(text, 0, final=finish_reason != "length" or self._state != self._in_arguments)
@@ -293,7 +296,7 @@ class PythonCallReader(CandidateBase):
         )
 
     def _in_arguments(self, text: str, at: int, final: bool) -> int:
-        """Consume the arguments."""
+        """Consume the arguments of a call. When they end, resolve the call."""
         call = self._call
         assert call is not None
         try:
@@ -375,7 +378,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _without_bracket(self, text: str, at: int, final: bool) -> int:
-        """Accept the block's closer instead of the list's bracket, or reject the block."""
+        """Accept the closing marker in place of the list's closing bracket. Reject the calls if neither is there."""
         closer = self._closer_at(text, at, final)
         if closer is NEED_MORE:
             return ~at
@@ -387,7 +390,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_calls(self, text: str, at: int, final: bool) -> int:
-        """Consume the closer after the calls, or decide what other text in the closer's place means."""
+        """Consume the closing marker after the calls, or decide what other text in its place means."""
         at = self._skip_space(text, at)
         if at == len(text):
             return at
@@ -417,7 +420,7 @@ class PythonCallReader(CandidateBase):
         return self._on_foreign_text(text, at)
 
     def _on_foreign_text(self, text: str, at: int) -> int:
-        """Accept or reject the calls when prose or another marker is in the place of their closer."""
+        """Accept or reject the calls if prose or another marker comes in place of their closing marker."""
         self._notice_quote(text, at)
         if self._is_uncertain and text[at] != "<":
             return self._reject(UNCERTAIN_END, at, broken=True)
@@ -429,7 +432,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_closer(self, text: str, at: int, final: bool) -> int:
-        """Consume a repetition of the calls that ends in another closer; if there is none, finish."""
+        """Consume a repetition of the calls, together with its closing marker; if there is none, finish."""
         bare = SPACE.match(text, at)
         assert bare is not None
         # LFM2 repeats its calls before a second end token; vLLM 0.32's parser drops the repetition too.
@@ -447,9 +450,10 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
-        """Return the closer at `text[at]`; "" if there is none.
+        """Return the closing marker at `text[at]`; "" if there is none.
 
-        If the text ends inside a closer, return the part that is there if the text is `final`, else `NEED_MORE`.
+        If the text ends inside a closing marker, return the part of the marker if the text is `final`, else
+        `NEED_MORE`.
         """
         for closer in (*self._layout.closers, FENCE) if self._in_fence else self._layout.closers:
             if text.startswith(closer, at):
@@ -459,7 +463,7 @@ class PythonCallReader(CandidateBase):
         return ""
 
     def _reject(self, why: str, at: int, *, broken: bool = False) -> int:
-        """Handle text that cannot be read: skip it up to the closer if a call is intended, else give up."""
+        """Handle unreadable text: if a call is intended, skip to the closing marker, else turn the block into text."""
         self.lacks_value = self._is_unreadable(broken)
         in_call = self._names_tool and self._state == self._in_arguments
         self._unreadable = why if self.lacks_value or in_call else ""
@@ -480,7 +484,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _skip_to_closer(self, text: str, at: int, final: bool) -> int:
-        """Consume everything up to the closer as a malformed call."""
+        """Consume the text up to the closing marker as a malformed call."""
         offsets = [(text.find(closer, at), closer) for closer in self._layout.closers]
         first = min((candidate for candidate in offsets if candidate[0] >= 0), default=None)
         if first is None:
@@ -510,7 +514,7 @@ class PythonCallReader(CandidateBase):
         return self._consume(text, at, match.start(1))
 
     def _end_unclosed(self) -> None:
-        """End calls without a closer. If a string's end was guessed, the text after the calls is checked first."""
+        """End calls that no marker closes. If the end of a string was guessed, check the text after the calls first."""
         if self.definite and self._is_uncertain:
             self._add_part("markup")
             self._state = self._after_guess
@@ -518,7 +522,7 @@ class PythonCallReader(CandidateBase):
             self._finish()
 
     def _after_guess(self, text: str, at: int, final: bool) -> int:
-        """Decide whether a guessed end of a string is right. It is if another call follows, else it is uncertain."""
+        """Check the guessed end of a string: if another call follows, the guess is right; else it stays uncertain."""
         match = _BEGINS.match(text, at)
         if match is not None and match.end() == len(text) and text[-1] != self.opening_bracket and not final:
             return ~at
@@ -529,7 +533,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """Search for a quote after an uncertain end of a string; reject the call if the string may end at the quote."""
+        """Search for a quote after an uncertain end of a string. Reject the call if there is one."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -539,9 +543,9 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _is_unreadable(self, broken: bool) -> bool:
-        """Return whether a value in a call of an offered tool cannot be read.
+        """Return whether the current call is of an offered tool, and a value in it cannot be read.
 
-        A function's signature does not count: it has names too, but no values after the names.
+        The signature of a function does not count: it has names of parameters, but no values.
         """
         call = self._call
         return call is not None and call.tool is not None and (broken or call.expects_value)
@@ -566,7 +570,7 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _add_part(self, kind: PartKind) -> None:
-        """Make a part from the text consumed since the last part. Markup before the first part is added to the head."""
+        """Make a part from the text consumed since the last part. Markup before the first part is added to `head`."""
         raw, self._pending_text = "".join(self._pending_text), []
         if kind == "markup" and not self._finished_parts:
             self.head += raw
@@ -589,7 +593,7 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit the part of a call that is certain, after the calls before it. `last`: the call has ended."""
+        """Emit the calls before a call, and the part of the call that is certain. `last`: the call has ended."""
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)
@@ -612,7 +616,7 @@ class PythonCallReader(CandidateBase):
 
     @property
     def _is_uncertain(self) -> bool:
-        """Whether the end of a string was guessed; the guess is valid only if nothing unexpected follows."""
+        """Whether the end of a string was guessed. The guess holds only if nothing unexpected follows the calls."""
         return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
 
     def _notice_quote(self, text: str, at: int) -> None:
@@ -623,7 +627,7 @@ class PythonCallReader(CandidateBase):
     # --- the end of the text ----------------------------------------------------------------------------------------
 
     def _begins_call(self, text: str) -> bool:
-        """Return whether a text that was cut off begins a call. In code, the name of a tool alone does not."""
+        """Return whether a text that was cut off begins a call. In Python's syntax, a tool's name alone does not."""
         del text
         return False
 
@@ -781,7 +785,7 @@ PYTHON_FIX = Fix("json", "the arguments were in a Python call")
 
 
 class PythonFallbackReader(PythonCallReader):
-    """Reads Python calls in a dialect whose calls have another syntax, and records this as a fix on each call.
+    """Reads Python calls where the dialect's calls have another syntax, and records a fix on each call.
 
     No call is emitted before its end, because the fix must be recorded first.
     """
@@ -793,14 +797,14 @@ class PythonFallbackReader(PythonCallReader):
         self._streams = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         end = super().feed(piece, start)
         if end is not None:
             self._record_fixes()
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         super().close(finish_reason)
         self._record_fixes()
 

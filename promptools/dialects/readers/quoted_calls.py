@@ -1,7 +1,7 @@
-"""Python calls in quotes, as the whole reply: `["get_weather(city='Oslo')", "ping()"]`, or one string: `'ping()'`.
+"""Read a reply that is only Python calls in quotes: `["get_weather(city='Oslo')", "ping()"]`, or just `'ping()'`.
 
-Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a bracket before the end of
-the list or the next call. Quotes around a text are markup only if the text between them is a single call.
+Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a closing bracket before the
+end of the list, or before the next call. Quotes around a text are markup only if the text is a single call.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 STRING_HEAD: Final = rf"(?:\Z|(?:\[\s{{0,64}}+)?+(?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 """The pattern of what follows the opening quote of a reply in quotes."""
 NO_PROGRAM: Final = r"(?<![\w=(,\[{{:\"']{})"
-"""The pattern that excludes most quotes in a program at little cost, by the character before the quote.
+"""The pattern that excludes most quotes in a program by the character before the quote, at little cost.
 
-No such character precedes the quote with which a reply begins.
+A quote at the beginning of a reply has no such character before it.
 """
 LIST_ALIAS: Final = '"'
 STRING_ALIAS: Final = "'"
 MAX_ENDS: Final = 16
-"""How many brackets are tried as the end of one call."""
+"""The maximum number of closing brackets that are tried as the end of one call."""
 _CALL = CallLayout(brackets=False)
 _CALLS = CallLayout(brackets=False, in_row=True)
 _END = lazy_pattern(rf"\)\s{{0,64}}+[\"']?+(\s{{0,64}}+(?:,\s{{0,64}}+(?:(?=[\"']?{STRING_CALLEE}\()|\Z)|\Z))")
@@ -55,7 +55,10 @@ def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: P
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
-    """Return the head of a reply that is only a list of strings. A quote is used as the head's alias."""
+    """Return a `Head` that finds a reply that is only a list of strings. Its alias is a quote.
+
+    `labels`: the labels of the code fences in which the list counts; None among them means outside of fences.
+    """
     return Head(
         ("[",),
         LIST_HEAD,
@@ -69,7 +72,7 @@ def string_list_head(labels: tuple[str | None, ...]) -> Head:
 
 
 def string_heads() -> tuple[Head, ...]:
-    """Return the heads of a reply that is only calls in one pair of quotes: a head for each kind of quote."""
+    """Return the `Head` objects that find a reply of calls in one pair of quotes, one for each kind of quote."""
     return tuple(
         Head(
             (quote,),
@@ -85,7 +88,7 @@ def string_heads() -> tuple[Head, ...]:
 
 
 class _Element(NamedTuple):
-    """A call in the list, and the offsets at which it, with its quotes, starts and ends."""
+    """A call in the list, and the offsets at which the call with its quotes starts and ends."""
 
     call: Part
     start: int
@@ -93,7 +96,7 @@ class _Element(NamedTuple):
 
 
 class _QuotedReader(CandidateBase):
-    """Base of the readers of calls in quotes; holds the text so far, and the parts made from it."""
+    """The base of the readers of calls in quotes. It collects the text, and reads single calls in it."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -101,9 +104,9 @@ class _QuotedReader(CandidateBase):
         self._evidence = evidence
         self._pieces: list[str] = []
         self._fault: Malformed | None = None
-        """What is wrong with the call that was read last, if a value in it cannot be read."""
+        """What is wrong with the call that was read last, if a value in it cannot be read; else None."""
         self._ends_open = False
-        """Whether the call that was read last has no end."""
+        """Whether the text ended inside the call that was read last."""
 
     def _reject(self, raw: str, *, taken: int, shows: Malformed | None = None) -> None:
         """Turn the first `taken` characters into text; the characters after them are read again.
@@ -170,14 +173,14 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list up to its closing bracket. If all strings in the list are calls, they count; else it is text."""
+    """Reads a list of strings up to its closing bracket. If all strings are calls, they count; else it is text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
         self._extent = BracketScanner()
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Consume text up to the list's closing bracket; see `Candidate`."""
+        """Read text up to the list's closing bracket; return the index just past it, or None if more text is needed."""
         end = self._extent.feed(piece, start)
         self._pieces.append(piece[start:end])
         if end is not None:
@@ -235,10 +238,10 @@ class QuotedCallsReader(_QuotedReader):
 
 
 class QuotedReplyReader(_QuotedReader):
-    """Reads a reply to its end: calls in one pair of quotes are accepted, anything else is text."""
+    """Reads a reply to its end. If the reply is calls in one pair of quotes, they count; else it is text."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Consume text; see `Candidate`."""
+        """Collect the text; return None, because the reply is read to its end."""
         self._pieces.append(piece[start:])
         return None
 

@@ -1,11 +1,11 @@
-r"""The kind `tags`: a call is a tag around other tags. Templates show what the family writes.
+r"""The dialect kind `tags`: a call is a tag around other tags. Templates show what the family writes.
 
     wrapper = "<tool_call>\n{call}\n</tool_call>"
     call = "<function={name}>\n{parameters}</function>"
     parameter = "<parameter={key}>\n{value}\n</parameter>\n"
 
-These templates define the tags, the heads, the layout around values, the markers that may occur alone, and how calls
-are written.
+The templates define the tags, the white space around values, how calls are found and written, and which markers may
+occur without a call.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def has_value_lines(template: str) -> bool:
 
 
 class WrapperTemplate(NamedTuple):
-    """The tags around one call, or around all calls of a turn."""
+    """The opening and the closing tag of a wrapper, which is around one call or around all calls of a turn."""
 
     opener: str
     closer: str
@@ -203,19 +203,19 @@ TAGS_WORDING: Final = Instructions(
     required="Call a tool in this turn.",
     optional="If no tool is needed, answer in plain text.",
 )
-"""The wording of the prompt around a text that the table gives."""
+"""The default wording of a prompt whose main text the dialect's table gives."""
 _VALUES: Final = "Values go between the tags as they are, objects and lists as JSON."
 _VALUES_IN_CDATA: Final = f"{_VALUES} A text with markup or line breaks in it is a CDATA section."
 
 
 class TagDialect(DeclaredDialect):
-    """Calls as tags around other tags.
+    """A dialect whose calls are tags around other tags.
 
     `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
     (`{call}`) or all calls (`{calls}`). `prefixes`: the texts that may replace `{prefix}` in a template; calls are
     written with the first. `wrappers`: further opening tags of the wrapper that the family writes. `odd_wrappers`:
-    opening tags that count as the wrapper's only before a call as the family writes it, and are recorded as a fix.
-    `bare`: where calls count without their wrapper. `trim`: the white space around a value that is layout: one line
+    opening tags that count as the wrapper's only before a call in the family's own spelling; they are recorded as a
+    fix. `bare`: where calls count without their wrapper. `trim`: the white space to remove around a value: one line
     break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: values with markup are in CDATA sections.
     `json_calls`: the wrapper may contain calls as JSON. `namespaced`: any namespace may precede the name of a tool.
     `values`: how values other than texts are written: as JSON, as JSON with Python's constants, or as Python prints
@@ -276,12 +276,15 @@ class TagDialect(DeclaredDialect):
             self.heads = (_header_head(header, separator, after_header), *self.heads)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate that starts at the first tag, the wrapper's or the call's."""
+        """Return a reader of a block of calls. Its text starts at the first tag, which is the wrapper's or a call's."""
         del head
         return MarkupReader(self.grammar, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in the model's own format, with a JSON body where a value could be misread between tags."""
+        """Return calls as text in the model's own format.
+
+        If a value could be misread between tags, the arguments of its call are written as JSON.
+        """
         return self._wrapped([(call.name, self._render_call(call)) for call in calls])
 
     def _wrapped(self, written: Sequence[tuple[str, str]]) -> str:
@@ -315,7 +318,7 @@ class TagDialect(DeclaredDialect):
         return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
 
     def _complete(self, given: Mapping[str, str]) -> Instructions:
-        """Return the table's instructions, completed with the kind's default texts."""
+        """Return the instructions that a dialect's table gives, completed with the default texts of this kind."""
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([(NAME_SLOT, self._generic_call())]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
@@ -323,7 +326,7 @@ class TagDialect(DeclaredDialect):
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return calls of offered tools, with placeholders that are not tags."""
+        """Return two example calls of offered tools. Their placeholders do not look like tags."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
@@ -331,20 +334,20 @@ class TagDialect(DeclaredDialect):
         return "<" not in call.arguments_json and self._render_parameters(call) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt, which may be generic ones."""
+        """Return the example calls of a prompt as text. A call may be the generic example, which names no tool."""
         return self._wrapped(
             [(call.name, self._generic_call() if call is GENERIC_CALL else self._render_call(call)) for call in calls]
         )
 
     def _generic_call(self) -> str:
-        """Return a call in the format with placeholders. A copy of this call is not read as a call."""
+        """Return the generic example, a call with placeholders. A copy of it is not read as a call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
         return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 
     # --- heads -------------------------------------------------------------------------------------------------------
 
     def _wrapper_heads(self, templates: FormatTemplates) -> Iterator[Head]:
-        """Yield the head of the wrapper, if the format has one.
+        """Yield a `Head` that finds a wrapper, if the format has wrappers.
 
         The tags after the wrapper decide whether a call begins, unless the wrapper alone is unmistakable.
         """
@@ -369,7 +372,7 @@ class TagDialect(DeclaredDialect):
         yield Head(literals, f"(?:{_any_of(literals)}){boundary}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
 
     def _bare_heads(self, templates: FormatTemplates, where: Bare) -> Iterator[Head]:
-        """Yield the heads of a call without its wrapper."""
+        """Yield `Head` objects that find a call without its wrapper. `where`: where such calls count."""
         call = templates.call
         if where == "never":
             return
@@ -394,9 +397,10 @@ class TagDialect(DeclaredDialect):
 
 
 def _header_head(header: str, separator: str, inner: Head) -> Head:
-    """Return the head of a call after its header, where `inner` begins; `separator` may come before the header.
+    """Return a `Head` that finds a header and the call after it. `inner`: the head that finds the call.
 
-    A header that names another tool than the call is text.
+    `separator`, the text between two calls, may come before the header. A header that names another tool than the call
+    is text.
     """
     before, after = (part.strip() for part in header.split("{name}"))
     between = separator.strip()
@@ -437,7 +441,7 @@ def _other_wrappers(templates: FormatTemplates) -> Iterator[tuple[str, str]]:
 
 
 def _closers(templates: FormatTemplates) -> Iterator[str]:
-    """Yield the markers that may occur alone: those of the wrapper, and the closing tag of a call."""
+    """Yield the markers that may be left without their call: the tags of wrappers, and the closing tag of a call."""
     around = templates.wrapper
     if around is not None:
         yield from templates.spelled(around.closer)

@@ -1,4 +1,4 @@
-"""The heads of a format of tags: the first tags of a block decide whether a call begins."""
+"""Decide by its first tags whether a text begins with a call, in formats whose calls are tags."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from promptools.dialects.readers.tags import SHARED_NAMES, Tag, TagNames, TagTok
 from promptools.parsing.parts import NEED_MORE, NeedMore
 
 LOOKAHEAD = 400
-"""How many characters at the beginning of a block must be enough to show what the block is."""
+"""How many characters are examined, at most, to decide whether a call begins."""
 LOOKAHEAD_PATTERN = rf"[\s\S]{{0,{LOOKAHEAD}}}"
-"""The end of a head's pattern, which makes the scanner wait for `LOOKAHEAD` characters."""
+"""The last part of a head's pattern. It makes the scanner wait for `LOOKAHEAD` characters."""
 _MAY_BE_NAME = re.compile(r"[\w.:/-]{0,128}\Z")
 
 
@@ -28,13 +28,13 @@ class FirstTags(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TagHeads:
-    """Decides whether a head of a format begins a call. Each method `begins_...` is a `HeadPredicate`."""
+    """Decides whether a call begins at a place in the text. Each method `begins_...` is a `HeadPredicate`."""
 
     names: TagNames = SHARED_NAMES
     own_call: re.Pattern[str] = re.compile("")
     """Matches the opening tag of a call as the family writes it."""
     other_wrapper: re.Pattern[str] = re.compile("(?!)")
-    """Matches a wrapper's opening tag that only counts before a call as the family writes it."""
+    """Matches a wrapper's opening tag that counts only before a call in the family's own spelling."""
     noise_texts: tuple[str, ...] = ()
     """The text that may be between the tokens around a call."""
 
@@ -51,7 +51,10 @@ class TagHeads:
         return not tag.close and (tag.kind == "wrap" or (tag.kind == "call" and tag.name is not None))
 
     def begins_wrapped(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a wrapper opens a block of this format; the next tag decides, since formats share wrappers."""
+        """Return whether a wrapper with calls of this format begins at `start`.
+
+        The tag after the wrapper's opening tag decides, since several formats have the same wrapper.
+        """
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags or first.tags[0].kind != "wrap" or first.tags[0].close:
@@ -75,7 +78,7 @@ class TagHeads:
         return tag.kind == "element" and known
 
     def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a call, as this family writes it, follows tokens that another format has too."""
+        """Return whether a call in this family's own spelling follows tokens that other formats have, too."""
         del fresh
         first = self._read(text, start, end, options, count=6)
         if not first.tags:
@@ -95,12 +98,12 @@ class TagHeads:
         return NEED_MORE if may_go_on else False
 
     def _begins_own_call(self, text: str) -> bool:
-        """Return whether a text between tokens begins with the opening tag of a call, complete or not."""
+        """Return whether a text between tokens begins like the opening tag of a call, which may be damaged."""
         starts = (text.lstrip().removeprefix(noise).lstrip() for noise in ("", *self.noise_texts))
         return any(map(self.own_call.match, starts))
 
     def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a call without its wrapper begins: its tool is offered, and its body follows."""
+        """Return whether a call without its wrapper begins at `start`. It must name an offered tool and have a body."""
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags:

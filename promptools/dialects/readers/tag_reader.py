@@ -25,7 +25,7 @@ from promptools.types import Call, Fix, Malformed
 
 
 TokenState: TypeAlias = "Callable[[Tag | str], NeedMore | None]"
-"""A state: it handles a token, or returns `NEED_MORE` if only more text shows what the token means."""
+"""A state of a reader: a method that handles a token, or returns `NEED_MORE` to get more text first."""
 
 
 class Transition(NamedTuple):
@@ -37,11 +37,11 @@ class Transition(NamedTuple):
 
 
 ENDED: Final = "ended"
-"""The name of the state of a reader that has decided."""
+"""The name of the last state of a reader, in which it has decided whether the text is a call."""
 
 
 class TagReader(CandidateBase, ABC):
-    """Reads the tokens of a candidate, one state at a time. O(n)."""
+    """The base of readers of tags. It passes each token of the text to the method of the current state. O(n)."""
 
     _state: TokenState
 
@@ -60,7 +60,7 @@ class TagReader(CandidateBase, ABC):
 
     @property
     def state(self) -> str:
-        """The name of the reader's state, for people."""
+        """The name of the reader's current state, as shown to people."""
         return ENDED if self._decided else self._state_name.lstrip("_").replace("_", " ")
 
     @property
@@ -71,7 +71,7 @@ class TagReader(CandidateBase, ABC):
     def _on_end_of_text(self, finish_reason: str | None) -> None: ...
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         self._buffer.add(piece, start)
         self._run()
         if not self._decided:
@@ -84,7 +84,7 @@ class TagReader(CandidateBase, ABC):
         return start
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         self._finish_reason = finish_reason
         self._buffer.final = True
         self._run()
@@ -93,7 +93,7 @@ class TagReader(CandidateBase, ABC):
         self.unread += self._buffer.rest
 
     def transitions(self, text: str) -> Iterator[Transition]:
-        """Read a whole text, and yield what each of its tags does."""
+        """Read a whole text. For each tag, yield the state of the reader before and after the tag."""
         self._buffer.add(text, 0)
         self._buffer.final = True
         before = self.state
@@ -120,7 +120,7 @@ class TagReader(CandidateBase, ABC):
     # --- the outcome ---------------------------------------------------------------------------------------------
 
     def _finish_parts(self, parts: Sequence[Part], end: int) -> None:
-        """Accept `parts` as the result. They tile the tokens before index `end` that were not emitted."""
+        """Accept `parts` as the result. They cover all tokens before index `end` that were not emitted yet."""
         self.parts = [*([Part("markup", self.head)] if self.head else []), *parts]
         self.unread = self._buffer.text(end)
         all_parts = [*self._emitted, *self.parts]
@@ -128,7 +128,7 @@ class TagReader(CandidateBase, ABC):
         self._decided = True
 
     def _finish_as_text(self, end: int, why: str) -> None:
-        """Decide that the head and the tokens before index `end` are text."""
+        """Decide that `head` and the tokens before index `end` are text. `why`: the reason, for the trace."""
         end = end if self.head else max(end, 1)
         raw = self.head + self._buffer.text(0, end)
         self.parts = [Part("text", raw)]
@@ -175,14 +175,14 @@ class FieldCall(CallBuilder):
         return True
 
     def take_early(self) -> list[EarlyOutput]:
-        """Return what may be emitted early, and clear it."""
+        """Return the output that may be emitted before the call ends, and clear it."""
         early: list[EarlyOutput] = []
         if self._streamer is not None:
             early, self._streamer.pending = self._streamer.pending, early
         return early
 
     def may_be_tool_name(self, prefix: str) -> bool:
-        """Return whether a name that was cut off may become the name of a tool."""
+        """Return whether a name that was cut off may be the name of a tool. `prefix`: the part that has arrived."""
         if self.options.tools is None:
             return _NAME.match(prefix) is not None
         return any(name.startswith(prefix) or prefix.startswith(name) for name in self.options.tools.all_names)
@@ -239,14 +239,14 @@ class FieldCall(CallBuilder):
 
 
 TagState: TypeAlias = "Callable[[Tag], NeedMore | None]"
-"""A state: it handles a tag, or returns `NEED_MORE` if only more text shows what the tag means."""
+"""A state of a reader: a method that handles a tag, or returns `NEED_MORE` to get more text first."""
 
 
 class PossibleEnd(NamedTuple):
-    """A place where a value and its call may have ended, unless a more certain end comes later.
+    """A place where a value and its call may have ended. It counts if no more certain end comes later.
 
-    `size`: the size of the value's text. `at`: the index after the call's tokens. `sure`: if False, this is the end
-    only if the server reports that the model was done.
+    `size`: the length of the value's text. `at`: the index after the call's last token. `sure`: if False, this is the
+    end only if the server reports that the model was done.
     """
 
     size: int
@@ -266,7 +266,7 @@ class SingleCallReader(TagReader):
         self._state = self._read_token
         self._call = FieldCall(options, evidence, definite=definite)
         self._text_pieces: list[str] = []
-        """The text since the last tag that counted; inside a value, the value."""
+        """The text since the last tag that counted; inside a value, the text of the value."""
         self._text_size = 0
         self._key = ""
         self._open_calls = self._open_values = 0
@@ -279,13 +279,13 @@ class SingleCallReader(TagReader):
     def _add_argument(self, key: str, text: str) -> None: ...
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         end = super().feed(piece, start)
         self.early += self._call.take_early()
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text read so far is a call, since no more text will come."""
         super().close(finish_reason)
         self.early += self._call.take_early()
 
@@ -363,7 +363,7 @@ class SingleCallReader(TagReader):
         """Check the call as a whole; a hook for subclasses."""
 
     def _is_too_little(self) -> bool:
-        """Return whether a malformed call is too incomplete to be reported; a hook for subclasses."""
+        """Return whether a malformed call has too little content to be reported; a hook for subclasses."""
         return False
 
     def _malformed_part(self, outcome: Malformed, raw: str) -> Part:

@@ -1,4 +1,4 @@
-"""The base of all readers of tags: text is split into tokens, which are tags and the text between them.
+"""Split text into tokens, which are tags and the text between them, for all readers of tags.
 
 `TagNames` reads one tag in any spelling of its format, `TagTokenizer` and `PatternTokenizer` split text into tokens,
 and `TokenBuffer` keeps the tokens and looks ahead.
@@ -27,7 +27,7 @@ from promptools.patterns import lazy_pattern
 TAG_LIMIT = 1600
 """The maximum length of a tag, including its attributes."""
 CLOSER_AND_TAG_LIMIT = 512
-"""The maximum length of a parameter's closing tag together with a damaged tag after it."""
+"""The maximum length of a parameter's closing tag and a damaged tag after it, taken together."""
 
 TagKind = Literal[
     "wrap", "call", "param", "key", "type", "value", "element", "cdata", "separator", "reasoning", "noise", "end", "cut"
@@ -139,7 +139,7 @@ class TagNames:
     naming_elements: frozenset[str] = NAMING_ELEMENTS
     """Elements in a call that are not parameters."""
     closer_start: str = "</"
-    """The text by which the beginning of an unfinished closing tag is recognized."""
+    """The text with which an unfinished closing tag begins."""
     tag_limit: int = TAG_LIMIT
     """The maximum length of a tag."""
     tokens: Mapping[str, tuple[TagKind, bool]] = field(default_factory=dict[str, tuple[TagKind, bool]])
@@ -149,7 +149,7 @@ class TagNames:
     lost_opening_tag: re.Pattern[str] = field(init=False)
     """Matches a call's opening tag that has lost its first bracket."""
     begun_tokens: frozenset[str] = field(init=False)
-    """The unfinished tokens: every beginning of each."""
+    """All incomplete beginnings of `tokens`, by which a token that has arrived in part is recognized."""
     _start: re.Pattern[str] = field(init=False)
     closer_and_tag: re.Pattern[str] = field(init=False)
     """Matches a parameter's closing tag and the tag after it, which may be damaged."""
@@ -209,7 +209,7 @@ class TagNames:
     def may_become_tag(self, tail: str, elements: Collection[str] | None) -> bool:
         """Return whether more text may turn `tail` into a tag.
 
-        `elements`: the names of other elements that count as tags; None: all do.
+        `elements`: the names of other elements that count as tags; if None, all elements count.
         """
         begun = _UNFINISHED.match(tail)
         if begun is None:
@@ -229,9 +229,9 @@ class TagNames:
         return lead is not None and lead["wrap"] is None
 
     def find_damaged_tag(self, text: str) -> tuple[bool, int]:
-        """Search a text for a parameter's closing tag that is directly followed by a damaged opening tag.
+        """Search a text for a parameter's closing tag with a damaged opening tag directly after it.
 
-        Return whether there is one, and the offset from which to search again when more text has come.
+        Return whether such a tag was found, and the offset from which to search again when more text has come.
         """
         at = 0
         for match in self.closer_and_tag.finditer(text):
@@ -308,14 +308,14 @@ SHARED_NAMES: Final = TagNames(
         "<｜tool_sep｜>": ("noise", False),
     },
 )
-"""The names that most families write. They are one vocabulary, because models mix the families' names."""
+"""The names of tags that most model families write. They are kept together, because models mix them."""
 
 
 # A tokenizer whose tags are the matches of one pattern; everything between is text.
 
 
 _WINDOW = 2048
-"""How many characters are searched for a tag at once, so that a long text after a short call is not copied."""
+"""How many characters are searched for a tag at once. The limit avoids copies of a long text after a short call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,7 @@ class TagTokenizer:
         self._names = names
         self._markers = reply_markers()
         self.elements: Collection[str] | None = ()
-        """The names of other elements that count as tags; None: all do."""
+        """The names of other elements that count as tags; if None, all elements count."""
         self.spaced_keys: Collection[str] = ()
         """The names of parameters that contain white space."""
         self.splits_cdata = False
@@ -449,11 +449,11 @@ class TokenBuffer:
         self._is_blank = blank
         self._text = text
         self._at = 0
-        """The offset in `_text` up to which it has been tokenized."""
+        """The offset in `_text` of the first character that is not yet split into tokens."""
         self.final = False
-        """Whether the text is complete."""
+        """Whether the text is complete, so that no more text will come."""
         self._blank_to: dict[int, int] = {}
-        """For the index of a token, the index before which all tokens after it are known to be white space."""
+        """For the index of a token, the index after the white-space tokens that are known to follow it."""
 
     # --- text in and out -----------------------------------------------------------------------------------------
 

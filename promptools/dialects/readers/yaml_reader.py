@@ -1,4 +1,4 @@
-"""Lines of YAML: arguments as `key: value`, and calls in YAML between two tags.
+"""Read lines of YAML: arguments as `key: value`, and calls in YAML between two tags.
 
 <tool_calls>
 - name: get_weather
@@ -39,7 +39,10 @@ MAX_DEPTH = 8
 
 
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines that map the parameters `keys` to values; None for any other text. Scalars stay strings. O(n)."""
+    """Read lines of `key: value` as arguments; None for any other text. Scalars stay strings. O(n).
+
+    `keys`: the parameters of the tool.
+    """
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]
     if not filled or " ".join(line.strip() for line in filled) in NULLS:
@@ -100,7 +103,7 @@ def _read_value(text: str, below: list[str], depth: int) -> tuple[Any] | None:
 
 
 def _read_scalar(text: str, depth: int) -> Any:
-    """Read a scalar. Plain text, and JSON at the top level, stay strings: the schema gives them their types."""
+    """Read a scalar. Plain text and top-level JSON stay strings, because the schema gives them their types."""
     if text[0] in "\"'":
         end = len(text) - 1
         if text[0] == text[end] and end:
@@ -154,7 +157,7 @@ def _read_item(group: list[str], indent: int, depth: int) -> tuple[Any] | None:
 
 
 def _read_inner_mapping(below: list[str], depth: int) -> tuple[Any] | None:
-    """Read a mapping inside a value; the spelling of each scalar in it decides the scalar's type."""
+    """Read a mapping inside a value. The type of each scalar in it follows from its spelling, as in JSON."""
     filled = [line for line in below if line.strip()]
     indent = _indent(filled[0])
     members: dict[str, Any] = {}
@@ -186,7 +189,7 @@ def _type_by_look(value: Any) -> Any:
 
 
 YAML_ALIAS: Final = "yaml"
-"""The beginning of the alias of a YAML head; in the alias, the opening tag follows."""
+"""The prefix of the alias (`Head.alias`) of heads that find YAML. The opening tag follows in the alias."""
 _NAME = r"[\"']?[^\W\d][\w.:/-]{0,127}+[\"']?"
 _FIRST_NAME = lazy_pattern(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
 _ITEM = lazy_pattern(r"^- ", re.MULTILINE)
@@ -198,7 +201,7 @@ _FIX = Fix("json", "YAML instead of JSON")
 
 
 def yaml_head(opener: str) -> Head:
-    """Return the head of calls in YAML after a tag."""
+    """Return a `Head` that finds calls in YAML after the tag `opener`."""
     dash = r"(?:-(?:\Z| ))?"
     pattern = sequence(
         literal_text(opener), r"\s{0,64}", dash + literal_text("name:"), r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n"
@@ -207,7 +210,7 @@ def yaml_head(opener: str) -> Head:
 
 
 def _begins_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the first name is that of an offered tool, and is alone on its line."""
+    """Return whether the first name after the tag is the name of an offered tool, and ends its line."""
     del fresh
     if text[end - 1] != "\n" or (match := _FIRST_NAME.match(text, start, end)) is None:
         return NEED_MORE if end == len(text) else False
@@ -221,7 +224,7 @@ class _YamlCall(NamedTuple):
 
 
 class YamlReader(CandidateBase):
-    """Reads a block of YAML from its opening tag to its closing tag. O(n)."""
+    """Reads calls in YAML from their opening tag to their closing tag. O(n)."""
 
     def __init__(self, opener: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -233,7 +236,7 @@ class YamlReader(CandidateBase):
         self._tail = ""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
         seen = self._tail + piece[start:]
         at = seen.find(self._closer)
         if at < 0:
