@@ -1,9 +1,11 @@
-"""The registry of dialects, in search order: where two dialects may begin, the earlier one is tried first.
+"""Look up dialects, the text formats in which models write tool calls, and add an app's own dialects.
 
-The dialects are imported when the first reply is parsed, so that importing the library stays fast.
+Dialects have a search order. If a text may begin a call in two dialects, the earlier dialect is tried first. Dialects
+are imported when the first reply is parsed, so that importing the library stays fast.
 
-An app's own dialects are known in the whole process (`load` and `register`) or only inside `using`. A client, a proxy
-or a command uses `using` for the dialects in its config and arguments, so that others in the process do not see them.
+`load` and `register` add a dialect for the whole process; `using` adds dialects for one `with` block. A client, a proxy
+or a command adds the dialects in its config and arguments for its own code only, so that others in the process do not
+see them.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "mimicry": "families.history_echo:HistoryEcho",
     "xlam": "families/xlam.toml",
 }
-"""The source of each dialect: a table, or a module of this package with the function or class that makes it."""
+"""Where each built-in dialect is defined: a TOML table, or `module:name` of a function or class that makes it."""
 
 _loaded: dict[str, Dialect] = {}
 _added: dict[str, Dialect] = {}
@@ -119,7 +121,7 @@ def edition() -> Edition:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all dialects in search order, with those added by the app first."""
+    """Return the names of all dialects in search order; the app's own dialects come first."""
     own = _own.get()
     if own is None:
         return (*_added, *BUILT_IN)
@@ -142,7 +144,7 @@ def get(name: str) -> Dialect:
 
 
 def _load_built_in(name: str) -> Dialect:
-    """Return a built-in dialect, which its table or its module defines."""
+    """Load a built-in dialect from its TOML table or its Python module."""
     module, _, factory = BUILT_IN[name].partition(":")
     if factory:
         dialect: Dialect = getattr(import_module(f"{__name__}.{module}"), factory)()
@@ -152,18 +154,18 @@ def _load_built_in(name: str) -> Dialect:
 
 
 def _tables() -> Any:
-    """Return the module that reads tables, imported by name because its readers import this package."""
+    """Return the module `promptools.dialects.table`. It is imported late, since its imports need this package."""
     return import_module(f"{__name__}.table")
 
 
 def unknown(given: Iterable[str]) -> str:
-    """Return the error message for the first unknown name; empty if all are known."""
+    """Return an error message for the first name that is not a known dialect; empty if all names are known."""
     missing = [name for name in given if name not in names()]
     return f"{missing[0]!r} is not a known dialect; {suggest(missing[0], names())}" if missing else ""
 
 
 def register(dialect: Dialect) -> Dialect:
-    """Add an app's own dialect, which is searched for before all others. Raises UsageError if the name is taken."""
+    """Add an app's own dialect, which is tried before the built-in ones. Raises UsageError if the name is taken."""
     if dialect.name in names():
         raise UsageError(f"There is a dialect {dialect.name!r} already; give yours another name.")
     _added[dialect.name] = _loaded[dialect.name] = dialect
@@ -189,11 +191,11 @@ def unregister(name: str) -> None:
 
 @contextmanager
 def using(*given: GivenDialect) -> Generator[None]:
-    """Make more dialects known inside the block.
+    """Add an app's own dialects for the code inside a `with` block.
 
-    Each dialect is given as the path of its table, as a table that was read, or as the dialect object. These dialects
-    are searched for before all others, and replace those of an outer block with the same names. Threads and processes
-    that are started inside the block do not know these dialects. Raises UsageError as `load` does.
+    Pass each dialect as the path of its TOML table, as a `DialectTable`, or as the dialect object. These dialects are
+    tried before all others, and replace dialects of an outer block that have the same names. Threads and processes that
+    are started inside the block do not know these dialects. Raises UsageError as `load` does.
     """
     with using_own(import_module(f"{__name__}.own_dialects").read_own(given)):
         yield
@@ -201,9 +203,9 @@ def using(*given: GivenDialect) -> Generator[None]:
 
 @contextmanager
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
-    """Make more dialects known inside the block.
+    """Add the dialects in `own` inside a `with` block.
 
-    These dialects are searched for before the dialects of outer blocks or, if `last`, after them.
+    These dialects are tried before the dialects of outer blocks or, if `last`, after them.
     """
     outer = _own.get()
     if outer is None or not own.given:
@@ -229,7 +231,7 @@ _ON_FIRST_USE = {
     "learn": "promptools.learning",
     "read_table": "promptools.dialects.table_file",
 }
-"""The module of each name that an app may need to write its own dialect."""
+"""Names that an app may need to write its own dialect, each with the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:

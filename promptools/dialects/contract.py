@@ -1,19 +1,21 @@
-"""The contract of a dialect.
+"""Define the interface of a dialect, a text format in which models write tool calls.
 
-A dialect is a text format for tool calls. Parsing one takes two steps, so that text can be streamed:
+Reading a call takes two steps, so that text can be streamed:
 
-1. The scanner searches the text for the dialect's `heads`. A `Head` matches the beginning of a call up to the first
-   character of its body, or a prefix of that at the end of the buffer, which the scanner holds back until more text
-   comes. `Head.begins` then returns whether the match may be a call: yes, no, or `NEED_MORE`.
-2. `Dialect.candidate` makes a `Candidate` for the match, which is fed the body until it is decided whether this
-   is a call. The candidate leaves parts that tile the text that it took: calls, malformed calls and markup, or plain
-   text if there was no call.
+1. The scanner searches the text for the dialect's `heads`. A `Head` describes the text that begins a call, such as
+   `<tool_call>`, up to the first character of the call's body. If the buffer ends inside a head, the scanner holds that
+   end back until more text comes. `Head.begins` then decides whether the text may begin a call: yes, no, or
+   `NEED_MORE`.
+2. `Dialect.candidate` makes a `Candidate`, which reads the body until it knows whether this is a call. Its result is a
+   list of parts that together are the text that it read: calls, malformed calls and markup, or plain text if there was
+   no call.
 
-A format in which every token belongs to a message with a header has `channels`, which split the reply into messages:
-Harmony has only channels, Muse also has heads inside its messages. A dialect also declares the markers that its family
-writes apart from calls (`reasoning_tags`, `answer_tags`, `result_openers`, `end_tokens`). These count in every reply,
-whatever the dialect of its calls. The `render_*` methods write the format for prompt mode; a dialect without them can
-only be read.
+In some formats, a reply is a series of messages with headers. Dialects of such formats have `channels`, which split the
+reply into messages. Harmony has only channels; Muse also has heads inside its messages.
+
+A dialect also declares the markers that its models write outside of calls, such as `reasoning_tags` and `end_tokens`.
+These markers count in every reply, whatever the dialect of its calls. The `render_*` methods write the format for
+prompt mode; a dialect without them can only be read.
 """
 
 from __future__ import annotations
@@ -35,78 +37,79 @@ if TYPE_CHECKING:
 
 Tier = Literal["S", "A", "B", "C"]
 NAME_GATE: Final = r"[^\W\d]"
-"""The gate of a line head that begins with the name of an offered tool, perhaps in a namespace."""
+"""The `Head.gate` for calls that begin a line with an offered tool's name, which may have a namespace before it."""
 TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
-"""The gate of a line head that is a tag named after an offered tool."""
+"""The `Head.gate` for calls that begin a line with a tag named after an offered tool, such as `<get_weather>`."""
 
 
 class HeadPredicate(Protocol):
-    """Decides whether the head `text[start:end]` may begin a call.
+    """Decides whether `text[start:end]`, which matches the pattern of a `Head`, begins a call.
 
-    `fresh`: no text comes before the head, or the request asked for this dialect.
+    `fresh`: the match begins the content or a code fence, or directly follows a call; or the request asked for this
+    dialect.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether the head may begin a call; `NEED_MORE` if only more text can tell."""
+        """Return whether `text[start:end]` begins a call; `NEED_MORE` if only more text can tell."""
         ...
 
 
 class Head(NamedTuple):
-    r"""Describes how a call begins, up to the first character of its body.
+    r"""Describes the text that begins a call, such as `<tool_call>`, up to the first character of the call's body.
 
-    `pattern` starts with one of `literals` and matches the whole head, or a prefix of it at the end of the text (`\Z`),
-    so that the scanner knows what to hold back. The pattern may look ahead a few hundred characters at most, and must
-    not contain groups. `body_starts` are the characters that a body may start with: a match before any other
-    character is not a head. If there is `begins`, that decides instead whether the match may begin a call. A head
-    without a marker is itself the beginning of the body, and its `body_starts` are empty.
+    `pattern` starts with one of `literals` and matches the whole head. At the end of the text (`\Z`), it also matches
+    the beginning of a head, so that the scanner knows what to hold back. The pattern may look ahead a few hundred
+    characters at most, and must not contain groups. `body_starts` are the characters with which a body may start: the
+    match counts only before one of them. If `begins` is given, this function decides instead. If a call has no marker,
+    the text that matches is already part of the body, and `body_starts` is empty.
     """
 
     literals: tuple[str, ...]
     pattern: str
     body_starts: str = "{["
     gate: str = ""
-    """A cheap pattern that must match where the head begins.
+    """A cheap pattern that is tried before `pattern`, at the same offset. If it does not match, no call begins there.
 
-    If it is empty, the text must begin with the first two characters of a literal.
+    If it is empty, the first two characters of the literals are used instead.
     """
     begins: HeadPredicate | None = None
     fenced: bool = False
-    """A code fence before the head is its marker, and is passed to the candidate as the head."""
+    """Whether a code fence before the call is its marker, and is passed to `Dialect.candidate` as `head`."""
     alias: str = ""
-    """The text that is passed to the candidate as the head if the head has no marker."""
+    """The text that is passed to `Dialect.candidate` as `head` if the call has no marker."""
     at_start: bool = False
-    """The head counts only where no text came before it."""
+    """Whether a match begins a call only if no text came before it."""
     at_line_start: bool = False
-    r"""The head counts only at the beginning of a line, or of the content.
+    r"""Whether a match begins a call only at the beginning of a line, or of the content.
 
-    `pattern` starts after the line's indent, and marks with `\Z` where the text may be cut. `literals` are the labels
-    that the head may begin with, if any. A `gate` is fastest as literal text, or after a lookahead at the first
-    character, `(?=[...])`: then lines that begin differently cost next to nothing.
+    If so, `pattern` starts after the line's indent, and allows `\Z` wherever the text may be cut off. `literals` are
+    labels with which the line may begin, such as `Action:`; there may be none. A `gate` is fastest if it is literal
+    text, or if it begins with a lookahead at the first character, `(?=[...])`. Then other lines cost next to nothing.
     """
     first_words: tuple[str, ...] = ()
-    """What a line head may begin with, besides its literals and the names of offered tools in any namespace."""
+    """Words with which the line of a call may begin, besides `literals` and the names of tools; for `at_line_start`."""
     unindented: bool = False
-    """After other text, the line head counts only without an indent: indented text is code."""
+    """Whether the line of a call must have no indent if text precedes it, since indented text is code."""
     fence_labels: tuple[str | None, ...] = ()
-    """The labels of the code fences in which the head counts. None among them means outside of fences.
+    """The labels of the code fences in which a match begins a call; None stands for text outside of fences.
 
-    If the tuple is empty, the head counts anywhere.
+    If the tuple is empty, a match may be anywhere.
     """
     tier: Tier | None = None
-    """The head's tier, if it differs from the dialect's: the remains of stripped special tokens are weaker evidence."""
+    """The tier of these calls if it is not `Dialect.tier`: what is left of stripped tokens is weaker evidence."""
     on_request: bool = False
-    """The head has no distinct marker: it is searched for only if the request asked for this dialect."""
+    """Whether `pattern` is searched for only if the request asked for the dialect, since no marker is distinct."""
     sure_pattern: str = ""
-    """The pattern of a head so specific that a call has certainly begun, even if the text ends right after the head."""
+    """A pattern for text that is certainly the beginning of a call, even if the reply ends right after it."""
 
 
 class MessageFormat(NamedTuple):
-    """Describes how a reply that consists of messages with headers is recognized, and split into its messages."""
+    """Describes a reply that is a series of messages with headers: how to recognize it, and how to split it."""
 
     markers: tuple[str, ...]
     """The tokens that a header may begin with."""
     stripped_header: RareLiteralMarker
-    """Matches what may be a header whose tokens were stripped."""
+    """Matches text that may be a header whose special tokens a server has stripped."""
     begins: HeaderPredicate
     make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
     """Makes a message splitter; the second argument says whether the text begins inside a header."""
@@ -117,14 +120,14 @@ class MessageFormat(NamedTuple):
 
 
 class MessageSplitter(Protocol):
-    """Splits a reply into segments that tile the reply."""
+    """Splits a reply into segments; together, the segments are the whole reply."""
 
     def feed(self, text: str) -> list[Segment]:
-        """Consume a chunk of text; return the segments that became certain."""
+        """Read a piece of text; return the segments that have become certain."""
         ...
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Consume pieces whose control tokens are already identified; return the segments that became certain."""
+        """Read pieces that are either text or control tokens; return the segments that have become certain."""
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
@@ -143,7 +146,10 @@ class BodyReader(Protocol):
 
 
 class HeaderPredicate(Protocol):
-    """Decides whether a header begins at `text[at]`. `first`: no text precedes it; `final`: no more text will come."""
+    """Decides whether the header of a message begins at `text[at]`.
+
+    `first`: no text precedes the header. `final`: no more text will come.
+    """
 
     def __call__(self, text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
         """Return whether a header begins at `text[at]`; `NEED_MORE` if only more text can tell."""
@@ -165,12 +171,12 @@ class Dialect(Protocol):
 
     @property
     def typed(self) -> bool:
-        """Whether calls show the types of their arguments; if False, only the tool's schema gives the types."""
+        """Whether calls show the types of arguments, as JSON does; if False, only the tool's schema gives them."""
         ...
 
     @property
     def tier(self) -> Tier:
-        """How unmistakable the markers are: "S" special tokens, "A" readable tags, "B" ordinary text, "C" labels."""
+        """How distinctive the markers are: "S" special tokens, "A" readable tags, "B" ordinary text, or "C" labels."""
         ...
 
     @property
@@ -202,7 +208,8 @@ class Dialect(Protocol):
     def answer_tags(self) -> Mapping[str, str]:
         """The closing tag for each opening tag of an answer; an empty text if the format has no closing tag.
 
-        An opening tag counts if no text came since the last tag or call. A closing tag counts after its opening tag.
+        An opening tag counts only if no text has come since the last tag or call. A closing tag counts only after its
+        opening tag.
         """
         ...
 
@@ -210,13 +217,13 @@ class Dialect(Protocol):
     def result_openers(self) -> tuple[str, ...]:
         """The texts with which a tool's result, or its turn, begins.
 
-        A result after a call is made up, and so is all text after it.
+        If the model writes a result after a call, it made up the result and all text after it.
         """
         ...
 
     @property
     def end_tokens(self) -> tuple[str, ...]:
-        """Tokens that end a turn and that some server leaves in the text."""
+        """Tokens that end a turn. Some servers leave them in the text."""
         ...
 
     @property
@@ -231,7 +238,7 @@ class Dialect(Protocol):
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens of heads that precede a program or a name. If no call follows, the tokens are part of the text."""
+        """Opening tokens of calls that may also precede a program or a name. If so, they are part of the text."""
         ...
 
     @property
@@ -240,9 +247,10 @@ class Dialect(Protocol):
         ...
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`, to be fed from the first character of the body on.
+        """Return a `Candidate` that reads the body of a possible call after `head`, the text that begins the call.
 
-        `definite`: if the candidate is read as a call, it stays a call, whatever text follows.
+        Feed it from the first character of the body on. `definite`: if the body is a call, it stays one, whatever text
+        follows.
         """
         ...
 
@@ -263,12 +271,12 @@ class Dialect(Protocol):
         ...
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         ...
 
 
 class MarkerDeclarations(TypedDict, total=False):
-    """The keyword arguments for the markers of a dialect that are not part of calls."""
+    """The keyword arguments for the markers that a dialect has outside of calls, such as reasoning tags."""
 
     reasoning_tags: Mapping[str, str]
     answer_tags: Mapping[str, str]
@@ -305,7 +313,7 @@ class Textual:
     rescues: bool = False
 
     def declare_markers(self, **declared: Unpack[MarkerDeclarations]) -> None:
-        """Set the markers that are not part of calls, for a dialect without a class."""
+        """Set markers that are not part of calls, such as `reasoning_tags`, as attributes of the dialect."""
         for member, value in declared.items():
             setattr(self, member, value)
 
@@ -343,7 +351,7 @@ class Textual:
 
 
 def trace_entry(strategy: str, size: int, parts: Sequence[Part]) -> TriedStrategy:
-    """Return the trace entry for a candidate that examined `size` characters and produced `parts`."""
+    """Return the trace entry for a strategy that read `size` characters of a possible call and produced `parts`."""
     names: list[str] = []
     for part in parts:
         if part.malformed is not None:

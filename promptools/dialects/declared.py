@@ -39,11 +39,11 @@ class CommonKeys(MarkerDeclarations, total=False):
 class DeclaredDialect(Textual):
     """A dialect whose markers and prompt texts are given as data.
 
-    `source`: where the format is defined, with its date. `closers`: markers that may occur alone, after a call whose
-    opener was lost. `tool`: the template of a tool in the prompt. `tools`: the texts before, between and after the
-    tools; if there are only two, those before and after, on separate lines. `instructions`: the prompt around the
-    tools. `result` and `error`: the templates of a result and of a failed result. `results`: the texts before, between
-    and after the results of a turn. The keys of templates are in `promptools.dialects.prompt`.
+    `source`: where the format is defined, with its date. `closers`: closing markers that may occur alone, after a call
+    whose opener was lost. `tool`: the template for one tool in the prompt. `tools`: the texts before, between and after
+    the tools; if only two texts are given, they are put before and after the tools, on separate lines. `instructions`:
+    the prompt around the tools. `result` and `error`: the templates of a result and of a failed result. `results`: the
+    texts before, between and after the results of a turn. `promptools.dialects.prompt` lists the keys of the templates.
     """
 
     wording: ClassVar = DEFAULT_INSTRUCTIONS
@@ -82,7 +82,7 @@ class DeclaredDialect(Textual):
 
     @abstractmethod
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`."""
+        """Return a `Candidate` that reads the text after `head`, the marker that begins a call."""
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
         """Write the block of the system message that declares the tools and the format."""
@@ -106,7 +106,7 @@ class DeclaredDialect(Textual):
         return self.render_calls(calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Write results as one user turn."""
+        """Write tool results as the text of one user message."""
         before, between, after = self._results_layout
         written = (
             fill_result(self._error_template if result.is_error else self._result_template, result)

@@ -25,7 +25,7 @@ _numbers = count(1)
 
 
 GivenDialect: TypeAlias = "str | os.PathLike[str] | DialectTable | Dialect"
-"""A dialect as an app names it: the path of its table, the table, or the dialect itself."""
+"""What an app may pass for a dialect: the path of its table, the table, or the dialect itself."""
 
 
 class OwnDialects:
@@ -51,13 +51,13 @@ def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Return the dialects of both sets. If both have a dialect with the same name, only that of `own` is returned."""
+    """Join two sets of dialects, `own` first. If both have a dialect with the same name, that in `own` is kept."""
     others = zip(outer.given, outer.by_name, strict=True)
     return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 
 
 def _join(given: tuple[DialectTable | Dialect, ...]) -> OwnDialects:
-    """Combine dialects into one set. Sets made only of tables are cached: the same tables share compiled patterns."""
+    """Combine dialects into one set. If all are tables, the set is cached, so that its patterns are compiled once."""
     distinct = tuple(item for at, item in enumerate(given) if not any(_is_same(item, one) for one in given[:at]))
     if all(isinstance(item, DialectTable) for item in distinct):
         return _of_tables(distinct)

@@ -1,7 +1,7 @@
-r"""Build patterns that also match a prefix of their text at the end of the buffer, so that the prefix can be held back.
+r"""Build regular expressions that also match an incomplete marker at the end of the text, which can be held back.
 
 A pattern consists of steps, such as the characters of a literal. After each step but the last, `\Z` is an alternative
-to the remaining steps: so the pattern of `<tool_call>` also matches `<tool` at the end of the text.
+to the remaining steps. So the pattern of `<tool_call>` also matches `<tool` at the end of the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 
 def sequence(*steps: str) -> str:
-    r"""Return the pattern of consecutive steps; at the end of the text, a prefix of them matches too."""
+    r"""Return a pattern that matches all steps in order or, at the end of the text, only the first few of them."""
     *before, last = steps
     pattern = last
     for step in reversed(before):
@@ -21,9 +21,9 @@ def sequence(*steps: str) -> str:
 
 
 def literal_text(text: str) -> str:
-    """Return the pattern of a literal, whole or cut off by the end of the text.
+    """Return a pattern that matches a literal, or the beginning of the literal at the end of the text.
 
-    A whole literal matches in one step.
+    The whole literal is tried first, since this is fast.
     """
     if len(text) < 2:
         return re.escape(text)
@@ -42,24 +42,24 @@ def any_of(*patterns: str) -> str:
 
 
 def optional_steps(*steps: str) -> str:
-    """Return the pattern of consecutive steps that are optional as a group."""
+    """Return the pattern of `sequence(*steps)`, made optional as a whole."""
     return f"(?:{sequence(*steps)})?"
 
 
 def any_literal_text(texts: Iterable[str]) -> str:
-    """Return the pattern of any of several literals, whole or cut off by the end of the text."""
+    """Return a pattern that matches any of the literals, or the beginning of one at the end of the text."""
     return any_of(*map(literal_text, texts))
 
 
 def beginnings(texts: Iterable[str]) -> frozenset[str]:
-    """Return all beginnings of texts, from their first character up to all but their last."""
+    """Return all beginnings of the texts, without the whole texts: `a` and `ab` for `abc`."""
     return frozenset(text[:end] for text in texts for end in range(1, len(text)))
 
 
 def label_gate(label: str) -> str:
-    """Return the gate of a head that begins a line with `label`.
+    """Return the `Head.gate` for calls that begin a line with `label`.
 
-    The gate is the label itself if it is plain text, else a pattern with a lookahead.
+    The result is the label itself if it contains no special characters, else a pattern with a lookahead.
     """
     escaped = re.escape(label)
     return label if escaped == label else f"(?=[{re.escape(label[0])}]){escaped}"

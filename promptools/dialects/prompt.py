@@ -1,4 +1,4 @@
-"""What prompt mode says about the tools: signatures, instructions, and examples of how the family writes calls.
+"""Write what a prompt tells the model about its tools: signatures, instructions and example calls.
 
 `describe` makes the lines for one tool, `fill` puts texts into the templates of a declared dialect, `example_calls`
 makes the calls that are shown, and `explain_tools` makes the whole declaration for a system prompt. Nothing here reads
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 MAX_DEPTH = 6
 """How many levels of nesting are written out at most."""
 MAX_REFERENCES = 32
-"""How many references in a chain are followed at most.
+"""How many references (`$ref`) are followed at most, one from the other.
 
-All are resolved from the root, so a reference inside an `$id` may lead to another schema.
+Every reference is resolved from the root schema. So a reference inside a schema with an `$id` may lead to the wrong
+place.
 """
 EXTRA_VISITS = 2000
-"""How many more visits of subschemas are allowed because of references, which may multiply at each level."""
+"""How many more visits of subschemas are allowed, since references may multiply the visits at each level."""
 VISITS_PER_SUBSCHEMA = 4
-"""How many times a subschema of the tool is visited if no reference leads to it."""
+"""How many visits are allowed for each value in a tool's schema: no subschema needs more without references."""
 
 
 def describe(tool: Tool) -> str:
@@ -63,7 +64,7 @@ class _Signature:
         self.visits_left = EXTRA_VISITS + VISITS_PER_SUBSCHEMA * count_values(root)
 
     def lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Yield a line for each property. Recursion stops at the enclosing objects, whose ids are in `outer`."""
+        """Yield a line for each property, nested ones too. Objects whose ids are in `outer` are not entered again."""
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))
@@ -88,7 +89,7 @@ class _Signature:
         return properties if is_object(properties) else {}
 
     def _nested(self, node: Schema) -> Schema | None:
-        """Return the object in a property: the property itself, its items, or its only object variant; else None."""
+        """Return the object in a property: the property itself, its items or its only object variant; else None."""
         for _ in range(MAX_DEPTH):
             if self._properties(node):
                 return node
@@ -125,9 +126,10 @@ class _Signature:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Schema:
-    """Return the schema with its chain of `$ref` resolved in `root`, up to a reference that leads to no object.
+    """Return a schema with its `$ref` replaced by the schema in `root` that it refers to.
 
-    Returns {} for a schema that is not an object, such as `true`.
+    If the new schema has a `$ref`, this is replaced in the same way. A `$ref` that does not lead to an object is left
+    as it is. Returns {} for a schema that is not an object, such as `true`.
     """
     node: Schema = schema if is_object(schema) else {}
     for _ in range(MAX_REFERENCES):
@@ -161,11 +163,11 @@ _KEY = lazy_pattern(r"\{([a-z_]+)\}")
 
 
 class Instructions(NamedTuple):
-    """The wording of a prompt.
+    """The texts of a prompt, which are templates with keys such as `{tools}`.
 
     `text` is the whole prompt. Its keys are: `{tools}`, the declared tools; `{call}` and `{calls}`, an example of one
-    call and an example of two; `{format}`, how a call is written; `{how_many}`, which is `parallel` or `single`;
-    `{when}`, which is `required` or `optional`. The other texts may contain these keys too.
+    call and an example of two; `{format}`, the text `format`; `{how_many}`, the text `parallel` or `single`; and
+    `{when}`, the text `required` or `optional`. The other texts may contain these keys too.
     """
 
     text: str
@@ -183,7 +185,7 @@ class Instructions(NamedTuple):
 
 
 def keys_of(template: str) -> frozenset[str]:
-    """Return all texts in a template that look like keys, whether or not they are keys."""
+    """Return the names of all keys in a template, known or not: `tools` for `{tools}`."""
     return frozenset(_KEY.findall(template))
 
 
@@ -237,7 +239,7 @@ def _content_as_json(content: str) -> str:
 Shows: TypeAlias = Callable[[Call], bool]
 
 PLACEHOLDERS: Final = ("<{}>", "({})")
-"""The forms of a placeholder; the second is for dialects whose values are between tags."""
+"""The forms of a placeholder, such as `<city>`, or `(city)` in dialects whose values are between tags."""
 MAX_EXAMPLE_DEPTH = 3
 """How many levels of nesting an example shows at most."""
 MAX_EXAMPLE_PARAMETERS = 8
@@ -245,7 +247,7 @@ MAX_EXAMPLE_PARAMETERS = 8
 NAME_SLOT: Final = "<function name>"
 """The placeholder for the tool's name in a template of a call: a copy of the template is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
-"""The example if no offered tool can be shown: neither the name nor the arguments can be parsed."""
+"""The example call if no offered tool can be shown. A copy is not a call, since its name and its JSON are invalid."""
 
 
 _drawn: WeakKeyDictionary[Tools, dict[Shows, tuple[Call, Call]]] = WeakKeyDictionary()
@@ -259,8 +261,8 @@ def _shows_any(call: Call) -> bool:
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
     """Return example calls of the first and the last tool whose calls `shows` accepts.
 
-    `shows` returns whether the dialect writes a call in its usual form. The examples are made once for each `tools`
-    object: the prompt shows them, and the filter of calls recognizes copies of them.
+    `shows` returns True if the dialect writes a call in its usual form. The examples are made once for each `tools`
+    object. The prompt shows them, and later `call_filter` recognizes copies of them.
     """
     drawn = _drawn.setdefault(tools, {})
     examples = drawn.get(shows)
@@ -281,9 +283,9 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call, and whether it has a placeholder.
+    """Return an example call of a tool, and True if the call has a placeholder.
 
-    If `enums` is False, enums of strings get placeholders too.
+    If `enums` is False, parameters that are enums of strings get placeholders too.
     """
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
@@ -322,13 +324,13 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument that is a placeholder of an example, such as `<city>` for `city`; if there is none, ""."""
+    """Return an argument copied from a placeholder of an example, such as `<city>` for `city`; "" if there is none."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts in a value, each with the name of the parameter that it belongs to."""
+    """Yield `(name, text)` for each string in a value, with the name of the parameter or property that has it."""
     if is_object(value):
         for key, member in value.items():
             yield from _texts(member, key)
@@ -375,10 +377,11 @@ Give an optional parameter only if the user mentions it. {when}""",
     optional="A call that needs the result of another waits for that result.\n\n"
     "What needs no tool, answer in plain text.",
 )
-"""The wording and its order were chosen by what small models do with it (docs/reference/real-models.md).
+"""The default texts of a prompt, chosen by how small models respond to them (docs/reference/real-models.md).
 
-The sentence on what needs no tool is a separate paragraph: at the end of another paragraph, a 1.5B model overlooked it
-in eight of fourteen requests. An example of an answer cannot replace the sentence: models copy it as their own answer.
+The last sentence, about what needs no tool, is a separate paragraph: at the end of another paragraph, a 1.5B model
+overlooked it in eight of fourteen requests. An example of an answer cannot replace the sentence, since models copy the
+example as their own answer.
 """
 
 
@@ -392,7 +395,7 @@ def explain_tools(
     instructions: Instructions = DEFAULT_INSTRUCTIONS,
     examples: tuple[Call, Call] | None = None,
 ) -> str:
-    """Render the system-prompt block: the declared tools, when to call them, and example calls of offered tools."""
+    """Render the tool block of a system prompt: the declared tools, when to call them, and example calls."""
     template = instructions.choose(parallel=parallel, required=required)
     keys = keys_of(template)
     values = {"tools": declared}

@@ -3,10 +3,10 @@
 They are recognized in every reply, whatever the dialect of its calls: a server may leave any of them in the text, and
 models mix them. `reply_markers` returns them.
 
-Two forms of `Dialect.reasoning_tags` are more than literals. If an opener is a prefix of another, as Gemma 4's
-`<|channel>` is of `<|channel>thought`, the rest of the longer opener may have been lost: the short opener counts only
-if no text precedes it. An opener and a closer that end in `{suffix}>`, such as `<think:{suffix}>`, match any suffix,
-but it must be the same in both tags.
+Two kinds of `Dialect.reasoning_tags` have special rules. First, one opening tag may be the beginning of another, as
+Gemma 4's `<|channel>` is of `<|channel>thought`. Since the rest of the longer tag may have been lost, the short tag
+counts only if no text precedes it. Second, a tag that ends in `{suffix}>`, such as `<think:{suffix}>`, matches any
+suffix, but the closing tag must have the same suffix.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ TURN_TOKENS: Final = (
     "<bos>",  # Gemma
     "[BOS]",  # Kimi K2, EXAONE
 )
-"""How the model's turn, or a text, begins: models that go on after the end of their turn write this again."""
+"""Tokens that begin the model's turn, or a text. A model that goes on after its turn writes them again."""
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of the right one.
 
@@ -96,51 +96,51 @@ class ReplyMarkers:
         tags = dict(chain(REASONING_TAGS.items(), *(dialect.reasoning_tags.items() for dialect in dialects)))
         own = chain.from_iterable(dialect.reasoning_tags.values() for dialect in dialects)
         self.template_closers = tuple(dict.fromkeys(("</think>", *(tag for tag in own if not tag.endswith(_HOLE)))))
-        """The tags that may close reasoning opened by a template.
+        """The closing tags for reasoning whose opening tag the chat template has written.
 
-        Tags that models learn from prompts are not among them, since reasoning may contain these as text.
+        Tags that models learn from prompts are left out, since reasoning may contain them as text.
         """
         self.suffixed_tags = {
             opener.removesuffix(_HOLE): tags.pop(opener).removesuffix(_HOLE)
             for opener in [*tags]
             if opener.endswith(_HOLE)
         }
-        """For each opening tag of reasoning with a suffix, the closing tag; both only up to the suffix."""
+        """Maps opening tags with a suffix to their closing tags, without the suffix: `<think:` to `</think:`."""
         self.unlabelled_openers = {
             opener: tags.pop(opener)
             for opener in [*tags]
             if any(other.startswith(opener) for other in tags if other != opener)
         }
-        """The closing tag for each opening tag of reasoning that is a prefix of another opening tag."""
+        """Maps each opening tag of reasoning that begins another one, such as `<|channel>`, to its closing tag."""
         self.reasoning_tags = tags
-        """The closing tag for each other opening tag of reasoning."""
+        """Maps all other opening tags of reasoning to their closing tags."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
-        """The closing tag for each opening tag of an answer; empty if there is none."""
+        """Maps each opening tag of an answer to its closing tag, or to "" if the format has no closing tag."""
         self.result_openers = tuple(
             dict.fromkeys(chain(RESULT_OPENERS, *(dialect.result_openers for dialect in dialects)))
         )
-        """How a tool's result begins, or the turn that contains the result."""
+        """The texts that begin a tool's result, or the turn that contains the result."""
         self.result_tags = tuple(opener for opener in self.result_openers if opener.startswith("<"))
         self.end_tokens = tuple(dict.fromkeys(chain(END_TOKENS, *(dialect.end_tokens for dialect in dialects))))
         """Tokens that end a turn. At the end of a reply and next to a call they are not text."""
         turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
         self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
-        """Beginnings of the model's turn, and other tokens of prompts. Next to a call or a turn's end, none is text."""
+        """Tokens of turns and prompts. Next to a call or after the end of a turn, they are dropped."""
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
-        """The closing tags of results that are readable tags: after a call they are not text."""
+        """Closing tags of results, such as `</tool_response>`. After a call, they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
-        """Tokens that a program or a name follows: such a token counts as a lone token only if no text follows it."""
+        """Tokens that may precede a program or a name. If any text follows, such a token is part of the text."""
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
         self.lone_closers = tuple(
             dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())
         )
-        """Closing tags of reasoning that count without their opening tag: the text before them is reasoning."""
+        """Closing tags of reasoning that count even without an opening tag: the text before them is reasoning."""
         self.reserved_tags = frozenset((*tags, *self.answer_tags, *self.result_openers))
         """Tags that keep their meaning even if a tool has the same name."""
         self.plain_answer_tags = frozenset(
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
-        """Tags that an answer may contain as text: they count only directly after reasoning."""
+        """Tags of answers, such as `<answer>`, that text may contain too: they count only directly after reasoning."""
 
     @cached_property
     def special_token_names(self) -> frozenset[str]:
@@ -161,7 +161,7 @@ class ReplyMarkers:
 
     @cached_property
     def readable_answer_tags(self) -> frozenset[str]:
-        """Tags that are plain text unless they enclose an answer."""
+        """Opening tags of answers that contain no `<`: these are plain text unless they enclose an answer."""
         return frozenset(opener for opener in self.answer_tags if "<" not in opener)
 
     def reasoning_closer(self, opener: str) -> str:
@@ -178,34 +178,34 @@ class ReplyMarkers:
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """The texts that end a turn or follow its end, even while a call is open."""
+        """The texts that end the model's turn or follow its end. They count even inside an unfinished call."""
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property
     def begun_turn_ends(self) -> frozenset[str]:
-        """The unfinished `turn_ends`: every beginning of each."""
+        """All proper prefixes of the texts in `turn_ends`."""
         return beginnings(self.turn_ends)
 
     @cached_property
     def turn_end(self) -> re.Pattern[str]:
-        """The pattern of those `turn_ends` that begin with `<`."""
+        """A pattern that matches any of the `turn_ends` that begin with `<`."""
         tags = (tag for tag in sorted(self.turn_ends, key=len, reverse=True) if tag[0] == "<")
         return re.compile("|".join(map(re.escape, tags)))
 
     @cached_property
     def _ends(self) -> re.Pattern[str]:
-        """The pattern of tokens that end a turn, at the end of a text."""
+        """A pattern that matches the end-of-turn tokens at the end of a text, with the white space around them."""
         return re.compile(rf"\s*+(?:(?:{'|'.join(map(re.escape, self.end_tokens))})\s*+)++\Z")
 
     def end_of_turn(self, text: str) -> int:
-        """Return the offset of the end-of-turn tokens at the end of a text; if there are none, the text's length."""
+        """Return the offset at which end-of-turn tokens end a text; if there are none, the length of the text."""
         begin = max(0, len(text) - MAX_END)
         match = self._ends.search(text, begin)
         return match.start() if match is not None else len(text)
 
     @cached_property
     def template_closer(self) -> re.Pattern[str]:
-        """The pattern of `template_closers` and of closing tags with a suffix."""
+        """A pattern that matches any of `template_closers`, and closing tags with a suffix."""
         literals = map(re.escape, sorted(self.template_closers, key=len, reverse=True))
         return re.compile(f"{'|'.join(literals)}|{self.suffixed_closer.pattern}")
 
@@ -216,7 +216,7 @@ class ReplyMarkers:
 
     @cached_property
     def suffixed_closer(self) -> re.Pattern[str]:
-        """The pattern of a closing tag with a suffix."""
+        """A pattern that matches a closing tag of reasoning with a suffix, such as `</think:abc>`."""
         starts = "|".join(map(re.escape, self.suffixed_tags.values())) or "(?!)"
         return re.compile(rf"(?:{starts}){TAG_SUFFIX}>")
 

@@ -29,7 +29,7 @@ CONVERSATION: list[dict[str, Any]] = [
     },
     {"role": "tool", "tool_call_id": CALL.id, "content": "5 degrees, rain"},
 ]
-"""The sample call and its result. With the sample tool, `promptools.render` makes three messages of them."""
+"""The sample call and its result as messages; `promptools.render` adds a message that declares the sample tool."""
 
 
 def sample_text(dialect: Dialect) -> str:
@@ -38,6 +38,6 @@ def sample_text(dialect: Dialect) -> str:
 
 
 def tiers(dialect: Dialect) -> tuple[str, ...]:
-    """Return the tiers of a dialect's heads, the most distinctive first."""
+    """Return the tiers of the markers that begin a dialect's calls, the most distinctive first."""
     own = {head.tier or dialect.tier for head in dialect.heads} or {dialect.tier}
     return tuple(tier for tier in "SABC" if tier in own)

@@ -1,7 +1,7 @@
-"""List the states of a reader of tags: what each tag does in the calls that its dialect writes.
+"""List what each tag does in the calls that a dialect writes: the state of the reader before and after the tag.
 
-The list is recorded from the reader itself. If any other tag comes in a call, the reader repairs the call and records a
-fix, reports the call as malformed, or treats the tag as text.
+The list is recorded while the dialect's reader reads sample calls. If a call contains any other tag, the reader repairs
+the call and records a fix, reports the call as malformed, or treats the tag as text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from promptools.dialects.contract import Dialect, Head
 
 OUTSIDE: Final = "outside"
-"""The state before a call whose reader begins only after the call's first tag."""
+"""The name of the state before a call's first tag, for readers that begin after this tag."""
 _PING: Final[dict[str, Any]] = {"name": "ping", "description": "Answer pong.", "parameters": {"type": "object"}}
 _PINGED: Final = Call("call00002", "ping", {}, "{}")
 _SLOTS: Final = {CALL.name: "{name}", _PINGED.name: "{name}", **dict.fromkeys(CALL.arguments, "{key}")}
@@ -27,7 +27,7 @@ _SAMPLE_WORD: Final = lazy_pattern("|".join(_SLOTS))
 
 
 def states(dialect: Dialect) -> tuple[Transition, ...]:
-    """Return what each tag does in the calls that the dialect writes; empty if its calls are not read as tags."""
+    """Return what each tag does in the calls that a dialect writes; empty if its calls do not consist of tags."""
     found: dict[Transition, None] = {}
     for calls in ([CALL], [_PINGED], [CALL, _PINGED]):
         text = dialect.render_calls(calls).lstrip()
@@ -42,13 +42,13 @@ def states(dialect: Dialect) -> tuple[Transition, ...]:
 
 
 def _row(seen: Transition) -> Transition:
-    """Return a transition in which placeholders replace the words of the sample calls."""
+    """Return a transition with placeholders for the words of the sample calls, such as `{name}` for `get_weather`."""
     tag = _SAMPLE_WORD.sub(lambda match: _SLOTS[match[0]], "".join(seen.tag.split("\n")))
     return seen._replace(tag=tag)
 
 
 def _open_reader(dialect: Dialect, text: str) -> tuple[TagReader, str, str] | None:
-    """Return the reader of a text's first call, the call's head, and the rest of the text.
+    """Return the reader of the first call in a text, the text that begins the call, and the rest of the text.
 
     Return None if the reader does not read tags.
     """
@@ -66,7 +66,7 @@ def _open_reader(dialect: Dialect, text: str) -> tuple[TagReader, str, str] | No
 
 
 def _head_end(head: Head, text: str, options: ParseOptions) -> int:
-    """Return the offset at which the head ends, if the text begins with the head; else 0."""
+    """Return the length of the text that begins a call if `text` begins with such text, as `head` describes; else 0."""
     match = re.match(head.pattern, text)
     if match is None:
         return 0

@@ -1,4 +1,6 @@
-"""Read a dialect from a TOML table, which declares a format of calls without code: the package's own, or an app's.
+"""Read a dialect from a TOML table, which declares a format of calls without code.
+
+The package and apps declare dialects in this form:
 
     kind = "json"                           # or "named", "tags", "nested", "key_value", "python", "braces"
     name = "acme"
@@ -8,7 +10,7 @@
     [openers]
     "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
 
-This module has the types of values, the kinds with their keys, and the function that reads a table.
+This module defines the types of values and the kinds of dialects with their keys, and it reads tables.
 docs/tasks/add-a-dialect.md explains the keys too.
 """
 
@@ -56,11 +58,11 @@ MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128
 """The maximum length of a marker, so that no longer text has to be held back."""
 SUFFIX: Final = "{suffix}>"
-"""The end of a tag of reasoning that may have any suffix."""
+"""How a tag of reasoning ends in a table if it may have any suffix: `<think:{suffix}>` matches `<think:abc>`."""
 
 
 class TableKey(NamedTuple):
-    """A key of a table: the description of valid values, the predicate that checks a value, and the key's meaning."""
+    """Describes a key of a table: what a value must be, the function that checks a value, and what the key means."""
 
     expected: str
     is_valid: Callable[[Any], bool]
@@ -77,12 +79,12 @@ def is_text(value: Any) -> bool:
 
 
 def is_marker(value: Any) -> bool:
-    """Return whether a value can be a marker."""
+    """Return whether a value can be a marker: a text of 2 to 128 characters without white space around it."""
     return isinstance(value, str) and MIN_MARKER <= len(value) <= MAX_MARKER and value == value.strip()
 
 
 def is_name(value: Any) -> bool:
-    """Return whether a value can be the name of a dialect."""
+    """Return whether a value can be the name of a dialect, which must be a valid identifier."""
     return isinstance(value, str) and value.isidentifier()
 
 
@@ -106,7 +108,7 @@ def _is_openers(value: Any) -> bool:
 
 
 def _is_bare_openers(value: Any) -> bool:
-    """Return whether a value is a table of openers that may have the entry `"" = ""`: calls without markers."""
+    """Return whether a value is a table of openers. It may have the entry `"" = ""`, for calls without markers."""
     if not is_object(value) or not value:
         return False
     marked = {opener: closer for opener, closer in value.items() if opener or closer}
@@ -118,7 +120,7 @@ def _is_json_openers(value: Any) -> bool:
 
 
 def are_json_closers(value: Any) -> bool:
-    """Return whether a value is a list of texts that can follow JSON; brackets would be read as part of the JSON."""
+    """Return whether a value is a list of texts that can follow JSON, so none may begin with a bracket."""
     return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
@@ -228,13 +230,13 @@ def _no_problem(_values: Mapping[str, Any]) -> str:
 
 
 class Kind(NamedTuple):
-    """A kind of dialect: its constructor, its own keys, and the keys that are required."""
+    """Describes a kind of dialect: its constructor, the keys that only it has, and the keys that are required."""
 
     make: Callable[..., DeclaredDialect]
     keys: Mapping[str, TableKey]
     required: tuple[str, ...]
     problem: Callable[[Mapping[str, Any]], str] = _no_problem
-    """Returns what is wrong with values that are each valid alone; empty if nothing is wrong."""
+    """Returns an error message if values that are valid alone do not fit together; else an empty text."""
 
 
 COMMON_KEYS: Final[dict[str, TableKey]] = {
@@ -269,7 +271,7 @@ COMMON_KEYS: Final[dict[str, TableKey]] = {
     "error": template("content", "json").means("a failed result; default: as any other"),
     "results": texts(3).means("the text before, between and after the results of a turn"),
 }
-"""The keys of every kind."""
+"""The keys that a table of any kind may have."""
 
 
 def _is_wrapper(value: Any) -> bool:
@@ -331,7 +333,7 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message for openers that do not fit each other or the other keys; else an empty text."""
+    """Return an error message if the openers do not fit each other or the other keys; else ""."""
     if len(values["openers"]) > 1 and any(opener.startswith(FENCE) for opener in values["openers"]):
         return "a code fence is the only one of its 'openers'"
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]
@@ -346,10 +348,10 @@ def _python_problem(values: Mapping[str, Any]) -> str:
 
 
 def _tags_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message for a header, a separator, or white space around a value; else an empty text.
+    """Return an error message if `header`, `separator` or the white space around `{value}` is wrong; else "".
 
     A separator without a header would be read as text between two calls. White space around a value must not be read
-    as part of it.
+    as part of the value.
     """
     if "header" in values and "{calls}" in values.get("wrapper", ""):
         return "with 'header' the 'wrapper' is around one call: it has {call}"
@@ -363,7 +365,7 @@ def _tags_problem(values: Mapping[str, Any]) -> str:
 
 
 def _key_value_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message if tags have a suffix but no wrapper that shows the suffix; else an empty text."""
+    """Return an error message if tags may have a suffix but there is no wrapper to show the suffix; else ""."""
     return "with 'suffix' there is a 'wrapper', too" if values.get("suffix") and not values.get("wrapper") else ""
 
 
@@ -591,9 +593,10 @@ PACKAGE: Final = Path(__file__).parent
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family in the package; `make`: the family's own class, derived from the kind's class.
+    """Read the table of a family of models that is in the package.
 
-    The table is not checked, since checking all tables would delay the first reply; the tests check them.
+    `make`: the class of the dialect if it is not the class of its kind. The table is not checked, since checking all
+    tables would delay the first reply; the tests check them.
     """
     return _new_dialect(tomllib.loads(read_table(PACKAGE / "families" / f"{name}.toml").text), make)
 
@@ -647,10 +650,10 @@ def _new_dialect(table: Mapping[str, Any], make: Callable[..., DeclaredDialect] 
 
 
 def _too_large(value: Any, *, is_format: bool) -> str:
-    """Return what makes a value too large, or an empty string. Texts of the prompt are not limited.
+    """Return what makes a value too large, or "". `is_format`: the value is part of the format, not of the prompt.
 
-    Patterns are made from the format, for every prefix with every tag, and some grow with the square of a text's
-    length.
+    Texts of the prompt are not limited. Texts of the format are: they become patterns, one for each prefix with each
+    tag, and some patterns grow with the square of a text's length.
     """
     if (is_array(value) or is_object(value)) and len(value) > MAX_ENTRIES:
         return f"{len(value)} entries; at most {MAX_ENTRIES} are allowed"

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 WrittenValues: TypeAlias = Literal["json", "constants", "python"]
-"""How values other than text are written: JSON; JSON with `True`, `False` and `None`; as Python prints them."""
+"""How values other than strings are written: as JSON, as JSON with Python's constants, or as Python prints them."""
 PARAMETER_SLOT = "<parameter name>"
 """The placeholder for a parameter's name in an example."""
 
 PLAIN_NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
-"""A name or a key that needs no quotes in any dialect of markup."""
+"""Matches a name or a key that needs no quotes in any dialect with tags."""
 
 _MARKUP_KEY = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
 _MARKUP = lazy_pattern(r"<\s*/?\s*[A-Za-z!|｜\]]|[|｜]\s*>|\]<\]|</|<\Z")
-"""What might be mistaken for a tag: a value that contains it is written as JSON."""
+"""Matches text that might be mistaken for a tag. A value that contains such text is written as JSON."""
 
 
 def value_text(value: Any) -> str:
-    """Return a string unchanged, and any other value as JSON without tags."""
+    """Return a string unchanged, and any other value as JSON with every `<` escaped."""
     return value if isinstance(value, str) else escaped_json(value)
 
 
 def escaped_json(value: Any) -> str:
-    """Return JSON without tags: `<` only occurs in strings, where it can be escaped."""
+    """Return a value as JSON with every `<` escaped, so that the text contains no tags."""
     return dump(value).replace("<", "\\u003c")
 
 
@@ -58,7 +58,7 @@ def bare_text(
     may_hold_tags: bool = False,
     values: WrittenValues = "json",
 ) -> str | None:
-    """Return a value as bare text; None if the text could be read back as a different value.
+    """Return a value as text without quotes; None if the text could be read back as a different value.
 
     `has_type`: the tag around the value gives its type. `keeps_space`: white space around the value is kept when it is
     read. `may_hold_tags`: the value may contain tags. `values`: how values other than text are written. Arrays and
@@ -78,7 +78,7 @@ def bare_text(
 
 
 def bare_value(value: Any, values: WrittenValues) -> str:
-    """Return a string unchanged, and any other value as JSON or Python writes it; `values` says which."""
+    """Return a string unchanged, and any other value as text in the style that `values` names."""
     if isinstance(value, str):
         return value
     is_constant = value is None or isinstance(value, bool)
@@ -98,11 +98,11 @@ def render_parameters(
     may_hold_tags: bool = False,
     values: WrittenValues = "json",
 ) -> str | None:
-    """Return the parameters of a call, each written by `parameter`; None if a value cannot be bare text.
+    """Return the parameters of a call, each written by `parameter`; None if a value cannot be written without quotes.
 
-    `parameter` takes the name, the text, and whether the value is a string; the other arguments are as in `bare_text`.
-    The schema is not available here, so a value whose text is ambiguous cannot be bare text, unless its tag gives the
-    type (`has_type`).
+    `parameter` takes the name, the text, and True if the value is a string. The other arguments are as in `bare_text`.
+    The schema is not known here. So a value whose text is ambiguous, such as the string "2", cannot be written without
+    quotes unless its tag gives the type (`has_type`).
     """
     lines: list[str] = []
     for key, value in call.arguments.items():
@@ -126,7 +126,7 @@ def wrap_results(results: Sequence[Result], before: str, after: str) -> str:
 
 
 def wrap_cdata(text: str) -> str:
-    """Wrap a text with markup in CDATA sections."""
+    """Return a text in CDATA sections if it contains markup, line breaks or outer white space; else unchanged."""
     if not text or not ("&" in text or "<" in text or "]]>" in text or text != text.strip() or "\n" in text):
         return text
     return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
@@ -147,7 +147,7 @@ _CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null"))
 
 
 PythonValues: TypeAlias = Literal["literals", "json", "python"]
-"""How values are written in Python's syntax: as literals, strings in double quotes; as JSON; as Python prints them."""
+"""How values are written in Python calls: as literals with double quotes, as JSON, or as Python's `repr`."""
 _WRITERS: dict[PythonValues, Callable[[Any], str]] = {"json": dump, "python": repr}
 
 
@@ -179,7 +179,7 @@ def tools_as_json(tools: Tools) -> str:
 
 
 def results_as_text(results: Sequence[Result]) -> str:
-    """Write results as one user turn."""
+    """Write tool results as the text of one user message."""
     return "\n\n".join(
         f"{result.name} {'failed' if result.is_error else 'returned'}:\n{result.content}" for result in results
     )

@@ -34,16 +34,16 @@ _TOKEN = lazy_pattern(
     r"|✿[A-Z]+✿"
 )
 _CALL_LABEL = lazy_pattern(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
-"""The beginning of a line of a call; a fence counts if its label is the dialect's own, such as `tool_code`."""
+"""What a line of a call may begin with: a label such as `Action:`, or a code fence with a label other than `json`."""
 _TOOL_TAG = lazy_pattern(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
 """What may follow the name in an opening tag: the end of the tag, or white space before attributes."""
 _RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
-"""The beginning of a line of a result, if only words or a code fence distinguish the line from the content."""
+"""What a line of a result may begin with if the line has no tags: words, a heading or a code fence."""
 
 
 class WrittenMarkup(NamedTuple):
-    """Holds tokens and labels, in the form that `promptools.parsing.escape` expects."""
+    """Holds the tokens and the line labels of a dialect, in the form that `promptools.parsing.escape` expects."""
 
     tokens: frozenset[str]
     labels: frozenset[str]
@@ -66,9 +66,9 @@ class _Markers(NamedTuple):
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()
-    """Tags such as `<get_weather>`, with `_NAME` for the tool's name, if nothing else shows that a call begins."""
+    """Tags that are named after the tool, with `_NAME` as the tool's name; empty if other tokens show a call."""
     own_names: tuple[str, ...] = ()
-    """Names of tools that belong to the dialect, such as `use_mcp_tool`."""
+    """Names that the dialect defines and that may be in the tags, such as `use_mcp_tool`."""
 
 
 @lru_cache(maxsize=128)
@@ -94,7 +94,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _tool_tags(calls: str) -> Set[str]:
-    """Return the tags in a rendered call that contain a tool's name, each with every text that may end the tag."""
+    """Return the tags named after the tool in a rendered call, an opening tag once for each of `_TAG_ENDS`."""
     tags: set[str] = {*_TOOL_TAG.findall(calls)}
     return {tag + end for tag in tags for end in (_TAG_ENDS if tag[1] != "/" else _TAG_ENDS[:1])}
 
@@ -105,7 +105,7 @@ def _call_labels(text: str) -> Iterator[str]:
 
 
 def _result_labels(text: str) -> Iterator[str]:
-    """Yield the labels of rendered results, which are the beginnings of lines, up to the content."""
+    """Yield the label of each line in rendered results: the part of the line before the content."""
     for line in text.splitlines():
         fixed, content, _ = line.partition(_TEXT)
         label = _DIGITS.sub("{n}", _NAMES.sub("{name}", fixed)).rstrip()

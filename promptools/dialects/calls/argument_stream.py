@@ -1,13 +1,13 @@
-"""Decide, while a call's arguments arrive as JSON, which part can no longer change, so that it may be sent.
+"""Decide which part of a call's arguments may be sent while the model is still writing them as JSON.
 
-What has been sent cannot be taken back, so only what no later input can change is sent: strict JSON, keys that the tool
-declares, and values that conform to the tool's schema. The first violation stops the stream; the rest of the call waits
-until it is complete, and is repaired like any other.
+Text that was sent cannot be taken back. So only text that no later input can change is sent: strict JSON, keys that the
+tool declares, and values that conform to the tool's schema. The first violation stops the stream. The rest of the call
+then waits until the call is complete, and is repaired like any other call.
 
 Arguments come from two sources. The arguments of a server's structured call are a JSON document that ends where the
-server says. The arguments of a call in text are what a dialect's reader has found so far. There, a later closer or
-quote may show that a string ends elsewhere, so only whole members are sent (`whole_members`), except for bare text
-between tags.
+server says. The arguments of a call in text are what a dialect's reader has found so far. There, a later closing marker
+or quote may show that a string ends at another place, so only whole members are sent (`whole_members`), except for text
+without quotes between tags.
 
 A state is a method that reads one token and returns where it ends:
 
@@ -17,12 +17,12 @@ A state is a method that reads one token and returns where it ends:
     _string   the inside of a string
     _after    what follows a value: a comma or the closing bracket
 
-`_frames` is the stack of open objects and arrays with their schemas. `_read` holds what has been read but not released,
-`_ready` what may be sent. A string whose schema asserts nothing beyond its type is released character by character, at
-any depth. A value that can only be checked when it is complete (a number, an enum, a pattern; with `whole_members`,
-every value of the arguments) is held: nothing is released until the value ends and passes its check. The last brace is
-never sent from here, since the whole call is checked first. Nothing is sent of a call shorter than `least`, so that the
-call can still be retried.
+`_frames` is the stack of open objects and arrays with their schemas. `_read` holds text that has been read but not
+released, `_ready` text that may be sent. A string is released character by character, at any depth, if its schema only
+gives its type. Other values can only be checked when they are complete, such as numbers, enums and, with
+`whole_members`, every value of the arguments. Such a value is held: nothing is released until it ends and passes its
+check. The last brace of the arguments is never sent from here, since the whole call is checked first. Nothing is sent
+before `least` characters are ready, so that a short call can still be retried.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 MIN_STREAMED = 32
-"""How many characters of arguments are held at first: a shorter call is complete soon, and can still be retried."""
+"""How many characters of arguments are held back at first, so that a short call can still be retried."""
 MAX_DEPTH = 64
 """The deepest nesting that is streamed."""
 MAX_TOKEN = 400
@@ -72,7 +72,7 @@ _INCREMENTAL_KEYWORDS: dict[str, frozenset[str]] = {
     "object": frozenset(("type", "properties", "required", "additionalProperties")),
     "array": frozenset(("type", "items")),
 }
-"""Keywords of a schema that can be checked while a value arrives."""
+"""For each JSON type, the keywords of a schema that can be checked while a value arrives."""
 _UNCONSTRAINED = frozenset(("type", "description", "title", "default", "examples"))
 _SCALAR_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -87,7 +87,7 @@ _SUBSCHEMA_KEYWORDS = (
 
 @dataclass(slots=True)
 class _Frame:
-    """Holds an open object or array; `node` is its schema (True: any value)."""
+    """Holds an object or array that is not closed yet; `node` is its schema (True: any value)."""
 
     closer: str
     node: Any
@@ -97,7 +97,7 @@ class _Frame:
 
 
 class ArgumentStream:
-    """Streams the arguments of one call. O(n). However the input is split, the same text is sent.
+    """Streams the arguments of one call. O(n). How the input is split into pieces does not change what is sent.
 
     `graph` is the tool's schema; it is None if the tool is unknown, and then nothing is sent. Sending starts once
     `least` characters are ready.
@@ -114,11 +114,11 @@ class ArgumentStream:
         self._frames: list[_Frame] = []
         self._unread = ""
         self._read: list[str] = []
-        """What has been read but not released."""
+        """The text that has been read but may not be sent yet."""
         self._held: tuple[int, int, Any] | None = None
-        """The held value: the number of frames around the value, its start in `_read`, and its schema."""
+        """The held value: the number of objects and arrays around it, its index in `_read`, and its schema."""
         self._ready: list[str] = []
-        """What may be sent."""
+        """The text that may be sent."""
         self._sent: list[str] = []
         self._checks: dict[int, Predicate | None] = {}
 
@@ -240,7 +240,7 @@ class ArgumentStream:
         return None
 
     def _after(self, text: str, at: int) -> int | None:
-        """Read what follows a value. Only this shows that the value is complete."""
+        """Read the comma or bracket after a value, which shows that the value is complete."""
         frame = self._frames[-1]
         if text[at] not in {",", frame.closer} or not self._passes_check():
             self._stop()
@@ -265,14 +265,14 @@ class ArgumentStream:
     # --- schemas -------------------------------------------------------------------------------------------------
 
     def _hold(self, node: Any) -> None:
-        """Hold a value until it is complete, unless a value around it is held already."""
+        """Hold a value back until it is complete, unless a value around it is held back already."""
         if self._held is None:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Return whether a held value that ends here passes its check; True if no held value ends here.
+        """Return whether the value that is held back passes its check; True if no such value ends here.
 
-        The value is then no longer held.
+        After the check, the value is no longer held back.
         """
         if self._held is None or self._held[0] != len(self._frames):
             return True
@@ -299,7 +299,7 @@ class ArgumentStream:
         return self._checks[id(node)]
 
     def _member_schema(self, frame: _Frame) -> Any:
-        """Return the schema for the next value in an open object or array; None if no value is allowed."""
+        """Return the schema for the next value in an open object or array; None if no value may be streamed there."""
         node = frame.node
         if node is True:
             return True
@@ -314,7 +314,7 @@ class ArgumentStream:
         return None if others is False else others
 
     def _incremental_schema(self, node: Any, kind: str) -> Any:
-        """Return a schema that checks a value as it arrives; None if a value must be complete to be checked.
+        """Return a schema that can check a value while it arrives; None if only a complete value can be checked.
 
         `kind`: the JSON type of the value.
         """
@@ -346,7 +346,7 @@ class ArgumentStream:
 
 
 def scalar_type(schema: Any) -> str | None:
-    """Return the scalar type of a schema that has no other constraints; None for any other schema."""
+    """Return the type of a schema that only asks for a string, integer, number or boolean; None for other schemas."""
     if not is_object(schema) or not _UNCONSTRAINED.issuperset(schema):
         return None
     kind = schema.get("type")
@@ -354,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema asks only for a scalar type that `value` has: no check can then change or reject it."""
+    """Return whether a schema only asks for the scalar type that `value` has, so that no check can reject the value."""
     kind = scalar_type(schema)
     return (
         kind is not None
@@ -406,7 +406,7 @@ def complete_arguments(sent: str, arguments: dict[str, Any]) -> str | None:
 
 
 def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
-    """Return the text that is missing after `sent`: the end of an open string, then the rest of all open brackets."""
+    """Return the text that completes `sent`: the end of an open string, then the rest of each open object and array."""
     frames: list[tuple[Any, list[str]]] = []
     value: Any = arguments
     out: list[str] = []

@@ -1,4 +1,7 @@
-"""Arguments written as bare text: the schema or a tag gives each value its type, and `CallBuilder` builds the call."""
+"""Read arguments that are written as text without quotes, such as `<days>2</days>`, and build a call from them.
+
+The type of a value is given by the tool's schema or by a tag. `CallBuilder` collects the values and builds the call.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ from promptools.types import Call, Fix, Malformed, Tool
 ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
 _NO_JSON_NUMBER = lazy_pattern(r"\+|-?0\d")
-"""A number as JSON does not write it, such as `007` or `+49`: where a string is allowed, it is read as a string."""
+"""A number that is not valid JSON, such as `007` or `+49`. If a string is allowed, it is read as a string."""
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
-    """Read the bare text of a tool's parameter; return the value and the fixes. O(n) in characters.
+    """Read the text of a tool's parameter; return the value and the fixes. O(n) in characters.
 
-    A parameter that the offered tool does not declare is a string: nothing shows another type. If the tool declares no
+    A parameter that the tool does not declare is a string, since no schema gives its type. If the tool declares no
     parameters at all, any type is tried.
     """
     tools = options.tools
@@ -43,7 +46,7 @@ def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tup
 
 
 def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a value as one of the JSON types `types` (any, if empty); text that matches none of them is a string."""
+    """Read a text as one of the JSON types in `types`, or as any type if `types` is empty; else it is a string."""
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()
@@ -68,7 +71,7 @@ def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
 MAX_FIXES: Final = 8
 """How many fixes of one call's markup are recorded at most."""
 ANY_JSON: Final = "json"
-"""The type of a value that is JSON of any type."""
+"""The type name for a value that may be any JSON."""
 TYPE_NAMES: Final = {
     **{name: name for name in ("string", "integer", "number", "boolean", "object", "array", "null")},
     "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
@@ -86,7 +89,7 @@ class CallBuilder:
         self.tool: Tool | None = None
         self.arguments: dict[str, Any] = {}
         self.fixes: list[Fix] = []
-        """Fixes of the markup."""
+        """Repairs of the tags and markers around the arguments."""
         self.value_fixes: list[Fix] = []
         self.error = ""
         """Why the call cannot be read; empty if it can be read."""
@@ -102,10 +105,10 @@ class CallBuilder:
         return tools is None or self.tool is None or key in tools.keys(self.tool.name)
 
     def may_lack_only_its_closer(self, finish_reason: str | None) -> bool:
-        """Return whether the text ends after a whole argument of a call that lacks nothing but its closing tag.
+        """Return whether a call whose text has ended may be complete except for its closing tag.
 
         If there is a finish reason, it must say that the reply is complete. If there is none, the call must have all
-        parameters that the tool declares.
+        parameters that the tool declares. Call this only if the text ends after a whole argument.
         """
         if finish_reason is not None or self.tool is None or self.options.tools is None:
             return finish_reason in COMPLETE_FINISH_REASONS
@@ -117,7 +120,7 @@ class CallBuilder:
         return key not in self.arguments and self.declares(key)
 
     def record_fix(self, fix: Fix) -> None:
-        """Record a fix of the markup, unless it was recorded before or `MAX_FIXES` are recorded."""
+        """Record a repair of the markup, unless it is recorded already or there are `MAX_FIXES`."""
         if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
             self.fixes.append(fix)
 
@@ -139,7 +142,7 @@ class CallBuilder:
         self.arguments[key] = value
 
     def resolve_in(self, evidence: Evidence) -> Call | Malformed:
-        """Return the call, or a malformed call. Raises `NotACall` if what was collected is not a call at all."""
+        """Return the collected call, or a malformed call. Raises `NotACall` if it is not a call at all."""
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
         return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)

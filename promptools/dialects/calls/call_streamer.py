@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """Sends the tool's name in one call, and the part of the arguments that can no longer change."""
+    """Sends the tool's name of one call, and the part of the arguments that can no longer change."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -56,21 +56,22 @@ class CallStreamer:
         return [EarlyCallStart(tool.name)]
 
     def _send(self, text: str) -> list[EarlyCallStart | EarlyArguments]:
-        """Add text of the arguments, and return what may be sent now."""
+        """Add a piece of the arguments' JSON text; return what may be sent now."""
         ready = self._stream.feed(text)
         return [EarlyArguments(ready)] if ready else []
 
     def reconcile_parts(self, parts: list[Part]) -> list[Part]:
-        """Make the first call among `parts` begin with what was sent; see `reconcile`."""
+        """Make the arguments of the first call in `parts` begin with the text that was sent; see `reconcile`."""
         index = next((index for index, part in enumerate(parts) if part.call is not None), None)
         if index is not None and (call := parts[index].call) is not None:
             parts[index] = call_part(self.reconcile(call), parts[index].raw)
         return parts
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Return the call, with `arguments_json` beginning with what was sent; a malformed call if that is impossible.
+        """Return the call with an `arguments_json` that begins with the text that was sent.
 
-        A call that was repaired keeps the sent prefix as the model wrote it.
+        If the call was repaired, the part that was sent stays as the model wrote it. If that is impossible, a malformed
+        call is returned.
         """
         if self._tool is None or not isinstance(outcome, Call):
             return outcome
@@ -92,19 +93,19 @@ _OPENING = (
     rf'\{{{_SPACE}(?:{_METADATA}){{0,3}}"(?:{"|".join(NAME_KEYS)})"{_SPACE}:{_SPACE}"([^"\\]*)"{_SPACE},{_SPACE}'
     rf'"(?:{"|".join(ARGUMENT_KEYS)})"{_SPACE}:{_SPACE}'
 )
-"""Everything up to the arguments: perhaps an id or index of the call, then the name."""
+"""Matches the text before the arguments: the call's id or index, if any, its name, and the key of the arguments."""
 _BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
 _BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
-"""Everything up to the arguments, and their first key. A key of a schema shows a tool's definition, not a call."""
+"""Matches the text before the arguments, unless the first is `type` or `properties`, as in a tool's definition."""
 _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
-"""Everything up to the arguments, if the tool's name is the key of the arguments."""
+"""Matches the text before the arguments if the tool's name is their key: `{"get_weather": {...}}`."""
 
 
 class ArgumentStreamer(CallStreamer):
     """Streams the arguments of one call from its JSON object.
 
-    `name`: the tool, if the markup before the object names it; None if the object names it. `keyed`: the name is the
-    object's only key, and the arguments are its value.
+    `name`: the tool's name if the markup before the object gives it; None if the object does. `keyed`: the tool's name
+    is the object's only key, and the arguments are the value.
     """
 
     def __init__(self, options: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
@@ -112,7 +113,7 @@ class ArgumentStreamer(CallStreamer):
         self._opening = _NAME_AS_KEY if keyed else _BEFORE_FIRST_KEY if name is None else _BEFORE_ARGUMENTS
         # the patterns match an envelope, so the beginning of an envelope is put before arguments alone
         self._buffer = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
-        """The text that has not been passed to the stream."""
+        """The text that has arrived but is not in the stream of arguments yet."""
 
     def feed(self, piece: str, *, last: bool = False) -> list[EarlyCallStart | EarlyArguments]:
         """Read a piece of the object; return what can be sent now. `last`: the object ends with this piece."""
@@ -138,7 +139,7 @@ class ArgumentStreamer(CallStreamer):
         return self._send(text)
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Return the call beginning with what was sent; see `CallStreamer`."""
+        """Return the call with arguments that begin with what was sent; see `CallStreamer.reconcile`."""
         if self._tool is not None and isinstance(outcome, Call) and outcome.name == self._tool.name:
             if not outcome.fixes and self._buffer.startswith(outcome.arguments_json):  # nothing was sent
                 return outcome
@@ -161,7 +162,7 @@ LAYOUT: Final = " \t\r\n"
 
 
 class MemberStreamer(CallStreamer):
-    """Streams the arguments of one call of the tool `name`. O(n) in characters."""
+    """Streams one call of the tool `name`, whose arguments come one after the other. O(n) in characters."""
 
     def __init__(self, options: ParseOptions, name: str, trim: Trim = "verbatim") -> None:
         super().__init__(options)
@@ -169,7 +170,7 @@ class MemberStreamer(CallStreamer):
         self._trim: Trim = trim
         self._has_members = False
         self._key: str | None = None
-        """The parameter that was begun last, to whose value text may still be added."""
+        """The parameter that was begun last: text may still be added to its value."""
         self._is_text = False
         """Whether the value of the open parameter is sent while it arrives."""
         self._at_start = False
@@ -177,7 +178,7 @@ class MemberStreamer(CallStreamer):
         self._sent_size = 0
         """How many characters of the value have been sent."""
         self.pending: list[EarlyOutput] = []
-        """Text that may be sent; the sender clears it."""
+        """What may be sent; the caller sends it and clears the list."""
 
     def start(self) -> None:
         """Send the name, unless it was sent already."""
@@ -199,7 +200,7 @@ class MemberStreamer(CallStreamer):
     # --- bare text ---------------------------------------------------------------------------------------------------
 
     def begin_parameter(self, key: str, given: Mapping[str, Any], *, verbatim: bool) -> None:
-        """Begin a parameter after those already `given`. `verbatim`: the value is the text, unchanged."""
+        """Begin a parameter. `given`: the arguments before it. `verbatim`: its value is the text, unchanged."""
         self.start()
         self._end_parameter(given)
         if self._stopped or self._tool is None:
@@ -227,7 +228,7 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Skip white space that is not part of the value. A value that begins like a tag is only read as a whole."""
+        """Return the beginning of a value without the layout before it; "" if it begins with `<` and is not sent."""
         text = "".join((*self._held_space, text))
         self._held_space = []
         bare = text.lstrip(LAYOUT)
@@ -249,7 +250,7 @@ class MemberStreamer(CallStreamer):
             self._sent_size += len(text)
 
     def _end_parameter(self, given: Mapping[str, Any]) -> None:
-        """Send the rest of the last parameter, since no later parameter can change it."""
+        """Send the rest of the last parameter, which no later parameter can change."""
         key, self._key = self._key, None
         if key is None or self._stopped:
             return

@@ -1,13 +1,13 @@
-"""Read a JSON value as raw calls: spellings of the envelope, wrappers, lists, and calls inside calls.
+"""Read a JSON value as raw calls, in all the forms that models write.
 
 An envelope is the object around the arguments: `{"name": ..., "arguments": {...}}`. Models spell its keys in dozens of
 ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `function`, or leave it out.
 `unresolved_calls` reads all of these forms and returns an `UnresolvedCall` for each call: the name, the arguments and
 the other keys, with their offsets in the source.
 
-This module does not decide whether a call is *accepted* (see `resolve_call`); its result only says which tools the JSON
-would call. A `JsonNode` remembers where a value is in the source, and whether its text is strict JSON, so that
-arguments without fixes are returned as the model wrote them.
+This module does not decide which calls are accepted; `resolve_call` does that. Its result only says which tools the
+JSON names. A `JsonNode` records where a value is in the source and if its text is strict JSON, so that arguments
+without fixes are returned as the model wrote them.
 
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
@@ -41,7 +41,7 @@ NAME_KEYS = (
     "toolName",
 )
 AMBIGUOUS_NAME_KEYS = frozenset({"action", "command"})
-"""Keys for names that are just as often parameters: `{"command": "ls -l"}` names no tool."""
+"""Keys for names that are just as often parameters, as in `{"command": "ls -l"}`, which names no tool."""
 ARGUMENT_KEYS = (
     "arguments",
     "parameters",  # Llama 3.1 and later
@@ -60,7 +60,7 @@ METADATA_KEYS = frozenset(
     {"id", "type", "index", "tool_call_id", "call_id", "thought", "thoughts", "reasoning", "explanation", "content"}
 )
 
-"""Keys next to a call that are not arguments."""
+"""Keys that may be next to the name of a call but are not arguments."""
 
 RECORD_KEYS = frozenset({
     "result", "results", "output", "outputs", "observation", "stdout", "stderr", "exit_code", "exitcode",
@@ -70,7 +70,7 @@ RECORD_KEYS = frozenset({
     "latency_ms", "level", "severity", "loglevel", "log_level", "logger", "msg", "pid", "hostname", "trace_id",
     "span_id", "request_id",
 })  # fmt: skip
-"""Keys of the record of an earlier call, in a log or in a history with results.
+"""Keys that show that an object is a record of an earlier call, as in a log, and not a new call.
 
 A model that makes a call cannot know their values. Keys with null or empty values do not count, nor does the `status`
 of items of OpenAI's Responses API.
@@ -91,19 +91,19 @@ MAX_WRAPPERS = 16
 """How many levels of wrappers are unwrapped at most: only an attack has more."""
 
 MAX_HALF_DOUBLED = 16
-"""How many elements of a list may begin with two braces and end with one: each is read to the end of the list."""
+"""How many elements of a list may begin with `{{` but end with `}`. For each, the rest of the list is read again."""
 MAX_LIST_OFFSETS = 4
-"""How many offsets are tried for a wrapper's list: the wrapper's key may also occur in a string before the list."""
+"""How many occurrences of a wrapper's key are tried to find its list: the key may also occur in a string."""
 
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a key with the tool's name after it, in any quotes; the most reliable keys come first."""
+    """Return patterns for a key and the tool's name after it, in any quotes; the most reliable keys come first."""
     return tuple(re.compile(rf"""(["']){key}\1\s*+:\s*+(["'])([^"']{{1,256}})\2""") for key in NAME_KEYS)
 
 
 class JsonNode(NamedTuple):
-    """A JSON value and its span `source[start:end]`; `exact`: whether the text of the span is strict JSON."""
+    """A JSON value and its place in the text, `source[start:end]`. `exact`: this text is strict JSON."""
 
     value: Any
     source: str
@@ -111,20 +111,20 @@ class JsonNode(NamedTuple):
     end: int
     exact: bool
     member_spans: MemberSpans | None = None
-    """The spans of the values of an object's members, if they are known already."""
+    """For an object, the span of each member's value by key; None if the spans are not known yet."""
     fixes: tuple[Fix, ...] = ()
     closers_supplied: int = 0
-    """How many missing closing brackets were added. Like `fixes`, set only if the value was read in one piece."""
+    """How many missing closing brackets were added. Like `fixes`, this is set only if the value came in one piece."""
     repaired: str | None = None
     """The value as strict JSON, if it was repaired while it was read; then `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
-        """Return the value as strict JSON, as the model wrote it or repaired; None if neither is known."""
+        """Return the text of the value as strict JSON, as written or as repaired; None if neither text is available."""
         return self.source[self.start : self.end] if self.exact else self.repaired
 
 
 class UnresolvedCall(NamedTuple):
-    """A call as a JSON object spells it, not yet checked against the tools.
+    """A call as it is written in a JSON object, not yet checked against the tools.
 
     `node` is the object. `arguments` is the value under a key for arguments; None if the object has no such key.
     """
@@ -133,11 +133,11 @@ class UnresolvedCall(NamedTuple):
     name: str | None
     arguments: JsonNode | None
     siblings: Mapping[str, Any]
-    """The members other than the name, which may be arguments written next to it."""
+    """The members of the object except for the name; some of them may be arguments."""
     fixes: tuple[Fix, ...] = ()
     name_key: str = ""
     record_keys: frozenset[str] = _NO_KEYS
-    """Keys next to the name that only the record of an earlier call has."""
+    """Keys next to the name that appear only in the record of an earlier call; see `RECORD_KEYS`."""
 
 
 class NotACall(Exception):
@@ -147,9 +147,10 @@ class NotACall(Exception):
 def read_node(
     source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
 ) -> tuple[JsonNode, tuple[Fix, ...], int]:
-    """Read the value at the bracket `source[start]`; return its node, its fixes, and how many closers were added.
+    """Read the JSON value that begins at `source[start]`; return its node, its fixes, and how many closers were added.
 
-    O(n) in characters. `strict=False`: the value is known not to be strict JSON. Raises `Unreadable`.
+    O(n) in characters. `close`: missing closing brackets are added. `strict=False`: the value is known not to be strict
+    JSON. Raises `Unreadable`.
     """
     value = read_value(source[start:end], declared_keys=anchors, supply_closers=close, strict=strict)
     exact = not value.fixes and not value.supplied_closers
@@ -160,7 +161,7 @@ def read_node(
 
 
 def member_node(node: JsonNode, key: str) -> JsonNode:
-    """Return the node of an object's member. If the object is not strict JSON, its span is the whole object's."""
+    """Return the node of an object's member. If the object is not strict JSON, the node has the object's span."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -176,9 +177,9 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the node of the member `key`, which wraps calls. A list gets its own span even if it is not strict JSON.
+    """Return the node of the member `key`, such as `tool_calls`, which contains calls.
 
-    Raises `NotACall` if the span cannot be found.
+    For a list, the span is always that of the list alone. Raises `NotACall` if this span cannot be found.
     """
     inner = member_node(node, key)
     if node.exact or not is_array(inner.value):
@@ -296,7 +297,7 @@ def _read_call(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
 
 
 def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
-    """Return those of an object's keys that only the record of an earlier call has."""
+    """Return the keys of an object that appear only in the record of an earlier call; see `RECORD_KEYS`."""
     if RECORD_KEYS.isdisjoint(keys):
         return _NO_KEYS
     present = frozenset(key for key in RECORD_KEYS.intersection(keys) if keys[key] not in (None, ""))
@@ -304,7 +305,7 @@ def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
-    """Return the key of the arguments, the most reliable of several; None if the object has no key for arguments."""
+    """Return the object's key for arguments, or the most reliable of several; None if there is none."""
     if not _ARGUMENTS.isdisjoint(keys):
         for key in ARGUMENT_KEYS:
             if key in keys:
@@ -332,7 +333,7 @@ def _holds_json(value: object) -> bool:
 
 
 def guess_name(raw: str, limit: int = 2000) -> str | None:
-    """Return the tool's name in the first `limit` characters of an unreadable envelope; None if none is found."""
+    """Return the tool's name from the first `limit` characters of JSON that cannot be read; None if not found."""
     head = raw[:limit]
     match = next(filter(None, (pattern.search(head) for pattern in _name_patterns())), None)
     return match[3] if match else None

@@ -1,7 +1,7 @@
-"""The JSON of a call: a body that contains whole calls, or the arguments of a call whose name is known from elsewhere.
+"""Read the JSON of calls: either whole calls, or the arguments of a call whose name is given elsewhere.
 
-`JsonBody` finds the end of a body while the text is streamed, and `read_calls` reads the body. `read_arguments` reads
-arguments if a field of a server's response, or the header of a message, gives the name.
+`JsonBody` finds the end of a JSON value while the text is streamed, and `read_calls` reads the value as calls.
+`read_arguments` reads the arguments of a call whose name is in a field of a server's response or in a message's header.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
-"""Reasons for a malformed call whose body may be readable if it ends elsewhere."""
+"""Reasons for a malformed call whose JSON may be readable after all if it ends at another place."""
 
 
 class JsonBody:
@@ -53,7 +53,7 @@ class JsonBody:
         self._extent: BracketScanner | None = None
         self.node: JsonNode | None = None
         self.strict = True
-        """Whether the value may be strict JSON; False once the whole value could not be parsed as such."""
+        """Whether the value may be strict JSON; False once the whole value is known not to be."""
 
     def feed(self, piece: str, start: int, stop: int) -> int | None:
         """Read `piece[start:stop]`; return the index in `piece` just past the value, or None if the value continues."""
@@ -108,7 +108,7 @@ class JsonBody:
         )
 
     def extend(self, text: str) -> None:
-        """Add text to a body whose end is not a bracket, without looking for the end."""
+        """Add text to a value that does not end with a bracket; the end is not looked for."""
         self._pieces.append(text)
         self.node = None
 
@@ -125,7 +125,7 @@ def read_calls(
     strict: bool = True,
     keys: tuple[str, str] | None = None,
 ) -> list[Part]:
-    """Read the JSON value at the start of `raw` as calls; return parts that tile the value's text. O(n).
+    """Read the JSON value at the start of `raw` as calls; return parts that together are the value's text. O(n).
 
     If the value cannot be read, the result is a single part with all of `raw`. `close`: the text ended inside the
     value, so closing brackets may be missing. `stopped`: the finish reason says that the model was done. `name`: the
@@ -156,7 +156,7 @@ def read_calls(
 
 
 def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> str | None:
-    """Return the tool's name under the family's key, near the start of an unreadable body; None if it is not there."""
+    """Return the tool's name after the family's key for names, near the start of unreadable JSON; None if not found."""
     if keys is None or not keys[0]:
         return None
     match = re.search(rf'"{re.escape(keys[0])}"\s*:\s*"([^"\\\n]{{1,128}})"', raw[:limit])
@@ -170,7 +170,7 @@ def _unresolved_calls(node: JsonNode, name: str | None, options: ParseOptions) -
 
 
 def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
-    """Read an object by the family's own keys, unless it is already a complete call by the usual keys."""
+    """Read an object with the family's keys, unless it was read as a complete call with the usual keys."""
     members = unresolved.node.value
     if not is_object(members) or (unresolved.name is not None and unresolved.arguments is not None):
         return unresolved
@@ -194,7 +194,8 @@ def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCal
 def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: bool) -> bool:
     """Return whether missing closing brackets may be added.
 
-    Those of the envelope always may be, those of the arguments only if the model was done.
+    A bracket of the object around the arguments may always be added; brackets of the arguments only if the model was
+    done.
     """
     last = unresolved[-1]
     if last.arguments is None:
@@ -213,7 +214,7 @@ def _split_parts(
 ) -> list[Part]:
     """Split `raw` into a part for each call and parts for the markup around the calls.
 
-    `base`: the offset of `raw` in its source.
+    `base`: the offset at which `raw` begins in the text that the calls' nodes refer to.
     """
     parts: list[Part] = []
     at = 0
@@ -230,7 +231,7 @@ def _split_parts(
 
 
 def call_part(outcome: Call | Malformed, raw: str) -> Part:
-    """Return the part for a resolved call."""
+    """Return the part for a call or a malformed call whose text is `raw`."""
     if isinstance(outcome, Call):
         return Part("call", raw, call=outcome)
     return Part("malformed", raw, malformed=outcome)
@@ -239,9 +240,9 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 def unreadable_part(
     raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
-    """Return a malformed part for an unreadable body if a call was certainly meant; else raise `NotACall`.
+    """Return a malformed part for JSON that cannot be read if a call was certainly meant; else raise `NotACall`.
 
-    `named`: the tool that the markup around the body names.
+    `named`: the tool that the markup around the JSON names.
     """
     spelled = named or guess_name(raw)
     name: str | None = None
@@ -263,7 +264,7 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """Return a truncated part as invalid JSON instead: since its closing marker arrived, it was not cut off."""
+    """Change the reason of a part from "truncated" to "invalid_json", since its closing marker has arrived."""
     if part.malformed is None or part.malformed.reason != "truncated":
         return part
     malformed = malformed_call(
@@ -279,12 +280,12 @@ def as_invalid_json(part: Part, dialect: str) -> Part:
 
 
 _RESIDUE = lazy_pattern(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
-"""Surplus brackets, and the rest of a filtered header of gpt-oss' next message (SGLang)."""
+"""Matches surplus brackets, and what SGLang leaves of the header of the next message of gpt-oss."""
 _FIRST_KEY = lazy_pattern(r'\{\s*"[^"]*"')
 
 
 MAX_CONCATENATED = 16
-"""How many concatenated objects are read at most: each costs a pass over the rest of the text."""
+"""How many concatenated objects are read at most. For each of them, the rest of the text is read again."""
 
 
 class ParsedArguments(NamedTuple):
@@ -345,7 +346,7 @@ def read_arguments(
 
 
 def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read the value at the beginning of `body`, or after text that precedes the value. Raises `Unreadable`."""
+    """Read the JSON value in `body`, which may have text before the value. Raises `Unreadable`."""
     anchors = options.anchors
     try:
         node, fixes, _ = read_node(body, 0, len(body), anchors)
@@ -377,7 +378,7 @@ def _begins_twice(body: str) -> bool:
 
 
 def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read arguments after reasoning text (ollama#12064), or plain text as the only string parameter of a tool."""
+    """Read arguments that follow reasoning text (ollama#12064). If there are none, return all text as a string."""
     start = body.find("{")
     if start > 0 and body.endswith("}"):
         try:
@@ -391,7 +392,7 @@ def _read_after_text(body: str, anchors: frozenset[str]) -> tuple[JsonNode, tupl
 
 
 def _is_tail(rest: str) -> bool:
-    """Return whether the text after the arguments is more arguments, or what servers are known to leave after them."""
+    """Return whether the text after the arguments is more arguments, or a leftover that servers are known to cause."""
     return rest.startswith(("{", "<|", "</")) or _RESIDUE.match(rest) is not None
 
 
@@ -406,7 +407,7 @@ def _resolve(
 ) -> list[Call | Malformed]:
     """Resolve the call with the arguments `node`.
 
-    If `name` cannot be a tool's name, the name, or whole calls, are looked for inside the arguments.
+    If `name` cannot be a tool's name, the name or whole calls are searched for inside the arguments.
     """
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
@@ -435,7 +436,7 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return a malformed call: the name is not a tool's, or the arguments are the definition of a tool."""
+    """Return a malformed call for a name that is not a tool's, or for arguments that are a tool's definition."""
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, evidence.dialect, tool)
@@ -450,7 +451,7 @@ def _strip_header(name: str) -> str:
 
 
 def _add_call(calls: list[Call | Malformed], outcome: Call | Malformed) -> None:
-    """Add one of several joined calls. If it repeats the last call, merge the two.
+    """Add a call to the calls that were read from one text. If it repeats the last call, merge the two.
 
     SGLang writes a call of MiniMax-M2 twice (sglang#23071).
     """

@@ -1,4 +1,4 @@
-"""How a reply is parsed: the options for the whole reply, and the evidence for each candidate in it."""
+"""Define the options for parsing a reply, and the evidence that a text in the reply is a call."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ class ParseOptions(NamedTuple):
     """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects that set
     `rescues`."""
     single_shot: bool = False
-    """The reply is parsed at once, and the events are not consumed."""
+    """The whole reply is parsed at once, and only the result is used, not the events."""
     accept: frozenset[str] | None = None
-    """The dialects whose calls count, besides the expected one; None: all dialects."""
+    """The names of the dialects whose calls count in addition to the expected dialect; None: all dialects."""
     sources: QuotableTexts | None = None
     """Texts of the conversation: a call quoted from one of them does not count."""
     restore: RestoreArguments | None = None
-    """Restores in arguments the text that was escaped in the request."""
+    """A function that restores text in arguments that was escaped in the request."""
     undeclared: bool = False
-    """Whether calls of tools that were not offered count like those of offered tools, except for bare calls."""
+    """Whether calls of tools that were not offered count too, if they are between the markers of calls."""
 
 
 class Evidence(NamedTuple):
-    """Describes where a candidate was found, as evidence for or against a call.
+    """Describes where a possible call was found, as evidence for or against a call.
 
-    `wrapped`: inside an unmistakable wrapper. `expected`: in the dialect that the request asked for. `sentinel`: after
-    a marker that prose cannot contain, so that even a call of a tool that is not offered is meant. `wrapper_first`: in
-    a wrapper with no text before it. `at_start`: no text and no call precedes it, and no code fence is open.
+    `wrapped`: it is inside something that shows a call, such as tags or a field of the response. `expected`: it
+    is in the dialect that the request asked for. `sentinel`: it is after a marker that prose cannot contain, so even a
+    call of a tool that is not offered is meant. `wrapper_first`: it is inside tags with no text before them.
+    `at_start`: no text and no call precedes it, and no code fence is open.
     """
 
     dialect: str

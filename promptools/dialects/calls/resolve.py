@@ -1,6 +1,6 @@
 """Resolve a raw call: find its tool, read and check its arguments, and decide whether it is a call at all.
 
-The input is an `UnresolvedCall`: what a JSON object, or the fields of another format, would call. The result is one of:
+The input is an `UnresolvedCall`, which was read from a JSON object or from another format. The result is one of:
 
 - `Call`: the tool is offered, and the arguments conform to the schema, maybe fixed. If the offered tools are unknown,
   or a call is certainly meant, a call of any other tool is returned too, unchecked.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class InvalidArguments(Exception):
-    """Raised if the arguments of an intended call are not a valid object; `text` says why."""
+    """Raised if a call was meant but its arguments are not a valid object; `text` says why."""
 
     def __init__(self, reason: MalformedReason, text: str) -> None:
         self.reason: MalformedReason = reason
@@ -64,9 +64,9 @@ _NO_ARGUMENTS_FIX = Fix("coerce", "no arguments to {}")
 def find_arguments(
     unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return `(node, arguments)`: the arguments of a call, and the node they were read from. Adds the fixes to `fixes`.
+    """Return `(node, arguments)`: the JSON node of a call's arguments, and the arguments as an object.
 
-    `node` is None if no node contains just the arguments.
+    `node` is None if no part of the JSON contains just the arguments. Fixes are added to `fixes`.
     """
     assert options.tools is not None
     keys = options.tools.keys(tool.name)
@@ -93,9 +93,9 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` if the keys next to the name cannot be the arguments of the tool.
+    """Raise `NotACall` if the keys next to the name, `flat`, cannot be the arguments of the tool.
 
-    If only the name is given, raise it unless the name alone is enough evidence of a call.
+    If there are no such keys, it is raised unless the name alone is enough evidence of a call.
     """
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
@@ -126,7 +126,7 @@ def _fits_despite_schema(unresolved: UnresolvedCall, tool: Tool, options: ParseO
 
 
 def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOptions, evidence: Evidence) -> bool:
-    """Return whether an object with nothing but a name is a call: of an offered tool that needs no arguments.
+    """Return whether an object with only a name, such as `{"tool": "ping"}`, calls a tool that needs no arguments.
 
     The name must be exact. The object must begin the reply, and must not be valid as the arguments of another tool.
     """
@@ -141,9 +141,9 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
 
 
 def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
-    """Return whether the arguments are the keys next to the name.
+    """Return whether the arguments are next to the name, as in `{"name": "search", "input": "Oslo", "days": 2}`.
 
-    If they are, the apparent key of the arguments is itself a parameter of the tool.
+    If so, the key that seems to be the key of the arguments, here `input`, is a parameter of the tool.
     """
     assert options.tools is not None
     assert unresolved.arguments is not None
@@ -157,9 +157,9 @@ def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], 
 
 
 def read_object(node: JsonNode, fixes: list[Fix], tool: Tool | None) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Return `(node, arguments)`: the node of the arguments, and the arguments as an object.
+    """Return `(node, arguments)`: the JSON node of the arguments, and the arguments as an object.
 
-    `node` is None if its value had to be converted to an object. Raises `InvalidArguments` if no conversion is
+    The node is None if its value had to be converted to an object. Raises `InvalidArguments` if no conversion is
     possible.
     """
     arguments = _to_object(node.value, fixes, tool)
@@ -203,7 +203,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the parameter for free text, or the only parameter if it may be any string; None for other tools."""
+    """Return the tool's parameter for free text, or its only parameter if that takes any string; else None."""
     if tool is not None and tool.free_text is not None:
         return tool.free_text
     properties = tool.parameters.get("properties") if tool else None
@@ -261,15 +261,15 @@ def _type_name(value: object) -> str:
 
 
 MAX_NAME_LENGTH = 256
-"""The maximum length of a name, including what models put around it."""
+"""The maximum length of a name, including any text that models put around it."""
 NOT_IN_NAMES = frozenset("{}\n")
-"""Characters that no tool name has."""
+"""Characters that never occur in the name of a tool."""
 PLAUSIBLE_NAME = lazy_pattern(r"[^\W\d][\w.:/ -]{0,127}\Z")
-"""What may be a tool's name if the offered tools are unknown."""
+"""Matches text that may be a tool's name, for use if the offered tools are unknown."""
 
 
 def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a `Call`, or a `Malformed` that says what is wrong. Raises `NotACall` for anything else."""
+    """Return a raw call as a `Call`, or as a `Malformed` with an explanation. Raises `NotACall` if it is neither."""
     if unresolved.name is None:
         return _resolve_unnamed(unresolved, options, evidence)
     if len(unresolved.name) > MAX_NAME_LENGTH or not NOT_IN_NAMES.isdisjoint(unresolved.name):
@@ -301,7 +301,7 @@ def resolve_call(unresolved: UnresolvedCall, options: ParseOptions, evidence: Ev
 
 
 def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> None:
-    """Raise `NotACall` for the record of an earlier call, unless the record's keys are parameters of the tool."""
+    """Raise `NotACall` for the record of an earlier call, except if the record's keys are parameters of the tool."""
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
     if sure or not unresolved.record_keys or unresolved.arguments is None:
         return
@@ -312,9 +312,9 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 
 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
-    """Return whether an envelope whose arguments are not an object may be ordinary data.
+    """Return whether an object with a name, and with arguments that are not an object, may be ordinary data.
 
-    It may be if the key of its arguments is one that data has too, such as `inputs`.
+    This is so if the key of its arguments also occurs in ordinary data, such as `inputs`.
     """
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
@@ -368,7 +368,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Resolve a call if the offered tools are unknown: it needs a plausible name, and arguments under a key."""
+    """Resolve a call if the offered tools are unknown. It must have a plausible name, and a key for its arguments."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
@@ -391,9 +391,9 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
 
 
 def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a call of a tool that was not offered, with a flag for the app, if a call is clearly meant.
+    """Return a call of a tool that was not offered, marked as `unknown_tool`, if a call is clearly meant.
 
-    If a readable wrapper is the only evidence, the call is malformed, and becomes plain text if text follows.
+    If a readable tag before it is the only evidence, the call is malformed, and becomes plain text if text follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None
@@ -421,7 +421,7 @@ def _arguments_text(node: JsonNode | None, arguments: dict[str, Any]) -> str:
 
 
 def unknown_tool_message(name: str, tools: Tools) -> str:
-    """Return the error message for the model; the message lists the offered tools."""
+    """Return the error message that tells the model that a tool is unknown; it lists the offered tools."""
     offered = format_names(tools.names) or "none"
     missing = f"There is no tool {clip(name, 60)!r}."
     return f"{missing} The tools are: {offered}. Call one of these, or answer without a tool."

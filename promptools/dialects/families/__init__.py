@@ -1,6 +1,6 @@
-"""One file for each family of models: its markers, its heads, and how it differs from the reader that it uses.
+"""Define the dialect of each family of models in a TOML table, a module, or both.
 
-Most families are declared in tables, which `promptools.dialects.table` reads. What a table cannot express is code in a
-module. Some families have a table and a class derived from the class of its kind; others have only a module. Nothing
-outside these files knows about a family.
+`promptools.dialects.table` reads the tables. A module has the code for what a table cannot express: either a class
+derived from the class of the table's kind, or the whole dialect. Code that is specific to one family belongs here; only
+Harmony, the format of gpt-oss, has a package of code in addition.
 """

@@ -33,7 +33,7 @@ _ANSWER = lazy_pattern(r'\{\s*"tool_name"\s*:\s*"directly[-_]answer"\s*,\s*"para
 
 
 class CommandR(Textual):
-    """`Action:` and a code fence with a list of `{"tool_name": ..., "parameters": {...}}`."""
+    """The dialect of Command R: `Action:` and a code fence with a list of `{"tool_name": ..., "parameters": {...}}`."""
 
     name = "command_r"
     models = "Command R, Command R+ (2024)"
@@ -50,7 +50,7 @@ class CommandR(Textual):
     stop = ("<results>",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the list after `head`."""
+        """Return a `Candidate` that reads the list after `head`, which is `Action:` and the opening of a code fence."""
         return ActionCandidate(head, CLOSERS, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -63,7 +63,7 @@ class CommandR(Textual):
         return _written([_object(dump(call.name), call.arguments_json) for call in calls])
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         documents = (f"Document: {number}\n{result.content}" for number, result in enumerate(results))
         return "<results>\n{}\n</results>".format("\n\n".join(documents))
 
@@ -77,8 +77,8 @@ def _written(objects: Sequence[str]) -> str:
 
 
 class ActionCandidate(JsonBlockReader):
-    """Reads a code fence after `Action:`, in which a call of `directly_answer` is not a call."""
+    """Reads a code fence after `Action:`. An entry for the tool `directly_answer` is not a call."""
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Return a call of `directly_answer` as markup; None for any other body."""
+        """Return an entry for `directly_answer` as markup, which is left out; None for any other text."""
         return [Part("markup", raw)] if _ANSWER.fullmatch(raw) else None

@@ -31,29 +31,29 @@ from promptools.types import Call, Fix, Malformed
 
 CLOSER = "</tool>"
 ANY_TOOL = "function"
-"""The word in the tag that says that the tool's name is on the next line."""
+"""The word in `<tool: function>`, which says that the tool's name is on the next line."""
 COMMAND = "command"
-"""The parameter for text that is not JSON, if the tool has it; otherwise the tool's only parameter takes the text."""
+"""The parameter that takes text that is not JSON; if the tool has no such parameter, its only parameter does."""
 
 _WORD = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACE = r"[ \t]{0,4}+"
 _LINE_END = _SPACE, r"\r?+", r"\n", r"\s{0,16}+"
 _NAMED = lazy_pattern(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
 _CLOSED = lazy_pattern(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
-"""The closing tag at the beginning or end of a line, or before another call. Elsewhere a command may contain it."""
+"""Matches `</tool>` at the beginning or end of a line, or before another call. Elsewhere, it may be in a command."""
 _OPENING_LINE = lazy_pattern(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
 _MEMBER = lazy_pattern(r"""["']([^"']{1,128})["']\s*:""")
 _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
 
 
 def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether arguments or the closing tag follow the name."""
+    """Return whether anything, such as arguments or the closing tag, follows the name."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else True
 
 
 def _tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether an offered tool is named in the tag, or directly after the tag."""
+    """Return whether the tag, or the line after `<tool: function>`, names an offered tool."""
     name = _NAMED.match(text, start, end)
     if name is not None and end < len(text):
         return may_be_tool(name[1], options)
@@ -73,10 +73,10 @@ HEADS = (
 
 
 class Cwm(NamedMarkerJson):
-    """`<tool: function>`, a name and its arguments, `</tool>`."""
+    """The dialect of CWM: `<tool: function>`, the tool's name, its arguments, and `</tool>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the arguments after `head`; their first character shows whether they are JSON."""
+        """Return a `Candidate` for the arguments after `head`. Their first character shows if they are JSON."""
         named = _NAMED.match(head)
         name = named[1] if named is not None else ""
 
@@ -89,14 +89,14 @@ class Cwm(NamedMarkerJson):
 
 
 def cwm() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of CWM."""
     dialect = read_family("cwm", Cwm)
     dialect.heads = HEADS
     return dialect
 
 
 class CommandReader(CandidateBase):
-    """Reads arguments that are text, up to a closing tag at the beginning or the end of a line.
+    """Reads arguments that are plain text, up to a closing tag at the beginning or the end of a line.
 
     The arguments may quote calls whose tags are on separate lines; the closing tags of these calls are skipped.
     """
@@ -115,7 +115,7 @@ class CommandReader(CandidateBase):
         """Whether the text quotes calls."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past what was read, or None if more text is needed."""
         at = start
         while at < len(piece):
             end = piece.find("\n", at) + 1 or len(piece)
@@ -126,7 +126,7 @@ class CommandReader(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text is a call, since no more text will come."""
         if self._line and self._add_line("".join(self._line)):
             return
         text = "".join(self._lines)
@@ -190,7 +190,7 @@ class CommandReader(CandidateBase):
         return call.resolve_in(self._evidence)
 
     def _parameter(self, command: str) -> str | None:
-        """Return the parameter that takes the text; None if the text is broken JSON, or if the parameter is unclear."""
+        """Return the parameter that takes the text; None if the text is broken JSON, or if no parameter is certain."""
         call = self._call
         if call.tool is None:
             return COMMAND

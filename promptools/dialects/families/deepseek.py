@@ -73,7 +73,7 @@ _HEAD = sequence(
     FENCE,
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
-"""A head up to the separator, or up to the code fence after the name."""
+"""Matches the text that begins a call, up to the separator or up to the code fence after the name."""
 _NAMES = lazy_pattern(r"(?:<[^<>]*>\s*)*([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = sequence(
     literal_text("function"),
@@ -95,7 +95,7 @@ UNMARKED = Closers(right=("```",), wrong=(), openers=())
 
 
 def _named(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether an offered tool's name follows `function`, as when the markers between them were stripped."""
+    """Return whether `function` and an offered tool's name begin a call whose markers a server has stripped."""
     del fresh
     if options.tools is None:
         return False
@@ -117,10 +117,10 @@ HEADS = (
 
 
 class DeepSeek(NamedMarkerJson):
-    """`<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
+    """The dialect of DeepSeek: `<｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the arguments after `head`."""
+        """Return a `Candidate` that reads the arguments after `head`, the text that begins the call."""
         names = _NAMES.match(head)
         if names is None:
             name = head.partition("\n")[0].removeprefix("function").strip()
@@ -136,7 +136,7 @@ class DeepSeek(NamedMarkerJson):
 
 
 def deepseek() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of DeepSeek V3, R1 and V3.1."""
     dialect = read_family("deepseek", DeepSeek)
     dialect.heads = HEADS
     dialect.closers = _spelled(ENDS, END, CALLS)

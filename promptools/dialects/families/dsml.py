@@ -1,4 +1,7 @@
-"""DSML: a declared dialect with its own head, since models lose the bars of its tags, double them, or use ASCII."""
+"""DSML: a dialect whose tags are also recognized if their bars are missing, doubled or in ASCII.
+
+Models write such tags. The table declares the rest of the dialect.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _OPENING: Final = (
 
 
 def dsml() -> Dialect:
-    """Return the dialect."""
+    """Return the DSML dialect."""
     dialect = read_family("dsml")
     dialect.heads = (dialect.heads[0]._replace(literals=("<｜", "<|", "<D", "<G", "< "), pattern=_OPENING),)
     return dialect

@@ -3,8 +3,9 @@ r"""Functionary v3.2: `>>>name` and the arguments on the next line; and v2, whos
     >>>all\nLet me look.\n>>>get_weather\n{"city": "Oslo"}
     <|from|>assistant\n<|recipient|>get_weather\n<|content|>{"city": "Oslo"}
 
-The prompt contains the first `>>>`, and v2's first two tokens. The recipient `all` is the user. Source:
-MeetKai/functionary, prompt templates v2 and v3.2 (2024-01, 2024-08); v3.1 is Llama's `<function=...>`.
+The prompt already contains the first `>>>` or, in v2, the first two tokens, so a reply lacks them. The recipient `all`
+is the user. Source: MeetKai/functionary, prompt templates v2 and v3.2 (2024-01, 2024-08). The format of v3.1 is
+Llama's `<function=...>`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the line is the name of an offered tool, followed by a bracket."""
+    """Return whether the line is an offered tool's name, perhaps after `>>>`, and a `{` follows it."""
     del fresh
     name = text[start:end].lstrip(">").partition("\n")[0].strip()
     if options.tools is None or end < len(text):
@@ -55,7 +56,7 @@ def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the line names an offered interpreter, and code follows it."""
+    """Return whether the line is `>>>` and the name of an offered code interpreter, before code."""
     del fresh
     header = _INTERPRETER.fullmatch(text, start, end)
     if header is None:
@@ -66,7 +67,7 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins without its first tokens.
+    """Return whether a call begins whose first tokens are missing.
 
     Return False if the tools are unknown, since any word could then be a name.
     """
@@ -74,7 +75,7 @@ def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, optio
 
 
 def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the head is a complete header of content for the user, and not a line of a program."""
+    """Return whether `text[start:end]` is a complete header of content for the user, and not a line of a program."""
     del options
     if text[start] in ">a" and not fresh:
         return False
@@ -84,7 +85,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether the head is a complete header of v2 for the user, although its first tokens were stripped."""
+    """Return whether `text[start:end]` is a header of v2 for the user whose first tokens were stripped."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
@@ -93,7 +94,7 @@ def _stripped_user_header_begins(
 def _first_line_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether the first line of the reply may be a header for the user without its marker."""
+    """Return whether the first line of the reply may be a header for the user that lacks its `>>>`."""
     if options.tools is None or options.strictness == "strict" or options.expect == "functionary":
         return False
     return _user_header_begins(text, start, end, fresh=fresh, options=options)
@@ -108,7 +109,7 @@ _STRIPPED_ALL = Head(
     at_line_start=True,
     at_start=True,
 )
-"""The first line of a reply for the user, whose markers a server has removed."""
+"""The first line of a reply for the user, `all`, from which a server has stripped the markers."""
 HEADS = (
     Head(
         (),
@@ -179,10 +180,10 @@ HEADS = (
 
 
 class Functionary(NamedMarkerJson):
-    """`>>>name`, and the arguments on the next line."""
+    """The dialect of Functionary: `>>>name`, and the arguments on the next line."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the arguments after `head`, or for code or a header for the user."""
+        """Return a `Candidate` for the arguments after `head`, or for code, or for a header of content for the user."""
         if head == CODE_ALIAS:
             return CodeCandidate(_INTERPRETER, options, evidence, definite=definite)
         if head == ALL_ALIAS:
@@ -196,39 +197,39 @@ class Functionary(NamedMarkerJson):
 
 
 def functionary() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of Functionary."""
     dialect = read_family("functionary", Functionary)
     dialect.heads = HEADS
     return dialect
 
 
 class UserHeaderCandidate(CandidateBase):
-    """Reads the header of content for the user as markup. The candidate decides at once."""
+    """Reads the header of content for the user, which is markup. No more text is needed to decide this."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read the header."""
+        """Read the header; return the index just past it."""
         header = _USER_HEADER.match(piece, start)
         assert header is not None
         self.parts = [Part("markup", header[0])]
         return header.end()
 
     def close(self, finish_reason: str | None) -> None:
-        """Do nothing, since the candidate has already decided."""
+        """Do nothing, since `feed` has decided already."""
         del finish_reason
 
 
 class HeldHeaderCandidate(CandidateBase):
-    """Reads a line that is only `all`: it is a header if the header of a call follows, and otherwise content."""
+    """Reads a first line `all`, which is a header if the header of a call follows, and otherwise content."""
 
     def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)
         self._options = options
         self._text = ""
         self._at = 0
-        """The offset before which no header of a call begins."""
+        """The offset from which the text is still to be searched for the header of a call."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past what was read, or None if more text is needed."""
         end = min(len(piece), start + MAX_HELD - len(self._text))
         self._text += piece[start:end]
         for call in _CALL.finditer(self._text, self._at) if "{" in piece[start:end] else ():
@@ -243,7 +244,7 @@ class HeldHeaderCandidate(CandidateBase):
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Treat the line as content, since no more text will come."""
         del finish_reason
         self._decide("text")
 

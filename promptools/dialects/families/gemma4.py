@@ -3,8 +3,8 @@
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
     <start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:2}<end_function_call>
 
-A server that strips the tokens leaves `call:get_weather{city:Oslo,days:2}`; Gemini's namespace leaks as
-`default_api:`. Source: chat templates of Gemma 4 (2026-04) and FunctionGemma (2025-12).
+A server that strips the tokens leaves `call:get_weather{city:Oslo,days:2}`. Some calls have Gemini's namespace
+`default_api:` before the name. Source: chat templates of Gemma 4 (2026-04) and FunctionGemma (2025-12).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NAME = r"[A-Za-z_][\w.-]{0,63}+"
 _KEY = r"[A-Za-z_][\w.-]{0,63}+(?:[ ]{1,2}+[\w.-]{1,64}+){0,8}+\s{0,4}+"
 _BODY = rf"{_NAME}\{{\s{{0,16}}+(?:\}}|{_KEY}:)"
-"""A name, and the beginning of its object."""
+"""Matches a tool's name and the beginning of its arguments: `get_weather{city:` or `ping{}`."""
 _BODY_CUT = rf"{_NAME}(?:\Z|\{{\s{{0,16}}+(?:\Z|{_KEY}\Z))"
 _SPACE_NAME = rf"(?:{_NAME}:[ \t]?)?(?:default_api:)?"
 _SPACE_CUT = rf"{_NAME}:[ \t]?(?:\Z|default_api:\Z)"
@@ -38,7 +38,7 @@ _LEAK_LAYOUT = CallLayout(closers=("/>", "</call>", "</function>", ">"), bracket
 
 
 def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a line begins with what remains of a call when the tokens are stripped."""
+    """Return whether a line begins with a call whose special tokens were stripped, such as `call:ping{}`."""
     del fresh
     if options.tools is None:
         return False
@@ -52,7 +52,7 @@ def _line_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a tag is made of fragments of the special tokens, and names an offered tool."""
+    """Return whether a tag such as `<call:ping{`, made of parts of the special tokens, names an offered tool."""
     del fresh
     leak = _LEAK.match(text, start)
     if leak is None or end == len(text):
@@ -61,7 +61,7 @@ def _leak_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 class Gemma4(Textual):
-    """`<|tool_call>call:NAME{key:<|"|>value<|"|>}<tool_call|>`."""
+    """The dialect of Gemma 4: `<|tool_call>call:NAME{key:<|"|>value<|"|>}<tool_call|>`."""
 
     name = "gemma4"
     models = "Gemma 4, and what leaks of Gemini's calls"
@@ -104,7 +104,7 @@ class Gemma4(Textual):
     turn_tokens: tuple[str, ...] = ("<|turn>", "<escape>")
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`: the name, perhaps with `call:` before it, and the object."""
+        """Return a `Candidate` that reads the tool's name, perhaps after `call:`, and the object after it."""
         if head.startswith(("<call", "<function")):
             return BraceCallReader(head, _LEAK_LAYOUT, options, evidence, definite=definite)
         if head:
@@ -137,12 +137,12 @@ The functions are:
         )
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return results_as_text(results)
 
 
 class FunctionGemma(Gemma4):
-    """`<start_function_call>call:NAME{key:<escape>value<escape>}<end_function_call>`."""
+    """The dialect of FunctionGemma: `<start_function_call>call:NAME{key:<escape>value<escape>}<end_function_call>`."""
 
     name = "functiongemma"
     models = "FunctionGemma 270M"

@@ -6,7 +6,7 @@
     ]
     ```
 
-Its markers are braces, which also occur in prose. So it is of tier B: the position of a brace decides whether a call
+It is of tier B, since its only markers are braces, which also occur in prose. The position of a brace decides if a call
 begins (see `promptools.engine`).
 """
 
@@ -35,7 +35,7 @@ def _string_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 class GenericJson(Textual):
-    """`{"tool": ..., "arguments": {...}}`, and every other spelling of it."""
+    """The default dialect: `{"tool": ..., "arguments": {...}}`, and all spellings of this that models write."""
 
     name = "json"
     models = "any model that is told to in its prompt; what many fall back to"
@@ -48,7 +48,7 @@ class GenericJson(Textual):
     closers: tuple[str, ...] = ("<|python_tag|>",)  # Llama 3.1 prints it before bare JSON
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`, which is a code fence, a quote, or empty."""
+        """Return a `Candidate` that reads the text after `head`, which is a code fence, a quote, or empty."""
         if head == '"':
             return EncodedReplyReader(options, evidence, definite=definite)
         return bare_json_candidate(head, options, evidence, definite=definite)
@@ -59,12 +59,12 @@ class GenericJson(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as one list in one fence, since small models end their turn after a fence."""
+        """Render all calls as one list in one code fence, since small models end their turn after a fence."""
         written = ",\n  ".join(f'{{"tool": {dump(call.name)}, "arguments": {call.arguments_json}}}' for call in calls)
         return f"```json\n[\n  {written}\n]\n```"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return "\n\n".join(
             f"Tool {'error' if result.is_error else 'result'} ({result.name}):\n{result.content}" for result in results
         )

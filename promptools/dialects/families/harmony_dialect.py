@@ -3,7 +3,7 @@
     <|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather
     <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
 
-`promptools.harmony` reads and writes the format; this module makes the format a dialect. Source: openai/harmony,
+`promptools.harmony` reads and writes the format; this module defines the dialect with its help. Source: openai/harmony,
 docs/format.md (0.0.8); for how models and servers deviate from it see `promptools.harmony.parser`.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HarmonyDialect(Textual):
-    """`<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`."""
+    """Harmony: `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>`."""
 
     name = "harmony"
     models = "gpt-oss, LLM-jp 4.1, Beam"
@@ -41,7 +41,7 @@ class HarmonyDialect(Textual):
         self.channels = CHANNELS
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Raise NotImplementedError: the dialect has no heads."""
+        """Raise NotImplementedError: calls in Harmony are messages, so nothing is read this way."""
         raise NotImplementedError(f"{self.name} is read by its channels")
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -62,7 +62,7 @@ class HarmonyDialect(Textual):
         return render_messages((_call(call) for call in calls), reply_role=None, escape=str)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         from promptools.harmony.renderer import render_messages
 
         return render_messages((_result(result) for result in results), reply_role=None, escape=str)
@@ -91,7 +91,7 @@ def _result(result: Result) -> Message:
 
 
 def offered_recipients(options: ParseOptions) -> IsTool | None:
-    """Return a predicate for recipients whose tool is offered; None if the offered tools are unknown."""
+    """Return a function that tells if a recipient is an offered tool; None if the offered tools are unknown."""
     tools = options.tools
     if tools is None:
         return None
@@ -120,7 +120,7 @@ def _takes_text(name: str, options: ParseOptions) -> bool:
 def _read_body(
     name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed | None:
-    """Read a body that is not JSON, such as gpt-oss' text for `python`, or Beam's tags; return None for JSON."""
+    """Read the body of a call that is not JSON, such as code for `python` or Beam's tags; return None for JSON."""
     match = options.tools.find(name) if options.tools is not None else None
     if match is not None and match[0].free_text is not None:
         from promptools.dialects.families.harmony_free_text import read_free_text

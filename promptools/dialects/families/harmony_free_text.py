@@ -1,8 +1,8 @@
-"""Calls in Harmony whose body is free text, such as code: `to=python code<|message|>print(1)<|call|>`.
+"""Read calls in Harmony whose body is free text, such as code: `to=python code<|message|>print(1)<|call|>`.
 
-For the app such a tool is a function with a parameter that takes the text (`Tool.free_text`). The body is that text,
-verbatim. It is read as arguments only if it is a single JSON object, repaired if necessary, that begins with a
-parameter of the tool and contains the text. Models that are trained on functions write such objects. Source:
+For the app, such a tool is a function with a parameter that takes the text (`Tool.free_text`). The whole body is this
+text, unchanged. But models that are trained on functions may write a JSON object instead. The body is read as arguments
+if it is a single object, repaired if necessary, that begins with a parameter of the tool and contains the text. Source:
 openai/gpt-oss, `python` (2025-08).
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Tool
 
 UNDECLARED_PARAMETER = "input"
-"""The parameter for the text if no tool declares one; custom tools use the same name."""
+"""The name of the parameter for the text if the tool is not offered; custom tools use the same name."""
 _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 
 
@@ -45,7 +45,7 @@ def read_free_text(
 
 
 def undeclared_call(name: str, body: str, evidence: Evidence) -> Call:
-    """Return the call of a tool that is not offered and whose body is free text."""
+    """Return a call of a tool that is not offered, with the free text `body` as its only argument."""
     arguments = {UNDECLARED_PARAMETER: body}
     fix = Fix("unwrap", f"its body is free text: taken as {UNDECLARED_PARAMETER!r}")
     return Call("", name, arguments, dump(arguments), (fix,), dialect=evidence.dialect, unknown_tool=True)

@@ -31,22 +31,22 @@ _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before w
 
 
 class UnaddressedJson:
-    """Passes segments on, but holds a JSON object at the start of a message for the user if it names no tool. O(n).
+    """Leaves out a JSON object at the start of a message for the user if it names no tool and words follow it. O(n).
 
-    If words follow the object, it is left out of the reply; otherwise it is passed on as content.
+    The object is held back until it is clear what follows. All other segments are passed on.
     """
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
         self._held: list[Segment] = []
-        """The JSON, with all that follows it."""
+        """The segments of the JSON object, and the segments after it."""
         self._scanner: BracketScanner | None = None
         """Finds the end of the JSON; None if no JSON is open."""
         self._may_begin = False
-        """A message for the user has just begun."""
+        """Whether a message for the user has just begun."""
 
     def filter(self, segments: Iterable[Segment]) -> Iterator[Segment]:
-        """Yield the segments that are certain."""
+        """Yield the segments that can be passed on already."""
         for segment in segments:
             if self._scanner is not None:
                 yield from self._in_json(segment, self._scanner)
@@ -101,7 +101,7 @@ class UnaddressedJson:
             self._held.append(segment)
 
     def _leave_out(self, words: Segment) -> Iterator[Segment]:
-        """Yield the held JSON as debris, which is left out of the reply; then the other held segments and `words`."""
+        """Yield the held JSON as debris, which the reply leaves out; then the other held segments and `words`."""
         found, *rest = self._held
         self._held = []
         yield Outside("debris", found.raw, (_FIX,))
@@ -112,7 +112,7 @@ class UnaddressedJson:
         yield words._replace(raw=bare)
 
     def _names_no_tool(self, text: str) -> bool:
-        """Return whether a text is an object that names no tool, so that the object is not a whole call."""
+        """Return whether a text is a JSON object that is not a whole call, since it names no tool."""
         _, _, end = read_members(text)
         if end != len(text):
             return False
@@ -124,7 +124,7 @@ class UnaddressedJson:
 
 
 def _is_commentary(opened: MessageStart) -> bool:
-    """Return whether a message is commentary: it is for the user, but is not the answer."""
+    """Return whether a message is commentary: text for the user that is not the answer."""
     return opened.kind == "words" and not (opened.final or opened.ambiguous)
 
 
@@ -132,7 +132,7 @@ def _is_commentary(opened: MessageStart) -> bool:
 
 
 class HarmonySplitter:
-    """Splits a reply of the assistant into segments. `known` returns whether a recipient is an offered tool."""
+    """Splits a reply of the assistant into segments. `known` returns True for a recipient that is an offered tool."""
 
     def __init__(self, known: IsTool | None, options: ParseOptions) -> None:
         self._items = ItemParser("assistant", known=known)
@@ -144,7 +144,7 @@ class HarmonySplitter:
         return self._segments(self._items.feed(text))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read pieces whose control tokens are already identified; return the segments that are certain."""
+        """Read pieces that are either text or control tokens; return the segments that are certain."""
         return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:

@@ -1,4 +1,4 @@
-r"""Beam's arguments: parameters between tags, in a Harmony message to the tool.
+r"""Read the arguments of Beam's calls: parameters between tags, in a Harmony message to the tool.
 
     <|start|>assistant to=get_weather<|channel|>analysis <|constrain|>xml<|message|><rfl:parameter name="city">
     Oslo

@@ -39,7 +39,7 @@ TAGS = (
     "function",
     "action",
 )
-"""Tags that models put around the same JSON, the trained one first."""
+"""Tags that models put around the JSON of a call. Models are trained on the first of them."""
 
 AMBIGUOUS_TAGS = ("json", "JSON", "xml", "response", "invoke", "functions", "tool_request")
 """Tags with other uses: JSON in them needs as much evidence as JSON without tags."""
@@ -51,9 +51,9 @@ _BEFORE = (
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
-"""What may come between a marker and the bracket: a code fence, or the name on a separate line."""
+"""What may come between the tag and the bracket of the JSON: a code fence, or the name of the tool."""
 _NO_BRACKET = r"(?<=\n)(?=[{\[])"
-"""The JSON on the next line, after a tag without its closing bracket."""
+"""The beginning of JSON on the next line, if the tag before it lacks its `>`."""
 _ELEMENTS = sequence(
     literal_text("<tool_call>"),
     r"\s{0,64}",
@@ -66,7 +66,7 @@ _ELEMENTS = sequence(
     any_literal_text(("<arguments>", "<parameters>")),
     r"\s{0,64}",
 )
-"""The tag, an element for the name, and the opening tag of an element for the arguments."""
+"""Matches `<tool_call>`, the name as an element, and an opening tag before the arguments, such as `<arguments>`."""
 _NAMED = lazy_pattern(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
 _CHANNELS = ("commentary", "analysis")
 _HEADED = sequence(
@@ -86,7 +86,7 @@ _HEADED = sequence(
     any_of(r"(?=[\s{])", literal_text("<|message|>")),
     r"\s{0,16}",
 )
-"""The tag and a Harmony header, with or without its tokens: models trained on both formats write this."""
+"""Matches `<tool_call>` and a Harmony header, as models that are trained on both formats write them."""
 _ADDRESSED = lazy_pattern(
     rf"<tool_call>\s*(?:assistant)?\s*(?:(?:<\|channel\|>)?(?:{'|'.join(_CHANNELS)}))?\s*to=(?:functions\.)?([\w.-]+)"
 )
@@ -106,7 +106,7 @@ def _closers(marker: str) -> Closers:
 
 
 def closers_of(head: str) -> Closers:
-    """Return the texts that may close a call, including wrong ones: `</think>` (GLM) and `</function>`."""
+    """Return the texts that may close a call, including wrong ones such as `</think>` (GLM) and `</function>`."""
     tag = _TAG.match(head)
     assert tag is not None
     return _closers(tag[1])
@@ -130,10 +130,10 @@ HEADS = (
 
 
 class Hermes(MarkedJson):
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+    """The dialect of Hermes and Qwen 2.5: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the JSON or YAML after `head`."""
+        """Return a `Candidate` that reads the JSON or YAML after the tag `head`."""
         if head.startswith(YAML_ALIAS):
             return YamlReader(head.removeprefix(YAML_ALIAS), options, evidence, definite=definite)
         named = _NAMED.match(head)
@@ -156,7 +156,7 @@ class Hermes(MarkedJson):
 
 
 def hermes() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of Hermes."""
     dialect = read_family("hermes", Hermes)
     dialect.heads = HEADS
     return dialect

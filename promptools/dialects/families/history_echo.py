@@ -1,10 +1,10 @@
-"""Calls in the notation in which a harness printed earlier turns: models copy the notation from their history.
+"""Read calls in which models imitate how an agent program printed earlier calls in the conversation.
 
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}
 
-No model is trained on these forms, and logs look the same, so they are read only with the strictness `lenient`, and
-never written. Calls are written in the `json` dialect instead, so that the next turn has a better example to copy.
+No model is trained on these forms, and logs look the same. So they are read only with the strictness `lenient`, and
+are never written. Calls are written in the `json` dialect instead, so that the model has a better example to copy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a printed call begins. Parsing must be lenient; if the text names a tool, it must be offered."""
+    """Return whether a printed call begins. Parsing must be lenient, and a tool that is named must be offered."""
     del fresh
     if options.strictness != "lenient":
         return False
@@ -92,7 +92,7 @@ def _line(pattern: str, gate: str) -> Head:
 
 
 class HistoryEcho(GenericJson):
-    """`[Calling tool: NAME({...})]`, and other printed forms of a call."""
+    """The dialect of printed calls, such as `[Calling tool: NAME({...})]`."""
 
     name = "mimicry"
     models = "none by training: models that copy a printed history"
@@ -106,7 +106,7 @@ class HistoryEcho(GenericJson):
     closers: tuple[str, ...] = ()
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the arguments, or the list of calls, after `head`."""
+        """Return a `Candidate` that reads the arguments, or the list of calls, after the text `head`."""
         if head[:1] not in ("[", "T", "C", "🔧"):
             return super().candidate(head, options, evidence, definite=definite)
         named = _NAMED.match(head)

@@ -1,4 +1,4 @@
-r"""Inkling: a message for each call; the message's header may contain the tool's name, too.
+r"""Inkling: a message for each call. The header of the message may contain the tool's name.
 
     <|message_model|>get_weather<|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Oslo"}}<|end_message|>
 
@@ -22,7 +22,7 @@ _NAME = r"[\w.:/-]{1,128}+"
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the reply begins with a name and the token after it. The name may be any word."""
+    """Return whether the reply begins with a name, which may be any word, and `<|content_invoke_tool_json|>`."""
     del start, options
     return (text[end] == "{" if end < len(text) else NEED_MORE) if fresh else False
 
@@ -44,17 +44,17 @@ HEADS = (
 
 
 class Inkling(MarkedJson):
-    """One object after `<|content_invoke_tool_json|>`."""
+    """The dialect of Inkling: one JSON object after `<|content_invoke_tool_json|>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the object after `head`."""
+        """Return a `Candidate` that reads the object after `head`, the text that begins the call."""
         return JsonBlockReader(
             head, self.closers_of(INVOKE), options, evidence, definite=definite, envelope_keys=self._envelope
         )
 
 
 def inkling() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of Inkling."""
     dialect = read_family("inkling", Inkling)
     dialect.heads = HEADS
     return dialect

@@ -3,9 +3,9 @@
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}
     <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
 
-The header is the call's id. Models leave out the section, the opening token of the call, the end, the prefix, the
-number, and sometimes the name, which the arguments then have to show. Source: moonshotai/Kimi-K2-Instruct,
-docs/tool_call_guidance.md (2025-07), and Kimi K2 Thinking.
+The header, `functions.get_weather:0`, is the call's id. Models leave out the tokens of the section, the first or last
+token of the call, `functions.`, the number, and sometimes the name. Without the name, the arguments must show the tool.
+Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and Kimi K2 Thinking.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECTION_ENDS = (SECTION_END, "<|tool_call_section_end|>")
 
 _GAP = r"\s{0,16}"
 _SECTION_TEXT = r"[^<{]{0,200}+"
-"""Text between the beginning of the section and the first call; users are not meant to see it."""
+"""Matches text between the beginning of the section and the first call, which is not meant for users."""
 _HEADER = r"[^<{]{1,200}+"
 _OPENER = any_of(literal_text(CALL), sequence(any_literal_text(SECTIONS), _SECTION_TEXT, literal_text(CALL)))
 _OPENERS = lazy_pattern(rf"(?s:.*{re.escape(CALL)})|{'|'.join(map(re.escape, SECTIONS))}")
@@ -50,7 +50,7 @@ _UNOPENED = sequence(
     rf"(?:\s{{0,4}}:\s{{0,4}}(?:\Z|\d{{1,4}}))?+{_GAP}",
     literal_text(ARGUMENT),
 )
-"""A header without its opening token: a server took it for another token, or the model left it out."""
+"""Matches a header without its opening token, which a server misread or the model left out."""
 _INDEXED = sequence(r"[^\W\d][\w./-]{0,127}+", ":", r"\d{1,4}", r"[ \t]{0,8}")
 _INDEXED_FORM = lazy_pattern(r"([^\W\d][\w./-]*):\d+[ \t]*")
 
@@ -62,7 +62,7 @@ UNMARKED = Closers(right=(), wrong=(END, *SECTION_ENDS), openers=("functions.",)
 
 
 def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the name before a number is that of an offered tool."""
+    """Return whether `text[start:end]` is an offered tool's name and a number, such as `get_weather:0`."""
     del fresh
     if options.tools is None:
         return False
@@ -73,7 +73,7 @@ def _indexed_begins(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 class KimiK2(Textual):
-    """`<|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>`."""
+    """Kimi K2: `<|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>`."""
 
     name = "kimi_k2"
     models = "Kimi K2, K2 Thinking, K2.5 and K2.6"
@@ -124,7 +124,7 @@ class KimiK2(Textual):
     rescues = True  # on third-party servers, K2 Thinking ends its reasoning with the call (qwen-code)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the arguments after `head`."""
+        """Return a `Candidate` that reads the arguments after `head`, the text that begins the call."""
         residue = _RESIDUE_FORM.fullmatch(head)
         if residue is not None:
             lost = Fix("marker", "the markers around its name are missing")
@@ -139,7 +139,7 @@ class KimiK2(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the header of the call, which is its id. Calls are numbered from 0 in the whole conversation."""
+        """Return the id of a call, such as `functions.get_weather:0`; `number` counts all earlier calls."""
         return f"functions.{call.name}:{number}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:
@@ -154,12 +154,12 @@ class KimiK2(Textual):
         return f"{SECTION}{written}{SECTION_END}"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return "\n".join(f"## Return of {result.call_id}\n{result.content}" for result in results)
 
 
 def _name_in(head: str) -> tuple[str, list[Fix]]:
-    """Return the name in the header, and the fixes. The name is empty if the header is only a number."""
+    """Return the tool's name in `head`, and the fixes. The name is empty if the header is only a number."""
     header = _OPENERS.sub("", head).partition("<")[0].partition("`")[0].strip()
     form = _FORM.fullmatch(header)
     missing = [mark for mark in (CALL, ARGUMENT) if mark not in head]

@@ -1,11 +1,11 @@
-"""Kimi K3: every part of a message is between the same three tokens (XTML).
+"""Kimi K3: calls in XTML, whose tags are words between three special tokens.
 
     <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>
     Oslo<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
 
-A string is written unchanged, anything else as JSON. Attributes are escaped; values are not, so that a string may
-contain tags, even a complete call. All arguments may also be one object, between `<|open|>json type="object"<|sep|>`
-and `<|close|>json<|sep|>`.
+A string is written unchanged, any other value as JSON. Attributes are escaped, but values are not, so a string may
+contain tags, even a complete call. The arguments may also be written as one JSON object, between
+`<|open|>json type="object"<|sep|>` and `<|close|>json<|sep|>`.
 
 Source: the parsers `kimi_k3` of vLLM 0.32 and llama.cpp (2026).
 """
@@ -37,7 +37,7 @@ TOOLS, END_TOOLS = f"{OPEN}tools{SEP}", f"{CLOSE}tools{SEP}"
 END_CALL, END_ARGUMENT, END_JSON = (f"{CLOSE}{word}{SEP}" for word in ("call", "argument", "json"))
 
 _MAX_ATTRIBUTES = 4000
-"""The maximum length of a tag's attributes: a key may be a long text, but the cost of an unfinished tag is limited."""
+"""The maximum length of a tag's attributes. A key may be a long text, but an unfinished tag must not cost too much."""
 _ATTRIBUTES = rf"\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
 _TAG: Final = lazy_pattern(
     rf"{re.escape(OPEN)}(?:(?P<wrap>tools)|(?P<call>call)(?P<named>{_ATTRIBUTES})|(?P<param>argument)(?P<keyed>{_ATTRIBUTES})"
@@ -55,7 +55,7 @@ _PARTIAL_TAG: Final = lazy_pattern(
     + r"\Z"
 )
 _BROKEN_TAG = lazy_pattern(r"[\s<|]{0,8}open\b")
-"""A broken opening tag, which may come after the closing tag of an argument."""
+"""Matches a broken opening tag, which may come after the closing tag of an argument."""
 _BROKEN_OPENER = lazy_pattern(rf"{re.escape(END_ARGUMENT)}(?P<tag>{_BROKEN_TAG.pattern})")
 _ATTRIBUTE = lazy_pattern(r'\s(\w+)\s*=\s*"([^"]*)"')
 _ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&amp;": "&"}
@@ -64,7 +64,7 @@ _KINDS: Final[dict[str, TagKind]] = {"wrap": "wrap", "call": "call", "param": "p
 
 
 class XtmlNames(TagNames):
-    """The names of the tags of XTML, whose tags are between tokens instead of angle brackets."""
+    """Reads the tags of XTML, which are between special tokens instead of angle brackets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,7 +140,7 @@ def _escape(text: str) -> str:
 
 
 class KimiK3(Textual):
-    """`<|open|>call tool="NAME"<|sep|>`, and an `argument` for each argument."""
+    """The dialect of Kimi K3: `<|open|>call tool="NAME"<|sep|>`, and an `argument` element for each argument."""
 
     name = "kimi_k3"
     models = "Kimi K3"
@@ -163,7 +163,7 @@ class KimiK3(Textual):
     control_tokens = (CLOSE, SEP, END_ARGUMENT, END_JSON)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text from the first tag on: the tag of the block or of a call."""
+        """Return a `Candidate` that reads from the first tag on, which begins a block of calls or a call."""
         del head
         return MarkupReader(GRAMMAR, options, evidence, definite=definite)
 
@@ -176,7 +176,7 @@ class KimiK3(Textual):
         return TOOLS + "".join(self._call(call, index) for index, call in enumerate(calls, 1)) + END_TOOLS
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return "\n".join(f"Result of {result.name}:\n{result.content}" for result in results)
 
     def _call(self, call: Call, index: int) -> str:

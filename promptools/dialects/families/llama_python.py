@@ -1,11 +1,11 @@
-"""Llama's Python tag with a call after it: a built-in tool, or a tool of the app in an `ipython` environment.
+"""Llama's `<|python_tag|>` and a call: of a built-in tool, or of an app's tool in an `ipython` environment.
 
     <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
     <|python_tag|>get_weather(city="Oslo")
 
-The same tag may precede code for an interpreter, which is a call if such a tool is offered
-(`promptools.dialects.readers.free_text`); otherwise nothing but calls may follow the tag. A name that ends in `.call`
-cannot be part of a program: content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
+Code for an interpreter may follow the same tag. If a code interpreter is offered, this code is a call of it
+(`promptools.dialects.readers.free_text`); otherwise, only calls may follow the tag. A name that ends in `.call` cannot
+be part of a program. So content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
 format (Meta, 2024-07).
 """
 
@@ -33,14 +33,14 @@ _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether calls follow the tag. If an interpreter is offered, a call of an unknown tool is code."""
+    """Return whether calls follow the tag. If an interpreter is offered, a call of any other tool is code."""
     if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, options=options)
     return begins_offered_call(text, start, end, fresh=fresh, options=options)
 
 
 def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether code may follow the tag."""
+    """Return whether code follows the tag, which is possible if a code interpreter is offered."""
     del start, fresh
     if find_interpreter(options.tools) is None:
         return False
@@ -55,24 +55,24 @@ _LAYOUT = CallLayout(one_per_line=True, whole_reply=True)
 
 
 class LlamaPython(MarkedPythonCalls):
-    """`<|python_tag|>brave_search.call(query="oslo weather")`."""
+    """The dialect of Llama's Python tag: `<|python_tag|>brave_search.call(query="oslo weather")`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the calls after the tag, or for the tag and the code after it."""
+        """Return a `Candidate` that reads the calls after the tag or, for code, the tag and the code."""
         if head == CODE_ALIAS:
             return CodeCandidate(_MARKER, options, evidence, definite=definite)
         return _TaggedCall(head, _LAYOUT, options, evidence._replace(sentinel=False), definite=definite)
 
 
 def llama_python() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of Llama's `<|python_tag|>`."""
     dialect = read_family("llama_python", LlamaPython)
     dialect.heads = HEADS
     return dialect
 
 
 class _TaggedCall(PythonCallReader):
-    """Reads calls after the tag. Other text may follow only a call whose name ends in `.call`."""
+    """Reads calls after `<|python_tag|>`. Content may follow only a call whose name ends in `.call`."""
 
     def _match_callee(self, text: str, at: int) -> tuple[str, int]:
         name, end = super()._match_callee(text, at)

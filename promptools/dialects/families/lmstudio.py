@@ -41,17 +41,17 @@ _PYTHON = {opener: CallLayout(closers=(closer,), one_per_line=True) for opener, 
 _CALL = lazy_pattern(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = lazy_pattern(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _NEXT = lazy_pattern(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
-"""What ends a bare value."""
+"""Matches what ends a value without quotes: a line break, a brace, or the next `--key`."""
 _END = lazy_pattern(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False, parse_constant=reject_constant, parse_float=parse_finite_float)
 
 
 class LmStudio(MarkedJson):
-    """`[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
+    """The dialect of LM Studio: `[TOOL_REQUEST]{...}[END_TOOL_REQUEST]`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`: JSON, arrows, or calls in Python's syntax."""
+        """Return a `Candidate` for the text after the marker `head`: JSON, arrows, or calls in Python's syntax."""
         opener = head[: head.index("]") + 1]
         return CallsOrJson(
             head,
@@ -67,7 +67,7 @@ class LmStudio(MarkedJson):
 
 
 class ArrowCandidate(JsonBlockReader):
-    """Reads a block whose body may be written with arrows."""
+    """Reads a call that is JSON, or that is written with arrows instead: `{tool => "NAME", args => {...}}`."""
 
     def __init__(
         self, head: str, closers: Closers, options: ParseOptions, evidence: Evidence, *, definite: bool
@@ -76,7 +76,7 @@ class ArrowCandidate(JsonBlockReader):
         self._context = options, evidence
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Return the parts of a body written with arrows; None for any other body."""
+        """Return the parts of a call that is written with arrows; None for any other text."""
         call = _CALL.match(raw)
         if call is None:
             return None
@@ -90,7 +90,7 @@ class ArrowCandidate(JsonBlockReader):
 
 
 def read_arrows(raw: str, at: int, tool: str, options: ParseOptions) -> dict[str, Any] | None:
-    """Return the `--key value` pairs from `raw[at]` to the last two brackets; None for any other text. O(n)."""
+    """Return the `--key value` pairs from `raw[at]` on, up to the closing braces; None for any other text. O(n)."""
     values: dict[str, Any] = {}
     if raw[at : at + 1] != "{":
         return None
@@ -108,7 +108,7 @@ def read_arrows(raw: str, at: int, tool: str, options: ParseOptions) -> dict[str
 
 
 def lmstudio() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of LM Studio."""
     dialect = read_family("lmstudio", LmStudio)
     dialect.heads += tuple(marker_head(opener)._replace(begins=begins_offered_call) for opener in _PYTHON)
     return dialect

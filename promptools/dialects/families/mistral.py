@@ -50,7 +50,7 @@ _MARKS = rf"(?:{re.escape(MARK)}\s{{0,8}}){{0,4}}"
 _OPENER = sequence(_MARKS + literal_text("[TOOL_CALLS"), r"\]?", _SPACES)
 
 _BEFORE = sequence(_NAME, r"[ \t]{0,8}", literal_text("[TOOL_CALLS"), r"\]?", _SPACES, optional_steps(_ARGS), FENCE)
-"""The name before the marker, and nothing between the marker and the arguments."""
+"""Matches the name before the marker, with at most `[ARGS]` or a code fence between marker and arguments."""
 _NAME_FIRST = lazy_pattern(rf"({_NAME})[ \t]*\[TOOL_CALLS")
 
 _HEAD = lazy_pattern(
@@ -58,9 +58,9 @@ _HEAD = lazy_pattern(
 )
 _AGAIN = lazy_pattern(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
 _STRING = lazy_pattern(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
-"""The content of a JSON string, up to its end or an incomplete escape."""
+"""Matches the content of a JSON string, up to the closing quote or an incomplete escape."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
-"""A name with the id appended: what is left if a server strips the markers."""
+"""Matches a name with the call's id appended, which is left of a call if a server strips the markers."""
 
 CLOSERS = Closers(
     right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), required=False, next_name=_AGAIN
@@ -68,7 +68,7 @@ CLOSERS = Closers(
 
 
 _PYTHON = CallLayout(closers=(CLOSER, "[/TOOL_CALL]"), one_per_line=True)
-"""The layout of calls in Python's syntax after the marker, seen with third-party configurations."""
+"""The layout of Python calls after the marker, which were seen with third-party configurations."""
 
 
 def _residue_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
@@ -124,10 +124,10 @@ HEADS = (
 
 
 class Mistral(NamedMarkerJson):
-    """`[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
+    """The dialect of Mistral: `[TOOL_CALLS]name[ARGS]{...}`, or a list after the marker."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the arguments, the list or the Python calls after `head`."""
+        """Return a `Candidate` that reads the arguments, the list or the Python calls after the markers in `head`."""
         before = _NAME_FIRST.match(head)
         if before is not None:
             moved = Fix("marker", "the name is before the marker")
@@ -152,7 +152,7 @@ class Mistral(NamedMarkerJson):
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls as the model would write them, in the old form if the name is not valid in the new form."""
+        """Render calls in the new form; in the old form if the tool's name is not valid in the new one."""
         return "".join(
             f"{MARK}{call.name}[ARGS]{call.arguments_json}"
             if re.fullmatch(_NAME, call.name)
@@ -162,7 +162,7 @@ class Mistral(NamedMarkerJson):
 
 
 def mistral() -> DeclaredDialect:
-    """Return the dialect."""
+    """Return the dialect of Mistral."""
     dialect = read_family("mistral", Mistral)
     dialect.heads = HEADS
     return dialect
@@ -175,11 +175,11 @@ class MistralCandidate(JsonBlockReader):
     """
 
     _string: list[str] | None = None
-    """The string so far, with its opening quote."""
+    """The pieces of the JSON string so far, with its opening quote; None if there is no string."""
     _escaped = False
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past what was read, or None if more text is needed."""
         if self._string is None and self._lacks_body and piece[start : start + 1] == '"':
             self._string = []
         if self._string is None or self._body.has_text:
@@ -198,7 +198,7 @@ class MistralCandidate(JsonBlockReader):
         return end if self._decided else super().feed(piece, end)
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text is a call, since no more text will come."""
         tools, name = self._options.tools, self._name or ""
         if self._string and not self._body.has_text:
             self._lookahead = "".join(self._string)

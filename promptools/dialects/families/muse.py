@@ -1,4 +1,4 @@
-"""Muse Glimmer: declared tags, in a message to the tool.
+"""Muse Glimmer: a call is written with tags, in a message to the tool.
 
 <|start|>assistant to=weather.get_weather<|message|><atem:function_calls>
 <atem:invoke name="weather.get_weather">
@@ -34,7 +34,7 @@ _MAX_HEADER = 200
 _NAME = r"[A-Za-z_][\w.:-]{0,127}"
 _SPACE = r"\s{0,8}"
 _RECIPIENT = rf"to=(?P<to>{_NAME})(?:<\|message\|>|(?={_SPACE}{_TAG_PREFIX}))"
-"""A recipient, up to the token after it or, if a server strips the tokens, up to the tags of a call."""
+"""Matches a recipient and the token after it. If a server strips the tokens, the tags of a call must follow."""
 _HEADER = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?{_RECIPIENT}")
 _TO_TOOL = lazy_pattern(rf"(?:<\|start\|>assistant)?\s?to={_NAME}(?:<\|message\|>)?{_SPACE}{_TAG_PREFIX}")
 _TO_SELF_OR_USER = lazy_pattern(r"(?:<\|start\|>assistant)?\s?to=(?:self|user)<\|message\|>")
@@ -51,11 +51,11 @@ HEADER = RareLiteralMarker(
     prefixes=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
     first_characters=frozenset("t"),
 )
-"""Text that may be a header without its first tokens, since a server has put these into the prompt."""
+"""Finds text that may be a header without its first tokens, which a server has put into the prompt."""
 
 
 def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
-    """Return whether a header of Muse begins at `text[at]`; a header of Harmony, with a channel, does not count."""
+    """Return whether a header of Muse begins at `text[at]`; headers of Harmony, which have a channel, do not count."""
     del options, first
     window = text[at : at + _MAX_HEADER]
     if _TO_SELF_OR_USER.match(window) or _TO_TOOL.match(window):
@@ -64,7 +64,7 @@ def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, fin
 
 
 class MuseSplitter:
-    """Splits a reply into messages. O(n) in characters; at most a header is held back."""
+    """Splits a reply into messages. O(n) in characters. At most the text of one header is held back."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -75,7 +75,7 @@ class MuseSplitter:
         return self._split(self._held + text, final=False)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read the text of the pieces. Which pieces are control tokens makes no difference to this format."""
+        """Read pieces like plain text, since it does not matter in this format which of them are control tokens."""
         return self.feed("".join(map(raw_text, pieces)))
 
     def close(self, *, cut: bool) -> list[Segment]:
@@ -144,7 +144,7 @@ def _next_token(text: str, at: int, *, open_message: bool) -> int:
 
 
 def _may_continue(tail: str) -> bool:
-    """Return whether the end of a text may be the beginning of a token or a header."""
+    """Return whether `tail`, the end of the text so far, may be the beginning of a token or a header."""
     return (
         any(token.startswith(tail) for token in ("<|eom|>", "<|eot|>", _START))
         or _PARTIAL_HEADER.match(tail) is not None
@@ -165,7 +165,7 @@ CHANNELS = MessageFormat(
 
 
 def muse() -> Dialect:
-    """Return the dialect."""
+    """Return the dialect of Muse Glimmer."""
     dialect = read_family("muse")
     dialect.channels = CHANNELS
     return dialect

@@ -54,13 +54,13 @@ _ARGUMENTS = lazy_pattern(r"\n\W*(?:arguments|parameters|args|input)\W*\Z")
 
 
 def _offered(text: str, start: int, options: ParseOptions) -> bool:
-    """Return whether the name of an offered tool, spelled exactly as declared, is at `text[start]`."""
+    """Return whether an offered tool's name, spelled exactly as declared, begins at `text[start]`."""
     match = _NAMED.match(text, start)
     return match is not None and is_offered_name(match[1], options.tools)
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return `NEED_MORE`; but return False if the offered tools are unknown, since no name counts then."""
+    """Return `NEED_MORE`, or False if the offered tools are unknown, since then no name counts."""
     return NEED_MORE if options.tools is not None else False
 
 
@@ -72,14 +72,14 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 
 
 def _empty_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call without arguments begins. No text may precede it, since prose contains this form too."""
+    """Return whether a call such as `ping()` begins. No text may precede it, since prose contains this form too."""
     if text[end - 1] != ")":
         return _undecided(options)
     return fresh and _offered(text, start, options)
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins in a code fence for programs. The fence must be the whole reply."""
+    """Return whether a call begins a code fence such as `python`. The fence must be the whole reply."""
     return fresh and _begins(text, start, end, fresh=fresh, options=options)
 
 
@@ -121,7 +121,7 @@ _HEADS = (
 
 
 class NamedLine(MarkedPythonCalls):
-    """`get_weather(city="Oslo")`, or the name and a JSON object."""
+    """The dialect of calls without markers: `get_weather(city="Oslo")`, or the name and a JSON object."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -142,7 +142,7 @@ function_name(parameter="value", other=2)
         self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the object after `head`; without a head, for the name and what follows it."""
+        """Return a `Candidate` for the object after the name in `head`; if `head` is empty, for a whole Python call."""
         if not head:
             return PythonCallReader(head, self._layout, options, evidence, definite=definite)
         return NamedObjectCandidate(head, options, evidence, definite=definite)
@@ -161,14 +161,14 @@ class NamedObjectCandidate(CandidateBase):
         self._name, self._fixes = unescape_name(match[1]), escape_fixes(match[1])
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more of the object; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past the object, or None if more text is needed."""
         end = self._body.feed(piece, start, len(piece))
         if end is not None:
             self._decide(finish_reason=None, close=False)
         return end
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text is a call, since no more text will come."""
         self._decide(finish_reason=finish_reason, close=True)
 
     def _decide(self, *, finish_reason: str | None, close: bool) -> None:
@@ -206,7 +206,7 @@ class NamedObjectCandidate(CandidateBase):
         return [Part("malformed", raw, malformed=malformed)]
 
     def _reject_foreign_arguments(self, parts: list[Part]) -> None:
-        """Raise `NotACall` if the arguments are not parameters of the tool: its name alone is not enough evidence."""
+        """Raise `NotACall` if no argument is a parameter of the tool, since its name alone is not enough evidence."""
         tools = self._options.tools
         malformed = parts[0].malformed
         if malformed is None or self._evidence.expected or tools is None:

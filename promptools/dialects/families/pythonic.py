@@ -2,8 +2,9 @@
 
     [get_weather(city="Oslo", days=2), ping()]
 
-Llama 4 may put the list between `<|python_start|>` and `<|python_end|>`. A bare list begins with a bracket: tier B.
-Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the model card of ToolACE-8B (2024-08).
+Llama 4 may put the list between `<|python_start|>` and `<|python_end|>`. Without these tokens, the list is of tier B,
+since only a bracket shows where it begins. Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the
+model card of ToolACE-8B (2024-08).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _DATA = (None, "", "json")
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a list of calls begins in a code fence for programs. The fence must be the whole reply."""
+    """Return whether a list of calls begins a code fence such as `python`. The fence must be the whole reply."""
     return fresh and list_begins(text, start, end, fresh=fresh, options=options)
 
 
 class Pythonic(MarkedPythonCalls):
-    """`[get_weather(city="Oslo"), ping()]`."""
+    """The dialect of Llama 3.2 and 4: a list of Python calls, `[get_weather(city="Oslo"), ping()]`."""
 
     # Llama 4
     end_tokens = ("<|eot|>", "<|eom|>")
@@ -76,7 +77,7 @@ The functions are:
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the calls after `head`: a list, a list without its brackets, or calls in quotes."""
+        """Return a `Candidate` for Python calls, JSON or quoted calls; `head` is the marker before them, if any."""
         if head == quoted_calls.LIST_ALIAS:
             return quoted_calls.QuotedCallsReader(options, evidence, definite=definite)
         if head == quoted_calls.STRING_ALIAS:

@@ -54,21 +54,21 @@ _FENCE = r"(?:`{1,2}\Z|```(?:\Z|[a-z]{0,8}\s{0,8}))?"
 _PAIR = sequence(_ACTION, r"[ \t]{0,8}", _NAME, r"[ \t]{0,8}\r?", r"\n", r"\s{0,8}", _INPUT)
 _CLOSERS = Closers(right=("```",), wrong=(), openers=(), required=False, next_call_markers=("\nAction:",))
 _BLOB_CLOSERS = Closers(right=("```", "<end_action>", "<end_code>"), wrong=(), openers=(), required=False)
-"""The closers of an object that names its tool, including the stop strings of smolagents' ToolCallingAgent."""
+"""The closing markers of an object that names its tool, including stop strings of smolagents' ToolCallingAgent."""
 _NAMED = lazy_pattern(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
 _TEXT_LABELS = lazy_pattern(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
-"""The labels after which plain text is an input; other labels occur in manuals too."""
+"""Matches the labels after which plain text is an input. Other labels also occur in manuals."""
 _NO_INPUT = rf"{_TEXT_LABELS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
-"""The same labels at the end of the text, without an input."""
+"""Matches the same labels at the end of the text, with no input after them."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = lazy_pattern(r"[^\W\d][\w.-]{0,80}")
 _INLINE = CallLayout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
-    """Return whether the action is an offered tool; words such as `None` or `Finish` are not."""
+    """Return whether the label at `text[start]` names an offered tool; `None` and `Finish` are not tools."""
     match = _NAMED.match(text, start, end)
     if match is None:
         return False
@@ -78,24 +78,24 @@ def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
 
 
 def _is_action(text: str, start: int, options: ParseOptions) -> bool:
-    """Return whether the label is enough evidence of a call: labels other than `Action` also occur in manuals."""
+    """Return whether the label is enough evidence of a call. Labels other than `Action` also occur in manuals."""
     return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
 def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the tool is offered and the input is an object."""
+    """Return whether the labels name an offered tool and a JSON object follows them."""
     del fresh
     return NEED_MORE if end == len(text) else text[end] == "{" and _is_offered(text, start, end, options)
 
 
 def _blob_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether an object follows the label. The object will have to name the tool."""
+    """Return whether a JSON object follows the label. This object must name the tool, which is checked later."""
     del start, fresh, options
     return NEED_MORE if end == len(text) else text[end] == "{"
 
 
 def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the input is plain text for an offered tool. For any other tool, text is not enough evidence."""
+    """Return whether the labels name an offered tool and plain text follows them as its input."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -104,7 +104,7 @@ def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call of an offered tool follows the label."""
+    """Return whether a Python call of an offered tool follows the label, as in `Action: get_weather(city="Oslo")`."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -119,7 +119,7 @@ def _answer_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether an offered tool and an opening bracket follow the label on its line."""
+    """Return whether an offered tool's name and a bracket follow the label, as in `Action: search[Oslo]`."""
     del fresh
     if end == len(text):
         return NEED_MORE
@@ -128,7 +128,7 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 class _WithoutInputCandidate(CandidateBase):
-    """Reads labels without an input, at the end of the text."""
+    """Reads labels at the end of the text that have no input: `Action: ping` and `Action Input:`."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -136,12 +136,12 @@ class _WithoutInputCandidate(CandidateBase):
         self._pieces: list[str] = []
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read the labels."""
+        """Keep the text until the end, and return None."""
         self._pieces.append(piece[start:])
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text is a call, since no more text will come."""
         labels = "".join(self._pieces)
         named = _NAMED.match(labels)
         inner = LabelledCandidate(labels, named[1] if named else "", *self._context, definite=self.definite)
@@ -168,7 +168,7 @@ _HEADS = (
 
 
 class React(Textual):
-    """`Action: NAME`, `Action Input: {...}`."""
+    """The dialect of ReAct agents: `Action: NAME`, then `Action Input: {...}` on the next line."""
 
     name = "react"
     models = "any model that is told to in its prompt: LangChain's and LlamaIndex's ReAct agents"
@@ -178,7 +178,7 @@ class React(Textual):
     result_openers = ("Observation:",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after the labels in `head`; without a head, for labels without an input."""
+        """Return a `Candidate` that reads the input after the labels in `head`, or labels without input."""
         if not head:
             return _WithoutInputCandidate(options, evidence, definite=definite)
         if head.lstrip("*_").startswith("Final"):
@@ -222,5 +222,5 @@ Then stop: what the tool gives is told to you behind "Observation:", which you n
         return "\n".join(f"Action: {call.name}\nAction Input: {dump(call.arguments)}" for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return "\n".join(f"Observation: {result.content}" for result in results)

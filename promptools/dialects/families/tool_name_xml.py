@@ -1,4 +1,6 @@
-"""An element named after the tool, with elements or YAML in it: Cline, Roo Code, Kilo Code, MorphXML and YAML-XML.
+"""An element named after the tool, with the arguments as elements or as YAML.
+
+Cline, Roo Code, Kilo Code, MorphXML and YAML-XML ask for such calls:
 
     <write_file>
     <path>a.txt</path>
@@ -7,9 +9,9 @@
     </content>
     </write_file>
 
-The tags may be any words, even of HTML, so the tool must be offered, the tag must begin a line, and nothing but calls
-may follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware (`morphXml`,
-`yamlXml`).
+Any word may be such a tag, even a tag of HTML. So the tool must be offered, the tag must begin a line, and nothing but
+calls may follow (tier B). Source: the system prompts of Cline and Roo Code (2025), ai-sdk-tool-call-middleware
+(`morphXml`, `yamlXml`).
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ _ATTRIBUTE = r"""\s{1,8}+[\w.:-]{1,80}+\s{0,4}=\s{0,4}(?:"[^"\n]{0,256}+"|'[^'\n
 _PARTIAL_ATTRIBUTE = sequence(
     r"\s{1,8}+", r"[\w.:-]{1,80}+", r"\s{0,4}", "=", r"\s{0,4}", r"""(?:"[^"\n]{0,256}+|'[^'\n]{0,256}+)\Z"""
 )
-"""An attribute that the end of the text cuts off."""
+"""Matches an attribute that is cut off by the end of the text."""
 _ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_PARTIAL_ATTRIBUTE}|\s{{0,8}}(?=/?(?:>|\Z)))|\s[^<>]{{0,400}}+)?"
-"""Attributes, whose values may contain brackets; or any other text inside a tag."""
+"""Matches the attributes of a tag, whose values may contain brackets, or any other text inside a tag."""
 ELEMENT: Final = sequence("<", _WORD, _ATTRIBUTES, r"/?", ">")
 _BARE = sequence(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
 _NAME = lazy_pattern(_WORD)
 _UNFINISHED = lazy_pattern(rf"<{_WORD}(?:{_ATTRIBUTE}){{0,6}}{_PARTIAL_ATTRIBUTE}")
-"""A tag that ends inside an attribute."""
+"""Matches a tag that is cut off inside an attribute."""
 _SAFE = lazy_pattern(rf"{_WORD}\Z")
 
 
@@ -65,7 +67,7 @@ def element_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _bare_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a tool's name is alone on its line, and the tag of one of its parameters follows."""
+    """Return whether an offered tool's name is alone on a line, before the tag of one of its parameters."""
     del fresh
     tool = _NAME.match(text, start)
     if options.tools is None or tool is None:
@@ -79,7 +81,7 @@ def _bare_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 class ToolNameXml(Textual):
-    """`<NAME><KEY>VALUE</KEY></NAME>`."""
+    """The dialect of tags named after tools and parameters: `<NAME><KEY>VALUE</KEY></NAME>`."""
 
     name = "tool_name_xml"
     models = "models under Cline, Roo Code, Kilo Code or MorphXML prompts; Devstral"
@@ -99,7 +101,7 @@ class ToolNameXml(Textual):
     )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`, which is the opening tag or the name alone."""
+        """Return a `Candidate` that reads the text after `head`, which is the opening tag or the name alone."""
         return ElementReader("", head, options, evidence, definite=definite)
 
     def render_tools(self, tools: Tools, *, parallel: bool = True, required: bool = False) -> str:
@@ -118,13 +120,13 @@ You can use these tools:
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Render calls as the model would write them.
 
-        Nothing is escaped between tags. If a string contains one of the tags, or would lose its line ends, the
-        arguments of that call are written as one JSON object.
+        Values between tags are not escaped. If a string contains one of the tags, or could not be read back unchanged,
+        the arguments of that call are written as one JSON object.
         """
         return "\n".join(self._call(call) for call in calls)
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return "\n".join(f"[{result.name}] Result:\n{result.content}" for result in results)
 
     def _instructions(self) -> str:
@@ -146,7 +148,7 @@ Write values as they are, nothing escaped; lists and objects as JSON."""
         return "\n".join((f"<{call.name}>", *(line for line in lines if line is not None), f"</{call.name}>"))
 
     def _argument(self, name: str, key: str, value: Any) -> str | None:
-        """Return one argument as an element; None if the value would be read back differently."""
+        """Return an argument as an element such as `<city>Oslo</city>`; None if it would be read back differently."""
         if not isinstance(value, str):
             return f"<{key}>{escaped_json(value)}</{key}>" if _SAFE.match(key) else None
         if "\r" in value or "&lt;" in value or not _SAFE.match(key):
@@ -161,7 +163,7 @@ Write values as they are, nothing escaped; lists and objects as JSON."""
 
 
 class ToolNameYaml(ToolNameXml):
-    """`<NAME>` around lines of `KEY: VALUE`."""
+    """The dialect of YAML in a tag named after the tool: `<NAME>` around lines of `KEY: VALUE`."""
 
     name = "tool_name_yaml"
     models = "models under YAML-XML prompts"

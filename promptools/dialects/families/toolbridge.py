@@ -1,4 +1,4 @@
-"""ToolBridge: elements named after tools, in a wrapper that shows that they are calls.
+"""ToolBridge: elements that are named after tools, between `<toolbridge_calls>` tags.
 
     <toolbridge_calls>
     <get_weather>
@@ -35,7 +35,7 @@ _NO_CLOSER = Fix("closer", f"no {CLOSER!r}")
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the tag of an offered tool follows the wrapper's opening tag."""
+    """Return whether a tag named after an offered tool follows `<toolbridge_calls>`."""
     tag = text.find("<", start + len(OPENER))
     if tag < 0 or tag >= end:
         return NEED_MORE if end == len(text) else False
@@ -43,7 +43,7 @@ def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptio
 
 
 class ToolbridgeCandidate(CandidateBase):
-    """Reads the elements in the wrapper, one after the other, and the wrapper's closing tag."""
+    """Reads the elements after `<toolbridge_calls>`, one after the other, and the closing tag."""
 
     def __init__(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         begin = head.index("<", len(OPENER))
@@ -56,7 +56,7 @@ class ToolbridgeCandidate(CandidateBase):
         """The text after the last element."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Read more text; see `Candidate`."""
+        """Read `piece[start:]`; return the index just past what was read, or None if more text is needed."""
         for at in range(start, len(piece), STEP_SIZE):
             part = piece[at : at + STEP_SIZE]
             if self._advance(part):
@@ -64,14 +64,14 @@ class ToolbridgeCandidate(CandidateBase):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide what the text is, now that it has ended."""
+        """Decide whether the text is a call, since no more text will come."""
         self._advance("", final=True, reason=finish_reason)
 
     def _element(self, tag: str) -> ElementReader:
         return ElementReader("", tag, self._options, self._evidence, definite=self.definite)
 
     def _advance(self, text: str, *, final: bool = False, reason: str | None = None) -> bool:
-        """Read text; return whether the candidate is decided."""
+        """Read text; return True once it is decided what the text is. `final`: no more text will come."""
         while True:
             if self._inner is not None:
                 inner = self._inner
@@ -100,7 +100,7 @@ class ToolbridgeCandidate(CandidateBase):
             self._after_element = ""
 
     def _read_after_element(self, *, final: bool) -> bool | NeedMore:
-        """Read what follows an element; return whether another element begins."""
+        """Read the text after an element; return whether another element begins there."""
         behind = self._after_element
         following = _NEXT.match(behind)
         if following is not None and following["closer"] is not None:
@@ -123,7 +123,7 @@ class ToolbridgeCandidate(CandidateBase):
         return False
 
     def _end(self, rest: str, fix: Fix | None) -> None:
-        """Make the candidate's parts. `rest`: the text after the candidate."""
+        """Make the final parts. `rest`: the text after them, which is not read. `fix`: a repair, if there was one."""
         self.unread = rest
         if not (self._finished_parts or self._emitted):
             self.parts = [Part("text", self.head)]
@@ -136,7 +136,7 @@ class ToolbridgeCandidate(CandidateBase):
 
 
 class ToolBridge(ToolNameXml):
-    """`<toolbridge_calls>` around elements named after tools."""
+    """The dialect of ToolBridge: `<toolbridge_calls>` around elements that are named after tools."""
 
     name = "toolbridge"
     models = "any model used through ToolBridge"
@@ -154,7 +154,7 @@ class ToolBridge(ToolNameXml):
     result_openers = ("<toolbridge_result>",)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a candidate for the text after `head`, which ends with the first element's opening tag."""
+        """Return a `Candidate` that reads the text after `head`, which ends with the first element's opening tag."""
         return ToolbridgeCandidate(head, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
@@ -162,7 +162,7 @@ class ToolBridge(ToolNameXml):
         return f"{OPENER}\n{super().render_calls(calls)}\n{CLOSER}"
 
     def render_results(self, results: Sequence[Result]) -> str:
-        """Render results as one user turn."""
+        """Render tool results as the text of one user message."""
         return "\n".join(
             f"<toolbridge_result>\n{result.name}:\n{result.content}\n</toolbridge_result>" for result in results
         )
