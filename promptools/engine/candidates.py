@@ -1,13 +1,13 @@
-"""Candidates: text that begins with the head of a dialect's call, while it is undecided whether it is a call.
+"""Read candidates, which are texts that may be calls, and decide whether they are calls.
 
-Where the scanner finds a head and `check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader
-of one block of calls, which is fed all text until it has decided. `_finish` writes the candidate's parts, as calls or
-as text. The next state is `on_call` if the candidate was a call, else `on_text`. Text that the candidate read but did
-not take is in `state.unread`.
+A head is the text with which a call of a dialect begins, such as `<tool_call>`. Where the scanner finds a head and
+`check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader of one block of calls. It is fed
+all text until it has decided. `_finish` writes the candidate's parts, as calls or as text. The next state is `on_call`
+if the candidate was a call, else `on_text`. Text that the candidate read but did not take is in `state.unread`.
 
 Context matters too. A call is text if it is mentioned (as the text before it shows), quoted (it occurs in the
 conversation) or part of something larger (a value, a program). A `definite` candidate is a call whatever follows it.
-Any other candidate is emitted in a group, which the output turns back into text when text follows.
+Any other candidate is tentative: the emitter holds it in a group, and turns the group back into text if text follows.
 """
 
 from __future__ import annotations
@@ -34,22 +34,28 @@ PART_OF_LARGER = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
 MAX_STEM = 256
-"""How many characters of a call's beginning are compared with the sources, to see early whether it may be quoted."""
+"""How many characters at the beginning of a call are compared with the texts of the conversation.
+
+The comparison shows early whether the call may be quoted from one of these texts.
+"""
 NEAR_CONTEXT = 64
-"""How many characters before a bare call are searched for signs that it is part of something larger."""
+"""How many characters before a call without markers are searched for signs that it is part of something larger."""
 _STRUCT = lazy_pattern(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before the fields of a struct."""
 _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
 _STEM = lazy_pattern(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
-"""Text after a call's opener, up to anything that may end the call."""
+"""Text after a call's opener, up to the first character that may end the call."""
 _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
 """An empty list after a marker: some models write this to say that they make no call."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
-"""The first letter of a marker that begins inside a longer word, with the character before it."""
+"""A word's character and then a marker's first letter: such a marker begins inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
-"""A subscript, as in `list[int]`. Only ASCII precedes it (`_INDEXED`): other scripts need no space before `[`."""
+"""The beginning of a subscript, as in `list[int]`.
+
+`_INDEXED` allows only ASCII characters before it, since in other scripts `[` may follow a word without a space.
+"""
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------
@@ -58,9 +64,10 @@ _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 def check_head(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
 ) -> Decision:
-    """Return whether a candidate starts at the head `text[start:end]`; `NEED_MORE` if only more text can tell.
+    """Return whether `text[start:end]`, which looks like the beginning of a call, may begin a call here.
 
-    `first`: all text before the head, except white space, was written to the output.
+    Return `NEED_MORE` if only more text can tell. `group`: the scanner group that matched. `final`: no more text will
+    come. `first`: all text before `start`, except white space, was written to the output.
     """
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
@@ -92,7 +99,7 @@ def _begins(state: ParserState, group: str, text: str, start: int, end: int, fin
 
 
 def _record_refusal(state: ParserState, group: str, text: str, start: int, end: int) -> None:
-    """Record why text that looks like the head of a call was not accepted as a head."""
+    """Record why text that looks like the beginning of a call was not accepted as one."""
     dialect, head = state.plan.heads[group]
     if head.fence_labels and state.fence_label not in head.fence_labels:
         why = "code blocks of this kind contain no calls of this dialect"
@@ -109,7 +116,7 @@ def _record_refusal(state: ParserState, group: str, text: str, start: int, end: 
 
 
 def open_candidate(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start a candidate; return the offset from which it is fed."""
+    """Start a reader for the possible call that begins with `text[start:end]`; return the offset to feed it from."""
     dialect, head = state.plan.heads[group]
     marker, begin = (text[start:end], end) if head.body_starts else (head.alias, start)
     fenced = in_fence = state.in_fence
@@ -138,7 +145,11 @@ def open_candidate(state: ParserState, group: str, text: str, start: int, end: i
 def _evidence(
     state: ParserState, group: str, text: str, start: int, end: int, *, fenced: bool
 ) -> tuple[Evidence, bool, bool]:
-    """Return the evidence for a call at the head, whether the call is definite, and whether it is only mentioned."""
+    """Return the evidence for the call that begins with `text[start:end]`, and two flags.
+
+    The first flag is True if a call there is definite: it stays a call whatever text follows. The second flag is True
+    if the call is only mentioned, or shown as an example.
+    """
     dialect, head = state.plan.heads[group]
     strictness, before = state.options.strictness, state.out.last_text(CONTEXT)
     tier = head.tier or dialect.tier
@@ -168,7 +179,7 @@ def _evidence(
 
 
 def _begins_line(state: ParserState) -> bool:
-    """Return whether the candidate is the first thing on its line."""
+    """Return whether the text that comes next is the first on its line, apart from spaces and tabs."""
     return state.out.last_text(NEAR_CONTEXT).rstrip(" \t")[-1:] in ("", "\n", "\r")
 
 
@@ -176,7 +187,7 @@ def _begins_line(state: ParserState) -> bool:
 
 
 def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Feed the text to the open candidate; emit its parts once it has decided."""
+    """Feed the text to the reader of the possible call; once the reader has decided, emit its parts."""
     candidate = state.candidate
     assert candidate is not None
     end = candidate.reader.feed(text, at)
@@ -189,7 +200,7 @@ def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progre
 
 
 def close_candidate(state: ParserState, finish_reason: str | None) -> None:
-    """Decide what the open candidate is, now that the text has ended."""
+    """Decide whether the text that the open candidate has read is a call, now that the text has ended."""
     candidate = state.candidate
     assert candidate is not None
     candidate.reader.close(finish_reason)
@@ -197,10 +208,10 @@ def close_candidate(state: ParserState, finish_reason: str | None) -> None:
 
 
 def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str, text: str, at: int) -> bool:
-    """Return whether the candidate may be a quotation.
+    """Return whether the possible call may be quoted from a text of the conversation.
 
-    Only its text up to the first possible end of the call is compared with the sources. The sources are searched again
-    only when that text has doubled in length, so all searches together are O(n).
+    Only its text up to the first possible end of the call is compared with the conversation. The conversation is
+    searched again only when that text has doubled in length, so all searches together are O(n).
     """
     if candidate.stem_end < len(beginning):
         return True
@@ -220,9 +231,10 @@ def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str,
 
 
 def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
-    """Emit the parts that are already certain while the candidate is still open.
+    """Emit those parts of a possible call that are certain before its end is reached.
 
-    In a group, or after a fence's opener, only whole parts are emitted.
+    While tentative parts are held, or after the opener of a code fence, only whole parts are emitted: no starts of
+    calls, and no fragments of arguments.
     """
     reader = candidate.reader
     if not reader.early:
@@ -248,7 +260,10 @@ def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
-    """Emit the parts of a decided candidate, and choose the next state. `end`: the offset up to which it has read."""
+    """Emit the parts of a text that is now known to be a call, or not to be one, and choose the next state.
+
+    `end`: the offset in the reply up to which the candidate has read.
+    """
     reader, sources = candidate.reader, state.options.sources
     state.candidate = None
     state.unread = reader.unread
@@ -289,7 +304,7 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a block that contains no calls: as a token, which is left out of the content, or as text.
+    """Write a block without calls, such as `[TOOL_CALLS][]`, as a token that is left out of the content, or as text.
 
     A block of readable tags is left out only if it has its closing tag, and if text comes on one side of it only. A
     block between two texts stays in the content, since the texts may be about the block.
@@ -306,7 +321,7 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
 
 
 def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a candidate that is not a call as text; a tag in it may still count as a tag."""
+    """Write what turned out not to be a call as text. A tag of reasoning or of an answer in it is handled as a tag."""
     state.next = candidate.on_text
     called = any(part.kind in ("call", "malformed") for part in parts)
     if not (lead or called) and _drop_tokens(state, candidate, "".join(part.raw for part in parts)):
@@ -326,7 +341,7 @@ def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part
 
 
 def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_call: bool) -> None:
-    """Record each strategy that was tried, with the offsets of the text that it examined."""
+    """Record each strategy (way of reading) that was tried on a possible call, with the span that it examined."""
     reader, start = candidate.reader, candidate.start
     last = len(reader.tries) - 1
     for number, attempt in enumerate(reader.tries):
@@ -368,7 +383,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """Write the candidate as markup if it consists only of special tokens; return whether it does."""
+    """If what may be a call consists only of special tokens, write it as markup; return whether it was written."""
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)
@@ -378,7 +393,7 @@ def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool
 
 
 def _note_quoted_token(state: ParserState, candidate: OpenCandidate) -> None:
-    """If a special token began the candidate, note that it is text, so that its closing tokens are text too."""
+    """If the text begins with a special token, note that the token is text, so that its closing token is text too."""
     state.out.tokens_are_text = state.out.tokens_are_text or _is_sentinel(state, candidate)
 
 
@@ -390,7 +405,7 @@ def _is_sentinel(state: ParserState, candidate: OpenCandidate) -> bool:
 
 
 def _is_named(state: ParserState, candidate: OpenCandidate) -> bool:
-    """Return whether the candidate begins with a tool's name at the beginning of a line."""
+    """Return whether the possible call begins with a tool's name at the beginning of a line."""
     return state.plan.heads[candidate.group][1].gate == NAME_GATE
 
 
@@ -421,7 +436,7 @@ def _is_not_offered(part: Part) -> bool:
 
 
 def _all_parts(reader: Candidate) -> list[Part]:
-    """Return all parts of a decided candidate, including those that could have been emitted early."""
+    """Return all parts of a possible call, including those that could have been emitted before its end."""
     early = [early_part for early_part in reader.early if isinstance(early_part, Part)]
     if not early or not reader.head:
         return [*early, *reader.parts]
@@ -429,5 +444,5 @@ def _all_parts(reader: Candidate) -> list[Part]:
 
 
 def _without_fence(raw: str) -> str:
-    """Return the text without a fence around it."""
+    """Return the text without a code fence around it."""
     return _FENCE.sub("", raw.rstrip().rstrip("`~"))

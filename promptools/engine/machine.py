@@ -1,9 +1,10 @@
 """The machine that runs the parser's states over a text and, at the end of the text, decides what is still open.
 
-In *prose*, the machine searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect, a
-brace. From a head on, a candidate of that dialect takes the text until it is decided. Candidates of tier S and A are
-calls at once; those of tier B (bare JSON) are tentative: they are calls if only calls, fences and white space follow,
-and otherwise become text again, byte for byte.
+In *prose*, the machine searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect (the
+text that begins a call), a brace. From a head on, a candidate of that dialect reads the text until it is decided
+whether this is a call. Candidates of tier S (special tokens) and A (readable tags) are calls at once. Those of tier B
+(bare JSON) are tentative: they are calls if only calls, fences and white space follow, and otherwise become text again,
+byte for byte.
 
 The machine holds back: the longest suffix that may become a marker (at most a few hundred characters), trailing white
 space (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
@@ -64,19 +65,19 @@ STATES: Final[dict[StateName, StateFunction]] = {
 }
 """The function of each state, by the name of the state."""
 MAX_RESYNC_WORK = 8
-"""How many times the text after the first unclosed candidate may be parsed again.
+"""Limit on the text that is parsed again because a possible call never ended, as a multiple of the first such text.
 
-A candidate that is open at the end of the text may give back a rest that it read but did not take. The rest is parsed
-again, and may contain another unclosed candidate, which leaves another rest. All rests together may be this many times
-as long as the first. Any further rest becomes text, even if it contains a call.
+A candidate (text that may be a call) that is open at the end of the text may give back a rest, which it read but did
+not take. The rest is parsed again, and may contain another unclosed candidate, which leaves another rest. All rests
+together may be this many times as long as the first. Any further rest becomes text, even if it contains a call.
 
 A candidate proves to be unclosed only at the end of the text. So without a limit, a text with many such candidates
 would take quadratic time. The limit counts characters rather than candidates because each rest is shorter than the one
 before: up to some sixteen candidates of equal length are all read.
 
-No known rule would lose nothing and stay linear. That one candidate is unclosed says nothing about a later candidate of
-the same kind. The later candidate begins at another quote, so what was inside a string for the first may be outside of
-a string for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
+No known rule finds every call and stays linear. If one candidate is unclosed, a later candidate of the same kind may
+still be closed: it begins at another quote, so text that was inside a string for the first may be outside of a string
+for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
 Reading only the last candidates of the text would return calls that an earlier candidate quotes. Where one broken
 string runs over whole blocks and only such blocks follow, `promptools.dialects.readers.json_block` finds the blocks
 from the end, without this limit.
@@ -100,7 +101,7 @@ class Engine:
         return self._state.found_header
 
     def begin_in_reasoning(self) -> None:
-        """Start inside a reasoning zone whose opener the chat template printed."""
+        """Start inside reasoning, since the chat template has already printed the opening tag."""
         enter_reasoning(self._state, "")
         self._state.next = "reasoning_start"
 
@@ -112,11 +113,11 @@ class Engine:
 
     @property
     def in_reasoning(self) -> bool:
-        """Whether a reasoning zone is open."""
+        """Whether the text so far ends inside reasoning."""
         return self._state.next in ("reasoning_start", "reasoning", "holding_call")
 
     def finish(self, finish_reason: str | None) -> None:
-        """End the text, and decide how to read the text that is held.
+        """End the text, and decide how to read the text that is still held back.
 
         `finish_reason`: the finish reason from the server.
         """
@@ -146,7 +147,10 @@ def _run(state: ParserState, text: str, *, final: bool) -> None:
 
 
 def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
-    """Decide everything that is open at the end of the text. If a decision opens something else, decide that next."""
+    """At the end of the text, decide how to read what is still open: held calls and an unfinished candidate.
+
+    Text that such a decision gives back may open another call, which is decided next.
+    """
     left: int | None = None
     while True:
         if state.reasoning.held_call:
@@ -170,9 +174,9 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
     """Parse a held text as a separate reply, and return what it contains. O(n).
 
-    Calls in closed reasoning zones do not count. The text may itself contain a call in a reasoning zone that is never
-    closed. The text from that call on is not parsed again: it becomes a new level with its own output, so that all
-    levels together take one pass.
+    Calls in reasoning that is closed do not count. If the text contains a call in reasoning that is never closed, the
+    text from that call on is not parsed again. It becomes a new level with its own output, so that all levels together
+    take one pass.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
@@ -187,8 +191,8 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
     """Combine the results of all levels, from the last level to the first.
 
-    A level is the text from a call in an unclosed reasoning zone on. If it contains calls and no text, its calls also
-    count as calls of the level before it.
+    Another level begins at each call in reasoning that is never closed. If a level contains calls and no text, its
+    calls also count as calls of the level before it.
     """
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):

@@ -104,8 +104,9 @@ MAX_SENTENCE = 160
 
 
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
-    """Return whether a call is only mentioned, judging by the text before the call, or before the fence that it begins.
+    """Return whether the text before a call shows that the call is only mentioned.
 
+    `before`: the text before the call, or before the code fence around it. `fenced`: the call is in such a fence.
     `expected`: the request asked for the call's dialect, so only the line before the call can show that it is
     mentioned. `sentinel`: the call's opener is a special token. The sentence before such a call can show that it is
     mentioned only if the call is in a fence.
@@ -118,12 +119,12 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
 
 
 def may_be_mentioned(before: str) -> bool:
-    """Return whether a call after this text may be one that is only mentioned, in any dialect, expected or not."""
+    """Return whether a call after the text `before` might be only mentioned, whatever the dialect of the call."""
     return in_line(before) or in_block(before) or is_announced(before)
 
 
 def in_line(before: str) -> bool:
-    """Return whether the call is in a string, an argument, a table, a log or a patch, judging by the line before it."""
+    """Return whether the text before a call shows that it is in a string, an argument, a table, a log or a patch."""
     above, _, line = before.rpartition("\n")
     if not line.strip() and _opens_long_string(above[above.rfind("\n") + 1 :]):
         return True
@@ -154,7 +155,7 @@ def continues_program(before: str, since: int | None, options: ParseOptions) -> 
 
 
 def _opens_long_string(line: str) -> bool:
-    """Return whether a line ends by opening a long string: it has an opening delimiter that it does not close."""
+    """Return whether a line ends by opening a long string, as with `'''` or a here-document's `<<EOF`."""
     if _TRIPLE.search(line):
         mark = line[-3:]
         return len(line) > len(mark) and line.count(mark) % 2 == 1
@@ -162,7 +163,7 @@ def _opens_long_string(line: str) -> bool:
 
 
 def in_block(before: str) -> bool:
-    """Return whether the call is in an HTML block, a transcript, or a heading, emphasis or indented code of Markdown.
+    """Return whether a call after `before` is in HTML, a transcript, or Markdown (heading, emphasis, indented code).
 
     Indented text below a list item is not code.
     """

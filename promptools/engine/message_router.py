@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     from promptools.parsing.emitter import Emitter
 
 COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
-"""Finish reasons of a complete reply, even if its last message has no end token: servers leave out the token."""
+"""Finish reasons that show that a reply is complete, even if its last message has no end token.
+
+Servers leave the token out of the text.
+"""
 
 
 class MessageRouter:
-    """Routes segments to the output, in order. `new_engine` makes the engine that parses the content of a message.
+    """Routes the segments of a reply (headers, content, ends of messages) to the output, in order.
 
-    `new_engine` takes two arguments: the offset of the content, and whether calls count only if they are the whole
-    content.
+    `new_engine` makes the engine that parses the content of a message. It takes two arguments: the offset of the
+    content, and True if calls count only if they are the whole content. `in_header`: the reply begins inside a header.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class MessageRouter:
 
     @property
     def decided(self) -> bool:
-        """Whether the text so far is certainly not reasoning, because no later header can show that it is."""
+        """Whether it is certain that the text so far is not reasoning: no later header can change that."""
         return self._addressed_user or self._has_reasoning
 
     def feed(self, text: str) -> None:
@@ -275,9 +278,9 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Return the call, or the malformed call, whose arguments are something other than JSON.
+        """Return a call whose arguments are not JSON, or a malformed call; None if they must be read as JSON.
 
-        Return None if the arguments must be read as JSON. Plain text that was cut off makes a malformed call.
+        Plain text that was cut off makes a malformed call.
         """
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
@@ -311,7 +314,7 @@ class MessageRouter:
             self._out.add_discarded(space, "space")
 
     def _feed_prose(self, raw: str, at: int) -> None:
-        """Parse text in or outside of a message as prose; the text is at offset `at` of the reply."""
+        """Parse text inside or outside of a message as prose. `at`: the offset of the text in the reply."""
         if self._engine is None:
             # gpt-oss writes JSON into its answers, also JSON that looks like a call of an offered tool (vllm#22337)
             alone = self._open_message is not None and self._open_message.final

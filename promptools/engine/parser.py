@@ -181,7 +181,7 @@ class StreamParser:
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:
-    """Return held events without `WasReasoning`; all text before the end of such an event becomes reasoning."""
+    """Apply the `WasReasoning` events: return the other events, with each `Text` in their spans as `Reasoning`."""
     end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
         Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event
@@ -208,13 +208,13 @@ class _WholeReplyParser(StreamParser):
 
 
 class ExplainingParser(StreamParser):
-    """A parser that records everything that looked like the head of a call but did not begin a call."""
+    """A parser that also records every text that looked like the beginning of a call but was not one."""
 
     _explains = True
 
     @property
     def refusals(self) -> list[ParseAttempt]:
-        """The heads that did not begin a call, in the order in which they were tried."""
+        """The texts that looked like the beginning of a call but were not, in the order in which they were tried."""
         return self._out.record.refusals
 
 
@@ -317,7 +317,7 @@ class Explanation:
     text: str
     reply: Reply
     parts: tuple[tuple[Span, PartKind], ...]
-    """The kind of every part of the text, in order; together the parts cover it."""
+    """The span and the kind of each part of the text, in order. Together the spans cover the text."""
     tries: tuple[ParseAttempt, ...]
     """All attempts to read a call, in the order of the text, including those that found no call."""
 
@@ -342,7 +342,7 @@ def spans(events: Iterable[Event]) -> list[tuple[Span, PartKind]]:
 
 
 def describe_place(text: str, span: Span) -> str:
-    """Return where an attempt began, in words: a fence, the whole reply, the beginning or the middle of a line."""
+    """Return in words where an attempt to read a call began, such as "a fence" or "amid a line"."""
     tried = text[span.start : span.end]
     if tried.lstrip().startswith(("```", "~~~")):
         return "a fence"

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
-"""The expected dialects for which the fast path is taken: calls of any other dialect may begin with the same brace."""
+"""The fast path is taken only if one of these dialects is expected.
+
+Calls of any other expected dialect may begin with the same brace.
+"""
 _GAP = r"[ \t\r\n]{0,64}+"
 _ENVELOPE = lazy_pattern(
     rf'\{{{_GAP}"(?:tool|name)"{_GAP}:{_GAP}"([^"\\{{}}\x00-\x1f]{{1,256}}+)"{_GAP},'
@@ -45,7 +48,7 @@ _LEADING_SPACE = lazy_pattern(f"[{SPACE}]*+")
 _MAX_SPACE = 256
 """How many characters of white space may precede the text."""
 _QUOTING_SUFFIXES = ('":', "':", "=", "(")
-"""Ends of the text before an object that is quoted, or is a value in a larger structure."""
+"""If the text before an object ends with one of these, the object is quoted, or is a value in a larger structure."""
 
 
 class _Delimiters(NamedTuple):
@@ -53,7 +56,7 @@ class _Delimiters(NamedTuple):
 
     dialect: str
     group: str
-    """The scanner group of the head that begins such a call."""
+    """The scanner group of the text that begins such a call."""
     closer: re.Pattern[str]
     """What follows the arguments: the object's brace, the closing marker, and white space to the end of the text."""
 
@@ -81,7 +84,7 @@ class PlainCall(NamedTuple):
 
 
 def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: str) -> bool:
-    """If `text` is a whole reply that ends in one plain call, write it to `out`; return whether it is."""
+    """Write `text`, a whole reply, to `out` if it ends in one plain call; return whether it was written."""
     call = find_plain_call(options, plan, text) if _is_allowed(options) else None
     if call is None:
         return False
@@ -112,7 +115,7 @@ def _is_allowed(options: ParseOptions) -> bool:
 
 
 def find_plain_call(options: ParseOptions, plan: ScanPlan, text: str) -> PlainCall | None:
-    """Return the plain call at the end of the text, if the text's first marker begins one. O(n) in characters."""
+    """Return the plain call at the end of the text; None if the first marker of the text does not begin one. O(n)."""
     brace = text.find("{")
     envelope = _ENVELOPE.match(text, brace) if brace >= 0 else None
     if envelope is None or not options.tools:

@@ -66,11 +66,11 @@ The search shows whether the code is a quoted call.
 MAX_SPACE_AFTER = 256
 _SPACE_AFTER = lazy_pattern(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
-"""A run of this many backticks or tildes, or of more, is text and opens no fence."""
+"""This many backticks or tildes in a row, or more, are text and open no fence."""
 
 
 def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progress:
-    """Enter inline code or a fence."""
+    """Enter the inline code or the fence that begins with the backticks or tildes at the match."""
     text, (start, end), code = match.string, match.span(), state.code
     code.run_pattern = RUNS[text[start]]
     if end - start >= MAX_RUN:
@@ -158,7 +158,7 @@ def _closing_run(state: ParserState, text: str, at: int, limit: int) -> re.Match
 
 
 def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool) -> Progress:
-    """Start a candidate if a call begins at `text[at]` inside a fence; otherwise begin code there.
+    """Start to read a call if one may begin at `text[at]` inside a fence; otherwise begin code there.
 
     `text[start:at]` is the opener of the fence, or the gap after an earlier call in the fence.
     """
@@ -175,7 +175,10 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
 
 
 def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | NeedMore | None:
-    """Return the scanner group and the end of the head of a call at `text[at]` inside code; None if there is none."""
+    """Return the scanner group and the end of the text that begins a call at `text[at]` inside code.
+
+    Return None if no call begins there, `NEED_MORE` if only more text can tell.
+    """
     for group, end in heads_at(state, text, at):
         ready = check_head(state, group, text, at, end, final)
         if ready is not False:
@@ -185,7 +188,7 @@ def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> t
 
 
 def heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield the scanner group and the end of each head that may begin at `text[at]` inside a fence."""
+    """Yield the scanner group and the end of each head (beginning of a call) that matches at `text[at]` in a fence."""
     scanner, heads = state.tool_scanners.full.before_text, state.plan.heads
     match = scanner.match(text, at) or scanner.match_letters(text, at)
     if match is not None:
@@ -296,9 +299,9 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
 _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
 """Inline code, perhaps several pieces in a row, with only characters that begin no marker between them."""
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
-"""A whole code fence, to be skipped at once if it begins no call."""
+"""A whole code fence, to be skipped at once if its first word begins no call."""
 SWEEP_MINIMUM = 1024
-"""The length up to which a text is searched again on each call of `prose`; the search of a longer text is kept."""
+"""Each call of `prose` searches a text up to this length anew; in a longer text, it resumes the last search."""
 MAX_UNFINISHED_CLOSER = 256
 """The maximum length of an unfinished closer at the end of a reply, with the white space before the closer."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
@@ -309,20 +312,26 @@ _OPENER = lazy_pattern(
     rf"|(?:<{{1,2}}[^\s<>]{{4,64}}(?: function)?{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""The least that a truncated text must contain of a call: a whole tag or a token, then perhaps a name and more tags.
+"""The end of a truncated text that counts as the beginning of a call.
+
+It is a whole tag, or a special token that may be cut off; a name and more tags may follow.
 
 `function` is not a name if a name follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
 _LAST_NAME = lazy_pattern(r"[\w-]{1,128}\Z")
 TRUNCATED = "cut"
-"""Used as the group of a call that was truncated before its dialect was clear."""
+"""Takes the place of a scanner group for a call that was truncated before its dialect was clear."""
 _COMMENT = lazy_pattern(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
 """A comment of Python after a call: `[ping()]  # why`."""
 _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
 class _Beginning(NamedTuple):
-    """What begins at a marker: a candidate or a message, with the scanner group of its head or header."""
+    """A possible call, or a message, that begins at a marker.
+
+    `group`: the scanner group of the marker, or `TRUNCATED`. `ready`: `NEED_MORE` if only more text can tell whether
+    the call or message begins there.
+    """
 
     group: str
     start: int
@@ -420,7 +429,7 @@ def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, Mark
 def _is_mentioned(state: ParserState, group: str) -> bool:
     """Return whether a header, or a truncated call at the end of the text, is only mentioned by the text before it.
 
-    For any other candidate this is checked when the candidate is opened.
+    For any other possible call, `open_candidate` checks this.
     """
     if group in state.plan.heads:
         return False
@@ -437,7 +446,7 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the end of a match that can be skipped: code without a call, or a meaningless lone closer. Else None."""
+    """Return the end of a match that is only text: code without a call, or a closing tag without a call. Else None."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -470,7 +479,7 @@ def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str
 def _find_head(
     state: ParserState, match: re.Match[str], scanner: MarkerScanner, text: str, final: bool, *, first: bool
 ) -> _Beginning | None:
-    """Return the candidate or message that begins at the match; None if there is none."""
+    """Return the possible call, or the message, that begins at the match; None if there is none."""
     start = head_at = match.start()
     heads: Iterator[tuple[str, int]]
     if text[start] == "\n":  # the line break and indent before a head
@@ -507,7 +516,7 @@ def _is_truncated_call(state: ParserState, group: str, text: str, start: int, en
 
 
 def _ends_in_tool(state: ParserState, head: Head, text: str, start: int) -> bool:
-    """Return whether a text ends in a marker of the head and the name of an offered tool."""
+    """Return whether `text[start:]` begins with a marker of `head` and ends with the name of an offered tool."""
     name, tools = _LAST_NAME.search(text, start), state.options.tools
     if name is None or tools is None or tools.get(name[0]) is None:
         return False
@@ -527,7 +536,7 @@ def _check_start(
 
 
 def _start(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start a candidate, write a truncated call, or keep the rest of the text for the router of messages."""
+    """Start to read a call, write a truncated call, or keep the rest of the text for the router of messages."""
     if group == TRUNCATED:
         malformed = malformed_call("truncated", "the text ended before its arguments", "", None)
         state.out.add_parts([Part("malformed", text[start:], malformed=malformed)], definite=True)
@@ -540,7 +549,7 @@ def _start(state: ParserState, group: str, text: str, start: int, end: int) -> i
 
 
 def first_word(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Start a candidate if the first word of the line begins a call; otherwise continue with prose."""
+    """Start to read a call if the first word of the line begins one; otherwise continue with prose."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare

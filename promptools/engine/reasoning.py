@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 MAX_STANDALONE_PARSES = 8
-"""How many times in one reply the text held in an unclosed zone may be parsed separately; each parse is O(n).
+"""How many times in one reply the text held in unclosed reasoning may be parsed separately; each parse is O(n).
 
-One parse is enough if the held text means the same alone as it does after the text before it. An open frame around the
-answer may change the meaning.
+One parse is enough if the held text is read the same way with and without the text before it. An open tag around the
+answer may change how it is read.
 """
 
 _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
@@ -46,9 +46,10 @@ _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
 
 
 class CloserIndex:
-    """Finds closers of zones in one text, at offsets that must not decrease. All searches together are O(n).
+    """Finds the closing tags of reasoning in one text. All searches together are O(n).
 
-    Closers may have any number of different suffixes, so all closers with a suffix are found in one pass.
+    The offset must not decrease from one search to the next. Closing tags may have any number of different suffixes, so
+    all closing tags with a suffix are found in one pass.
     """
 
     def __init__(self, text: str, markers: ReplyMarkers) -> None:
@@ -76,7 +77,7 @@ class CloserIndex:
 
 
 def reasoning_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Skip the zone's opener if a server added it to a reply that starts inside the zone."""
+    """Skip an opening tag of reasoning that a server added to a reply that already starts inside reasoning."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare
@@ -93,7 +94,7 @@ def reasoning_start(state: ParserState, text: str, at: int, final: bool) -> Prog
 
 
 def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Search for the closer of the zone, and for a call that may end it instead."""
+    """Search for the closing tag of the reasoning, and for a call that may end the reasoning instead."""
     begin = at
     scanner = state.reasoning.scanner
     assert scanner is not None
@@ -131,7 +132,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
-    """Return whether the match is the closer of the zone; a closer with another suffix does not count."""
+    """Return whether the match is the closing tag of the open reasoning; a tag with another suffix does not count."""
     closer = state.reasoning.closer
     # Command A's template opens the thought with `<|START_THINKING|>`, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
@@ -140,9 +141,9 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 
 
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
-    """Return whether a head at the match begins a call. The text from `begin` to the match is not written yet.
+    """Return whether a call begins at the match. The text from `begin` to the match is not yet in the output.
 
-    Once a call is only mentioned, the rest of the zone counts as text about that call, so no later head begins a call.
+    Once a call is only mentioned, the rest of the reasoning counts as text about that call, so no later call counts.
     """
     assert state.reasoning.scanner is not None
     text, start = match.string, match.start()
@@ -157,7 +158,10 @@ def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bo
 
 
 def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
-    """Return whether the text before a call in reasoning only mentions it; `before` is not yet in the output."""
+    """Return whether the text before a call in reasoning shows that it is only mentioned.
+
+    `before`: the last part of that text, which is not yet in the output.
+    """
     if state.out.in_block_quote(before):
         return True
     before = (state.out.last_text(CONTEXT, "reasoning") + before[-CONTEXT:])[-CONTEXT:]
@@ -177,7 +181,10 @@ def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
 
 
 def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Hold a call inside an open zone: it is reasoning if the zone closes, and a call if the zone never does."""
+    """Hold a call inside open reasoning, and the text after it, until the closing tag or the end of the text.
+
+    If the closing tag comes, the held text was reasoning, unless it contains only calls, which may be meant.
+    """
     zone = state.reasoning
     size = len(zone.closer) or state.plan.markers.longest_template_closer
     end = _closer_end(state, text, at, size)
@@ -200,10 +207,10 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
 
 
 def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
-    """Return where the zone's closer ends, if it begins in `closer_overlap` or in `text[at:]`; -1 if there is none.
+    """Return where the closing tag of the reasoning ends if it begins in `closer_overlap` or in `text[at:]`; else -1.
 
-    A zone that the template opened may be closed by any closer, which then becomes the zone's closer. `size`: the
-    maximum length of a closer.
+    Reasoning that the chat template opened may be closed by any closing tag, which then becomes `closer`. `size`: the
+    maximum length of a closing tag.
     """
     zone, seam = state.reasoning, state.reasoning.closer_overlap + text[at : at + size]
     if zone.closer:
@@ -221,7 +228,7 @@ def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
 
 
 def _closer_after(state: ParserState, text: str, at: int) -> int:
-    """Return the offset of the zone's next closer in `text[at:]`, or -1. All searches together are O(n)."""
+    """Return the offset of the next closing tag of the reasoning in `text[at:]`, or -1. O(n) for all searches."""
     closers = state.reasoning.closers
     if closers is None or closers.text is not text:
         closers = state.reasoning.closers = CloserIndex(text, state.plan.markers)
@@ -229,10 +236,10 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 
 
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
-    """Handle a call in a zone that is never closed.
+    """Handle a call in reasoning that is never closed.
 
-    If an earlier parse has recorded what the call is, decide at once; else hold the call. If the text is itself a held
-    text, begin a new level at the call instead.
+    If an earlier parse has recorded whether the call is meant, decide at once; otherwise hold the call. If the text is
+    itself a held text that is parsed separately, begin a new level at the call instead.
     """
     if state.levels is not None:
         state.begin_level(len(text) - at)
@@ -261,7 +268,10 @@ def _end_thought(state: ParserState, text: str) -> None:
 
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
-    """Return whether the calls at the end of a closed zone may be meant: only calls may follow the first of them."""
+    """Return whether the calls at the end of closed reasoning may be meant.
+
+    The first of them must be followed only by calls, and the reply must not have any text or call yet.
+    """
     if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False
     alone = state.parse_standalone(state, thought, None)
@@ -273,7 +283,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
 
 
 def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Hold the calls that ended a zone while only white space follows. Other text shows that the calls were drafts."""
+    """Hold the calls at the end of reasoning while only white space follows. Other text shows that they were drafts."""
     bare = at
     while bare < len(text) and text[bare] in SPACE:
         bare += 1
@@ -291,7 +301,7 @@ def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool)
 
 
 def rescue_trailing_calls(state: ParserState) -> str:
-    """Return the text of the calls that end the reasoning, if the reply has no other text. It is parsed as prose."""
+    """Return the calls that end the reasoning, to be parsed as prose, since no text follows the reasoning."""
     thought, closer, *space = state.reasoning.trailing_calls
     state.reasoning.trailing_calls = []
     state.out.record.add_fix(Fix("marker", "nothing follows the reasoning, so the call that ends it is meant"))
@@ -302,7 +312,7 @@ def rescue_trailing_calls(state: ParserState) -> str:
 
 
 def end_rescue(state: ParserState) -> None:
-    """Write the closer and the white space after the calls that were rescued."""
+    """After the calls that end the reasoning, write its closing tag and the white space that follows."""
     closer, *space = state.reasoning.rescue_tail
     state.reasoning.rescue_tail = []
     state.out.add_discarded(closer, "markup")
@@ -310,9 +320,10 @@ def end_rescue(state: ParserState) -> None:
 
 
 def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
-    """Decide where a zone that never closed ends, and return the text to be parsed as prose.
+    """Decide where reasoning without a closing tag ends, and return the text to be parsed as prose.
 
-    If the held text contains only calls, the first of them ended the zone; otherwise all of the text was reasoning.
+    If the held text contains only calls, the first of them ended the reasoning. Otherwise all of the held text was
+    reasoning, and an empty text is returned.
     """
     held = "".join(state.reasoning.held_call)
     state.reasoning.held_call, state.reasoning.closer_overlap = [], ""
@@ -326,7 +337,7 @@ def resolve_held_call(state: ParserState, finish_reason: str | None) -> str:
 
 
 def _ends_in_calls(state: ParserState, held: str, finish_reason: str | None) -> bool:
-    """Return whether the held text, from a call in an unclosed zone on, contains calls and nothing else."""
+    """Return whether the held text, which begins with a call in unclosed reasoning, contains only calls."""
     if finish_reason == "length":
         return False
     zone = state.reasoning

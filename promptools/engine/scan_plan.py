@@ -5,7 +5,7 @@ end-of-turn tokens, closers that may occur alone, and backticks. Which of them c
 there are three scanners (`Scanners`): for example, a head marked `at_start` begins a call only if no text precedes it.
 
 Heads marked `at_line_start` (a tool's name that begins a line) depend on the offered tools. For those,
-`ScanPlan.scanners_for` derives scanners with another gate for lines, without compiling a pattern.
+`ScanPlan.scanners_for` derives scanners that look for other first words of lines, without compiling a pattern.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ from promptools.schema.spelling import NAMESPACES
 
 
 MOST_LETTERS: Final = 3
-"""How many letters of a name are looked up at most, ignoring case."""
+"""Maximum number of letters at the beginning of a tool's name that are looked up, ignoring case."""
 MAX_HELD_NAME: Final = 128
-"""How many characters of an unfinished name are held back at most."""
+"""Maximum number of characters of an unfinished tool's name that are held back at the end of the text."""
 WORTH_A_PATTERN: Final = 4096
-"""How many lines are looked up in vain before a pattern is compiled: by then they have cost as much as compiling."""
+"""How many lines are looked up without success before a pattern of the tools' names is compiled.
+
+By then the lookups have cost as much as compiling the pattern.
+"""
 _INDENT = r"\n[ \t]{0,8}+"
 _FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
@@ -65,20 +68,20 @@ _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
 
 
 class FirstWordPatterns(NamedTuple):
-    """Holds the patterns of the first words of lines. These patterns are the same for all tools."""
+    """Holds patterns for the first word of a line that may begin a call. They are the same for all tools."""
 
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
     fixed_characters: str | None
     """The first characters of the `fixed` words, for a character class; None if they are not known."""
     names: bool
-    """A tool's name may be a first word."""
+    """Whether a tool's name may be a first word."""
     tags: bool
-    """A tag that is a tool's name may be a first word."""
+    """Whether a tag that is a tool's name may be a first word."""
     before_names: re.Pattern[str]
     """Matches a word that may be before a name, such as a namespace."""
     labels: tuple[str, ...]
-    """Words that are held back while they are unfinished: folded with `fold`, and sorted."""
+    """Words that are held back at the end of the text while they are incomplete: folded with `fold`, and sorted."""
 
 
 class FirstWords:
@@ -96,15 +99,15 @@ class FirstWords:
         )
         self._line, self._word = _first_letters(patterns, size)
         self._own_line: re.Pattern[str] | None = self._line if self._any else None
-        """A pattern that finds only lines that may begin a call; None as long as lines are looked up."""
+        """A pattern that finds only lines that may begin a call; None while each line is looked up instead."""
         self._lookups = 0
-        """How many lines were looked up in vain."""
+        """How many lines were looked up without success."""
         self._names = sorted({fold(name[:MAX_HELD_NAME]) for name in names})
         held = (*names, *self._names, *patterns.labels, *[""] * bool(names))
         self._held_letters = frozenset(word[:1].casefold() for word in held)
 
     def begins(self, text: str, at: int) -> bool:
-        """Return whether the word at `text[at]` may begin a call, now or when more of the word has come."""
+        """Return whether the word at `text[at]` may begin a call, as it is or once more of it has arrived."""
         word = self._word.match(text, at)
         if word is not None and self._may_begin(word[1]):
             return True
@@ -216,7 +219,7 @@ def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Patte
 
 
 class LineHeads:
-    """Holds the heads of a plan that begin only at the beginning of a line, by their scanner groups."""
+    """Holds those heads (beginnings of calls) that count only at the beginning of a line, by scanner group."""
 
     def __init__(self, heads: Mapping[str, tuple[Dialect, Head]]) -> None:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
@@ -242,7 +245,10 @@ class LineHeads:
                 yield group, later_match.end()
 
     def markers(self, first_words: FirstWords) -> LineStartMarkers | None:
-        """Return the markers of the heads that may occur outside of fences; None if there are none."""
+        """Return the markers to search for outside of fences; None if there are none.
+
+        `first_words`: finds the lines that may begin with one of the markers.
+        """
         prose = {group: head.pattern for group, head in self._heads.items() if _occurs_in_prose(head)}
         return LineStartMarkers(first_words, prose) if prose else None
 
@@ -274,7 +280,7 @@ class LineHeads:
 
 
 def _first_of(heads: Mapping[str, Head]) -> FirstMarker:
-    """Return an object that finds the first match of any of the heads."""
+    """Return a `FirstMarker` that finds the first of the heads that matches at an offset."""
     return first_marker(tuple(Marker(group, (), head.pattern) for group, head in heads.items()))
 
 
@@ -287,9 +293,9 @@ _LOOKAHEAD = lazy_pattern(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 
 
 def _first_characters(gate: str) -> str | None:
-    """Return the first characters that a gate admits, for a character class; None if they cannot be determined.
+    """Return the characters with which a match of `gate` may begin, for a character class; None if unknown.
 
-    They can be determined if the gate begins with a lookahead, or is an alternation of plain words.
+    They are known if the pattern `gate` begins with a lookahead, or is an alternation of plain words.
     """
     lookahead = _LOOKAHEAD.match(gate)
     if lookahead is not None:
@@ -302,18 +308,18 @@ def _first_characters(gate: str) -> str | None:
 
 
 CACHED_TOOL_LISTS = 64
-"""For how many lists of tools a plan caches scanners."""
+"""The number of lists of tools for which a plan caches scanners."""
 
 
 class Scanners(NamedTuple):
-    """Holds a scanner for each of three situations: before any text, after text and a call, and after other text."""
+    """Holds a scanner for each of three situations: before any text, directly after a call, and after other text."""
 
     before_text: MarkerScanner
-    """No text so far, or none since a call that is held."""
+    """Used where neither text nor a call has come so far, or no text since a tentative call that is still held."""
     beside_call: MarkerScanner
-    """After text and then a call."""
+    """Used directly after any other call."""
     after_text: MarkerScanner
-    """After other text: a lone opener may still begin a call, a lone closer means nothing."""
+    """Used after other text. There, a lone opener may still begin a call, but a lone closing tag means nothing."""
 
 
 class ToolScanners(NamedTuple):
@@ -327,7 +333,12 @@ class ToolScanners(NamedTuple):
 
 
 class ScanPlan:
-    """Holds the heads of the dialects `names` (None: of all dialects), and the scanners that find these heads."""
+    """Holds what is searched for in a reply: the beginnings of calls (heads), other markers, and their scanners.
+
+    `names`: the dialects that are read; None for all. `tiers`: the tiers of heads that are searched for, such as "SA".
+    `expected`: the dialect that the request asked for, all of whose heads are searched for. `channels`: whether to
+    search for headers of messages too.
+    """
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
         self.key = (names, tiers, expected)
@@ -400,9 +411,9 @@ class ScanPlan:
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
-        """Return the scanner for the inside of a reasoning zone: it finds the closer, and heads that may end the zone.
+        """Return the scanner for the inside of reasoning: it finds the closing tag, and calls that may end it instead.
 
-        With an empty `closer`, the chat template has opened the zone, and any closer may end it.
+        If `closer` is empty, the chat template opened the reasoning, and any closing tag may end it.
         """
         closer = self.markers.suffixed_closer_start(closer) or closer  # one scanner finds any number of suffixes
         scanner = self._reasoning_scanners.get(closer)
@@ -430,7 +441,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return the heads to search for, as a mapping from scanner groups."""
+    """Return the heads to search for, each with its dialect, by scanner group."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)
@@ -451,7 +462,7 @@ def _header_group(dialect: Dialect) -> str:
 def _split_word_markers(markers: Iterable[Marker]) -> tuple[list[Marker], list[LetterMarkers]]:
     """Separate the markers that begin with a letter from the others.
 
-    With letters in its gate, a scanner would stop too often.
+    The first, fast pattern of a scanner (its gate) would match too often if it contained letters.
     """
     signs: list[Marker] = []
     words: list[Marker] = []
@@ -478,8 +489,9 @@ def _new_plan(
 def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
     """Return the plan for the dialects that the options allow. Raises UsageError if `pinned` is unknown.
 
-    If no tools are offered, only tier S is searched for; with `undeclared`, tier A too. Bare calls (tiers B and C) are
-    searched for neither in strict mode nor where the answer is JSON.
+    If no tools are offered, only calls behind special tokens (tier S) are searched for; with `undeclared`, also calls
+    in readable tags (tier A). In strict mode, or if the request asked for JSON, bare calls (tiers B and C) are searched
+    for only in the expected dialect.
     """
     names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(options)
     if options.tools is not None and not options.tools.names:
@@ -501,7 +513,7 @@ def default_plan(expect: str | None) -> ScanPlan:
 
 
 def content_plan(plan: ScanPlan) -> ScanPlan:
-    """Return the plan for the content of one message, which holds no headers."""
+    """Return the plan for the content of a message: the same plan, but without a search for headers of messages."""
     names, tiers, asked = plan.key
     return _cached_plan(names, tiers, asked, channels=False)
 
@@ -524,9 +536,9 @@ def _suffixed_pattern(known: ReplyMarkers) -> str:
 
 
 def _unlabelled_pattern(known: ReplyMarkers) -> str:
-    """Return a pattern for openers with which longer tags begin.
+    """Return a pattern for openers that are also the beginning of a longer tag.
 
-    Of a longer tag, the pattern matches as much as the text contains.
+    If a longer tag begins at the offset, the pattern matches as much of it as the text contains.
     """
     return any_of(
         *(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 Progress: TypeAlias = int | NeedMore
-"""The offset to go on from, or `NEED_MORE`."""
+"""The result of a state: the offset at which to continue, or `NEED_MORE`."""
 Decision: TypeAlias = bool | NeedMore
 
 
@@ -86,26 +86,29 @@ class CodeState:
 
 
 class ReasoningState:
-    """Holds what is known about the reasoning zones of the reply."""
+    """Holds what is known about the reasoning in the reply. A zone is one piece of reasoning between its tags."""
 
     def __init__(self) -> None:
         self.closer = ""
-        """The closing tag of the open zone; empty if the chat template opened the zone, until a closing tag comes."""
+        """The closing tag of the open reasoning; empty if the chat template opened it, until a closing tag comes."""
         self.closed = False
-        """A zone has been closed."""
+        """Whether any reasoning in the reply has been closed."""
         self.scanner: MarkerScanner | None = None
         self.mentions_call = False
-        """A call in the open zone is only mentioned, so no later call in the zone counts."""
+        """A call in the open reasoning is only mentioned, so no later call in the same reasoning counts."""
         self.closer_overlap = ""
-        """The end of the held text: the closer may begin there and go on in the next chunk."""
+        """The end of the held text: the closing tag may begin there and go on in the next chunk."""
         self.held_call: list[str] = []
-        """A call inside an open zone, and all text after it."""
+        """A call inside open reasoning, and all text after it."""
         self.trailing_calls: list[str] = []
-        """The calls at the end of a zone, its closer, and white space: the calls are rescued if no text follows."""
+        """The calls at the end of reasoning, its closing tag, and white space. The calls count if no text follows."""
         self.rescue_tail: list[str] = []
-        """The closer and the white space that follow the calls while these are being rescued."""
+        """The closing tag and the white space after calls that end the reasoning, while those are parsed as prose."""
         self.mentioned_tags: dict[str, int] = {}
-        """For each closing tag, how many of its opening tags are words of the answer; as many closing tags are too."""
+        """By closing tag, how many of its opening tags were only words of the answer.
+
+        The same number of closing tags are words too.
+        """
         self.standalone_parses = 0
         self.verdicts: dict[int, bool] = {}
         """`StandaloneResult.verdicts` of the last held text that was parsed as a separate reply."""
@@ -115,13 +118,13 @@ class ReasoningState:
 
 @dataclass(slots=True)
 class OpenCandidate:
-    """Holds a candidate that is being fed, and where it was found."""
+    """Holds a candidate, which is text that may be a call, while it is read, and where it was found."""
 
     reader: Candidate
     group: str
     """The scanner group of the marker that began the candidate."""
     start: int
-    """The offset of the candidate's head in the reply."""
+    """The offset in the reply at which the candidate begins."""
     mentioned: bool
     """The text before the candidate shows that it is only talked about."""
     shown_in_fence: bool
@@ -132,11 +135,11 @@ class OpenCandidate:
     amid_words: bool = False
     """Words precede the candidate, in a text whose calls count only if the text contains nothing else."""
     quote_stem: str | None = None
-    """The beginning of the candidate's text, to compare with the sources; None if the candidate is not quoted."""
+    """The beginning of the candidate's text, to compare with the conversation; None if it is not quoted from there."""
     stem_end: int = 0
     """The length of the part of `quote_stem` in which no call can have ended."""
     compared_size: int = 0
-    """The length of `quote_stem` when it was last looked up in the sources."""
+    """The length of `quote_stem` when it was last searched for in the conversation."""
 
 
 class StandaloneResult(NamedTuple):
@@ -152,13 +155,16 @@ class StandaloneResult(NamedTuple):
     verdicts: dict[int, bool]
     """Whether the rest of the text consists of calls and nothing else, by the length of the rest.
 
-    One rest is the whole text; another begins at each call in a zone that is never closed.
+    One rest is the whole text; another begins at each call in reasoning that is never closed.
     """
 
 
 @dataclass(slots=True)
 class Levels:
-    """Holds the levels of a text that is parsed as a separate reply; see `machine.parse_standalone`."""
+    """Holds the levels of a text that is parsed as a separate reply.
+
+    Another level begins at each call in reasoning that is never closed; see `machine.parse_standalone`.
+    """
 
     size: int
     """The number of characters from the beginning of the current level to the end of the text."""
@@ -262,7 +268,7 @@ class ParserState:
         self.at_line_start = True
         """What comes next is the first word of a line, or of the content."""
         self.frame_closer = ""
-        """The closing tag of the frame around the answer."""
+        """The closing tag for the open tag around the answer; empty if there is none."""
         self.code = CodeState()
         self.reasoning = ReasoningState()
         self.levels: Levels | None = None
@@ -276,7 +282,7 @@ class ParserState:
 
     @property
     def in_fence(self) -> bool:
-        """Whether a fence is open, and a call may begin at the current place in the fence."""
+        """Whether a code fence is open, and a call may begin at the current offset in it."""
         return bool(self.code.fence_markup) or self.next == "after_fenced_call"
 
     @property
@@ -319,6 +325,6 @@ class ParserState:
 
 
 StateFunction: TypeAlias = Callable[[ParserState, str, int, bool], Progress]
-"""Consume `text[at:]`; return the offset to go on from, or `state.hold(offset)`."""
+"""A state: it consumes some of `text[at:]`, and returns the offset at which to continue, or `state.hold(offset)`."""
 ParseStandalone: TypeAlias = Callable[[ParserState, str, "str | None"], StandaloneResult]
-"""Parse a text as a separate reply, with the options of a state; the last argument is the server's finish reason."""
+"""A function that parses a text as a separate reply, given a state with the options, the text and a finish reason."""

@@ -24,7 +24,7 @@ _READABLE = lazy_pattern(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
 
 
 def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progress:
-    """Handle a tag, a lone closer, or a special token."""
+    """Handle the tag, the lone closing marker or the special token at the match."""
     text, start, marker, known = match.string, match.start(), match[0], state.plan.markers
     group = match.lastgroup or ""
     at_end = match.end() == len(text) and not final
@@ -146,7 +146,10 @@ def apply_tag(state: ParserState, group: str, marker: str) -> None:
 
 
 def enter_reasoning(state: ParserState, closer: str) -> None:
-    """Continue inside a reasoning zone that ends with `closer`; if `closer` is empty, a template opened the zone."""
+    """Continue inside reasoning that ends with the tag `closer`.
+
+    If `closer` is empty, the chat template opened the reasoning, and any closing tag may end it.
+    """
     state.out.set_zone("reasoning")
     state.reasoning.closer = closer
     state.reasoning.mentions_call = False
@@ -155,14 +158,14 @@ def enter_reasoning(state: ParserState, closer: str) -> None:
 
 
 def leave_reasoning(state: ParserState) -> None:
-    """Write the closer of the zone, and continue with prose."""
+    """Write the closing tag of the reasoning, and continue with prose."""
     state.out.add_zone_tag(state.reasoning.closer, "text")
     state.reasoning.closed = state.at_line_start = True
     state.next = "prose"
 
 
 def reasoning_is_over(state: ParserState) -> bool:
-    """Return whether the reasoning is over: it was closed, or text or a call came.
+    """Return whether the reasoning is over: it was closed, or the reply already has text or a call.
 
     From then on, `<think>` may be a tool's name.
     """
@@ -189,7 +192,10 @@ def _mention_tag(state: ParserState, marker: str) -> None:
 
 
 def _handle_closer(state: ParserState, marker: str) -> None:
-    """Handle a closer without an opener: the text before it becomes reasoning, unless a zone was closed before."""
+    """Handle a closing tag without an opening tag: the text before it becomes reasoning.
+
+    If reasoning was closed before, the tag is only left out. If the tag is a word of the answer, it is text.
+    """
     if state.reasoning.mentioned_tags.get(marker):
         state.reasoning.mentioned_tags[marker] -= 1
         state.out.add_text(marker)

@@ -25,7 +25,7 @@ class _Circuit:
     """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
-    """The time at which each probe began, by number. Only the last probe counts.
+    """The time at which each probe (a trial of a half-open circuit) began, by number. Only the last probe counts.
 
     The thread that first sets the entry of a number owns that probe.
     """
@@ -33,7 +33,7 @@ class _Circuit:
 
 
 class Breaker:
-    """Skips a mode that has just failed repeatedly on a server.
+    """Skips a mode (a way to get calls from a model) that has just failed repeatedly on a server.
 
     A circuit is closed (the mode is used) until `threshold` failures fall within `window` seconds, or one lasting
     failure occurs. Then the circuit is open (the mode is skipped) for `cool_down` seconds. After that it is half-open:
@@ -55,7 +55,7 @@ class Breaker:
         self._circuits: dict[BreakerKey, _Circuit] = {}
 
     def state(self, key: BreakerKey, at: float) -> BreakerState:
-        """Return the state of a circuit at a time, without taking a probe."""
+        """Return the state of a circuit at the time `at`; unlike `allows`, this begins no probe."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.opened is None:
             return "closed"

@@ -15,9 +15,9 @@ from promptools.patterns import lazy_pattern
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: enough for a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
-"""Minimum number of tokens left for an answer that makes an attempt worthwhile, unless the answer needs fewer."""
+"""A request is worth another attempt if the context leaves this many tokens for the answer, or as many as requested."""
 CONTEXT_STEP = 1_024
-"""A context grows in multiples of this: each new size makes the server reload the model."""
+"""Context sizes are rounded up to a multiple of this many tokens, as a server reloads the model for each new size."""
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound
 _PATTERNS = (
@@ -46,7 +46,7 @@ _COMPILED = tuple(lazy_pattern(text, re.IGNORECASE | re.DOTALL) for text in _PAT
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The numbers of an overflow, in tokens, as far as the server reports them."""
+    """The token counts that a server reports if a request does not fit the model's context; None if not reported."""
 
     prompt: int | None = None
     context: int | None = None
@@ -56,7 +56,7 @@ class Overflow:
     """Whether `prompt` is a lower bound: the server stopped counting."""
 
     def __str__(self) -> str:
-        """Describe the overflow in a clause."""
+        """Describe the overflow in words, such as "the prompt has 9000 tokens, and the context holds 8192"."""
         holds = "" if self.context is None else f", and the context holds {self.context}"
         if self.prompt is None and self.answer is not None:
             return f"{self.answer} tokens are asked for the answer{holds}"
@@ -68,9 +68,10 @@ class Overflow:
 
 
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
-    """Parse the numbers in a server's error text; if it has none, use `prompt` and `context`, fields of the error.
+    """Parse the token counts in a server's error text.
 
-    Only the parts that the failure rules search are searched: O(1) in characters.
+    If the text has none, `prompt` and `context` are used, which are taken from fields of the error. Only the start and
+    the end of the text are searched, as by the failure rules: O(1) in characters.
     """
     parts = searched_parts(text)
     match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)

@@ -19,7 +19,10 @@ class Rewording(NamedTuple):
     what: tuple[str, ...] = ()
     """What was refused, if the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
     beside: str = ""
-    """A digest of the reasoning parameters with which `what` was refused; empty if every request is refused with it."""
+    """A digest of the reasoning parameters in the refused request; only requests with the same ones are reworded.
+
+    If it is empty, all requests are reworded, whatever their reasoning parameters.
+    """
 
 
 class Refusals:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 REASONING_PARAMETERS = ("reasoning_effort", "reasoning", "include_reasoning", "enable_thinking", "chat_template_kwargs")
 BUDGET_PARAMETERS = ("thinking_token_budget", "thinking_budget_tokens")
-"""The budget of thinking tokens, under vLLM's name and llama.cpp's."""
+"""The two names, vLLM's and llama.cpp's, of the parameter that limits the number of thinking tokens."""
 MESSAGE_PARAMETERS = ("reasoning_content", "refusal", "annotations")
 """Keys of a reply's message that clients send back in the history; servers that do not know them refuse the request."""
 HARMLESS_PARAMETERS = (
@@ -142,7 +142,7 @@ Adaptation = Literal[
     "fit",  # request a longer context, where the API can
     "format",  # request the answer in its format, without tools: a grammar may then enforce it
 ]
-"""One change of the request, in the same mode."""
+"""A change to a request that failed. The changed request is sent in the same mode."""
 
 RetryAction = Literal[
     "salvage",  # extract the call from the error's text, without another generation
@@ -323,18 +323,18 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
 }
 """The remedies for a failure, in the order in which they are tried. A failure without remedies is forwarded.
 
-`exchange.retry` salvages. `exchange.plan` tries the other remedies: `again` once per exchange, each of the others once
-per mode.
+`exchange.retry` carries out `salvage`. `exchange.plan` tries the other remedies: `again` once per exchange, and each
+adaptation once per mode, except that `tool_choice` and `without_params` may be repeated.
 """
 
 REFUSAL_KINDS: frozenset[FailureKind] = frozenset({
     "schema", "tool_choice", "tool_type", "ids", "history", "roles", "system_place", "reasoning_param", "null_content",
     "content_parts", "stream_options", "parallel", "empty_tools", "unknown_param", "grammar",
 })  # fmt: skip
-"""Failures in which the server refuses part of a request that can be reworded."""
+"""Failures in which the server refuses a part of the request, but may accept the request with other wording."""
 
 LASTING_KINDS: frozenset[FailureKind] = frozenset({"no_native_tools"})
-"""Failures that last for as long as the server runs: a single one opens the circuit."""
+"""Failures that last for as long as the server runs: a single one opens the circuit of the `Breaker`."""
 
 COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
     {
@@ -350,9 +350,10 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
         "garbled": "it does not keep to the API",
     }
 )
-"""Failures that the breaker counts, each with the reason. The server causes them in this mode, whatever app asks.
+"""Failures that the breaker counts, each with the reason why it is counted.
 
-If the breaker counted other failures, one app's requests would disable a mode for all other apps.
+The server fails in this way in a mode whichever app sends the request. If the breaker counted other failures, one app's
+requests would disable a mode for all other apps.
 """
 
 _COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
@@ -369,7 +370,7 @@ def classify(text: str) -> FailureKind:
 
 
 def match_rule(text: str) -> Rule | None:
-    """Return the first rule that the start of an error text matches or, if there is none, that its end matches."""
+    """Return the first rule that matches the start of an error text, else the first that matches its end, else None."""
     matches = (rule for part in searched_parts(text) for pattern, rule in _COMPILED if pattern.search(part))
     return next(matches, None)
 

@@ -27,9 +27,9 @@ OpenContainer: TypeAlias = tuple[set[str], str]
 """An open container: the keys read so far, and the closing delimiter: `]`, `}` or `}}`."""
 
 UNESCAPED_QUOTES: Final = "unescaped quotes in a string"
-"""The detail of the fix that is recorded for a string with unescaped quotes."""
+"""The description of the repair in the `Fix` for a string with unescaped quotes."""
 CALL_KEYS: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
-"""Keys with which a call may begin: an object whose first key is one of these is taken for the next call."""
+"""Keys with which a call may begin. An object whose first key is one of these counts as the next call."""
 
 _CANDIDATES = {quote: lazy_pattern(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSING_QUOTES.items()}
 _ANY_QUOTE = {quote: lazy_pattern(f"[{close}]") for quote, close in CLOSING_QUOTES.items()}
@@ -67,9 +67,10 @@ class _Following(Enum):
 
 
 class QuoteResolver:
-    """Decides which quotes end a string.
+    """Decides which quote ends a string, for strings whose inner quotes may not be escaped.
 
-    With `trust_keys`, a quote before a declared key ends a string even if parity says that it does not.
+    `declared_keys`: keys that tools declare. `trust_keys`: whether a quote before such a key ends the string even after
+    an odd number of inner quotes.
     """
 
     def __init__(self, declared_keys: frozenset[str], *, failed_at: int, trust_keys: bool) -> None:
@@ -87,7 +88,10 @@ class QuoteResolver:
         self.end_is_certain = False
         """Whether all quotes up to the end of the text were examined, so that the end of the value is certain."""
         self.met_odd_key = False
-        """Whether a declared key was found at odd parity. If so, the other value of `trust_keys` is worth a try."""
+        """Whether a declared key was found after an odd number of inner quotes.
+
+        If so, the other value of `trust_keys` is worth a try.
+        """
 
     def find_end(self, text: str, start: int, quote: str, stack: Sequence[OpenContainer]) -> int:
         """Return the index of the quote that closes the string whose body begins at `start`. O(n) in characters.
@@ -180,7 +184,7 @@ class QuoteResolver:
     ) -> Iterator[tuple[int, bool, _Following]]:
         """Yield a tuple for each quote after `first` that may end the string.
 
-        The tuple has the quote's index, whether parity is even there, and what follows the quote.
+        The tuple has the quote's index, True if an even number of inner quotes precedes it, and what follows it.
         """
         before = 0
         at = first
@@ -223,7 +227,7 @@ class QuoteResolver:
         return self._classify_value_end(text, at, quote)
 
     def _classify_value_end(self, text: str, at: int, quote: str) -> _Following:
-        """Return whether a value that ends at `at` ends there for certain (`END`) or only perhaps (`MAYBE_END`).
+        """Return `END` if a value whose brackets are closed at `at` certainly ends there, else `MAYBE_END`.
 
         The end is certain in three cases: no further quote follows, a closing tag follows, or the next call follows.
         """

@@ -66,7 +66,7 @@ _BETWEEN_ITEMS = rf"[ \t\n\r:]++|,{_NEXT_ITEM}"
 
 
 def _compile_run() -> re.Pattern[str]:
-    """Compile the pattern of a run. A run never ends with a trailing comma, which the reader repairs."""
+    """Compile the pattern `RUN`. Its matches never end with a trailing comma, which the reader repairs."""
     scalar = rf"{_NOT_TRIPLE_QUOTES}(?:{STRICT_STRING}|{_SINGLE_QUOTED})|{_NUMBER_IN_RUN}|{_LITERAL}|{_PYTHON_LITERAL}"
     item = run = scalar = rf"{scalar}|{_UNQUOTED_KEY}"
     for may_follow_comma in (_NEXT_ITEM_OR_CLOSER, _NEXT_ITEM_OR_CLOSER, _NEXT_ITEM):
@@ -77,9 +77,9 @@ def _compile_run() -> re.Pattern[str]:
 
 
 RUN: Final = _compile_run()
-"""A run of strict JSON and common mistakes, with up to two levels of brackets."""
+"""Matches text that consists of strict JSON and common mistakes (a run), with up to two levels of brackets."""
 STRICT_RUN: Final = lazy_pattern(rf"(?:{_NUMBER_IN_RUN}|{_LITERAL}|{_BETWEEN_ITEMS})*+")
-"""A run of strict JSON without strings and brackets."""
+"""Matches text that consists of strict JSON without strings and brackets."""
 
 _NEXT_MISTAKE = lazy_pattern(
     rf"((?:{STRICT_STRING}|[ \t\n\r:{{}}\[\]0-9.+-]++|(?<=[0-9.+-])[eE]++|{_LITERAL}|,(?!{_BLANKS}[}}\]]))*+)"
@@ -97,7 +97,7 @@ _REPAIRS: Final = {
 
 
 def repair_run(text: str, start: int, end: int, fix_log: FixLog) -> tuple[list[str], list[str]]:
-    """Repair the run `text[start:end]`; return its pieces, and the replacement of each piece. O(n) in characters."""
+    """Repair the common mistakes in `text[start:end]`; return its pieces, and the replacement of each piece. O(n)."""
     source: list[str] = []
     repaired: list[str] = []
     counts: dict[str, int] = {}
@@ -135,7 +135,10 @@ _TRIPLE = {
 }
 """The text from just after the opening triple quotes to the end of the closing ones, where the value may end."""
 MAX_WORD = 4096
-"""Maximum number of characters of a word outside of quotes: 64 MB of text that is not JSON may be a single word."""
+"""Maximum number of characters that are read as one word outside of quotes.
+
+Text that is not JSON may consist of a single word of 64 MB.
+"""
 _WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
 _COLON = lazy_pattern(r"\s*+:")
 _TOKEN = lazy_pattern(r"-?[\w.+-]++|.?", re.DOTALL)
@@ -153,9 +156,10 @@ _ONLY_CLOSERS = lazy_pattern(r"[\s}\]]*+\Z")
 
 
 class RepairingReader:
-    """An attempt to read the value at `text[start]` with repairs.
+    """Reads the value at `text[start]` with repairs. Each reader is used once.
 
-    `quotes` finds the quote that ends a string; if it is None, the first quote ends the string.
+    `supply_closers`: whether to add closing brackets that are missing at the end. `quotes`: finds the quote that ends a
+    string; if it is None, the first quote ends the string.
     """
 
     def __init__(self, text: str, start: int, *, supply_closers: bool, quotes: QuoteResolver | None = None) -> None:
@@ -168,9 +172,9 @@ class RepairingReader:
         self.supplied_closers = 0
         """Number of closing brackets that were supplied."""
         self.has_strings = False
-        """Whether strings may have been read, so that another interpretation of their quotes may help."""
+        """Whether strings may have been read. If so, another guess at where they end may help."""
         self.entered_depth = 0
-        """The deepest level of brackets that was entered one by one. A run may contain two more levels."""
+        """The deepest level of brackets that was entered one by one. Text skipped by `RUN` may have two more levels."""
         self._stack: list[OpenContainer] = []
         self._start = start
         self._copied_to = start

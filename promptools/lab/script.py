@@ -57,8 +57,9 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 class ScriptedReply:
     """A line of a script: the model generates `says` if `cue` is the last cue in the prompt.
 
-    If the line has a `setting`, the setting must also be the last setting in the prompt. A line with a setting takes
-    precedence over a line without a setting. A line whose `cue` is None is for prompts that contain no cue.
+    A cue is a phrase that the prompt may contain, such as a question. A `setting` is another such phrase. If the line
+    has a setting, it must also be the last setting in the prompt. A line with a setting takes precedence over a line
+    without one. A line whose `cue` is None is for prompts that contain no cue.
     """
 
     cue: str | None
@@ -72,7 +73,10 @@ class ScriptedReply:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedReply:
-    """A line of a script with its reply cut into distinct pieces, and the end token of the reply."""
+    """A line of a script, with its reply cut into distinct pieces, each of which becomes a token of the model.
+
+    `end` is the token that ends the reply.
+    """
 
     line: ScriptedReply
     pieces: tuple[bytes, ...]
@@ -150,10 +154,10 @@ def cut_pieces(text: bytes, used: Iterable[bytes] = ()) -> tuple[bytes, ...]:
 
 
 def cues(script: Sequence[TokenizedReply]) -> tuple[str, ...]:
-    """Return the distinct cues of the script, in the order of the lines."""
+    """Return the distinct cues (phrases that select a reply) of the script, in the order of the lines."""
     return tuple(dict.fromkeys(spoken.line.cue for spoken in script if spoken.line.cue is not None))
 
 
 def settings(script: Sequence[TokenizedReply]) -> tuple[str, ...]:
-    """Return the distinct settings of the script, in the order of the lines."""
+    """Return the distinct settings (see `ScriptedReply`) of the script, in the order of the lines."""
     return tuple(dict.fromkeys(spoken.line.setting for spoken in script if spoken.line.setting is not None))

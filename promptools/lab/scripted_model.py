@@ -281,7 +281,7 @@ def _feed_forward(
     position_codes: dict[int, Any],
     start: Any,
 ) -> tuple[Array, Array, Array]:
-    """Return the gate, up and down weights, with one unit for each step.
+    """Return the gate, up and down weights of the feed-forward layer, with one unit for each step of a reply.
 
     The input of a unit's gate, before scaling, is +1/2 if all conditions of the step hold, and at most -1/2 otherwise.
     """

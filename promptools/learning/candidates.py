@@ -1,7 +1,8 @@
-"""Derive dialect tables from what a template writes for calls: one or more tables of each kind that may match.
+"""Derive candidates from what a template writes for calls: dialect tables that may describe the format.
 
-A candidate is a guess, based on the places of names, ids, keys and values in a few renderings;
-`promptools.learning.validation` decides whether it is right.
+A table declares a dialect by keys and values, as in a TOML file. A candidate is a guess, based on the places of names,
+ids, keys and values in a few renderings. There are one or more candidates of each kind of table that may match.
+`promptools.learning.validation` decides whether a candidate is right.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Samples(NamedTuple):
 
 
 def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samples | None:
-    """Render the calls from which candidates are derived; return None if the template does not render a call."""
+    """Render the calls from which tables are derived; return None if the template does not render a call."""
 
     def calls_in(*calls: CallOf) -> str | None:
         rendering = renderings.of_calls(calls, variant)
@@ -53,7 +54,7 @@ def read_samples(renderings: Renderings, frame: Frame, variant: Variant) -> Samp
 
 
 def candidates(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield tables that might declare the format of these samples."""
+    """Yield dialect tables that may describe the format in which the samples are written."""
     found = _find_json(samples.one)
     if found is not None and found.is_envelope:
         yield from _json_tables(renderings, samples, found)
@@ -286,7 +287,10 @@ def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 def _pair_wrapped(
     renderings: Renderings, samples: Samples, before: str, lead: str, argument: str, gap: str, tail: str
 ) -> Iterator[Table]:
-    """Yield tables of pairs. A turn with two calls shows which markers are for each call, and which for all calls."""
+    """Yield the tables of `_pair_tables`.
+
+    A turn with two calls shows which markers are around each call, and which are around all calls.
+    """
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     around = _Around("", before.lstrip(), tail.rstrip(), "", "\n")
     if samples.two is not None and second >= 0:
@@ -308,7 +312,7 @@ _ITEM = lazy_pattern(r"<zq_count>\S*<([A-Za-z_][\w.-]*)>zq item\S*</\1>\S*</zq_c
 
 
 def _nested_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `nested`: arguments are elements, and a marker precedes every tag."""
+    """Yield a table of the kind `nested` if arguments are written as elements with a marker before every tag."""
     match, item = _NESTED.match(samples.one), _ITEM.search(samples.values)
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     if match is None or item is None or samples.two is None or second < 0:
@@ -324,9 +328,9 @@ def _nested_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 
 
 def _headed_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield tables of the kind `tags` for calls with a header that names the tool, as the call's own tag does.
+    """Yield tables of the kind `tags` for calls that name the tool twice: in a header, and in the call's own tag.
 
-    They are those of the calls without their headers.
+    The tables are derived from the calls without their headers. Then the header is added to each table.
     """
     at = samples.one.find(ONE.name)
     after = samples.one[at + len(ONE.name) :]
@@ -348,16 +352,17 @@ def _headed_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 
 
 def _written_values(samples: Samples) -> Table:
-    """Return the key for values other than texts; empty if they are JSON."""
+    """Return the table key that says how values other than texts are written; empty if they are written as JSON."""
     if "True" not in samples.values:
         return {}
     return {"values": "python" if "['zq item']" in samples.values else "constants"}
 
 
 def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterator[Table]:
-    """Yield tables of the kinds `tags` and `key_value` for calls with these markers.
+    """Yield tables of the kinds `tags` and `key_value` for calls that are written with these texts.
 
-    `before` and `lead` are before and after the name, and `after` is after the last argument.
+    `before` and `lead` are the texts before and after the tool's name. `argument` is the text of one argument, with
+    `{key}` and `{value}` in it. `after` is the text after the last argument.
     """
     around = _Around("", before, after, "", "\n")
     yield from map(_with_prefix, _tags_table(around, lead, argument, ""))
@@ -385,7 +390,10 @@ _PREFIX = lazy_pattern(r"<([^\w<>\s/]\w+[^\w<>\s])\w")
 
 
 def _with_prefix(table: Table) -> Table:
-    """Return a table of tags with the beginning of the tags' names, such as DSML's, as the prefix of the table."""
+    """Return the table with the prefix of its tags' names, such as DSML's, replaced by `{prefix}` and declared.
+
+    A table whose tags have no such prefix is returned unchanged.
+    """
     match = _PREFIX.search(table["call"])
     if match is None:
         return table

@@ -3,7 +3,7 @@
 transformers reads the key `response_template` of `tokenizer_config.json` from 5.13 on, and `response_schema` before
 that. Both find calls with regular expressions. These are only analyzed, never run, since an expression from an
 untrusted source may take forever. The resulting table is a candidate like any other, and the chat template decides
-whether it holds.
+whether it is right.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from promptools.learning.candidates import Table, tables_of_pairs
 from promptools.patterns import lazy_pattern
 
 MAX_PATTERN: Final = 500
-"""Maximum length of a regular expression: it is read recursively."""
+"""Maximum length of a regular expression from a config. It is limited because the expression is read recursively."""
 MAX_MARKERS: Final = 4
-"""Maximum number of openers, and of closers, that are tried for one field."""
+"""Maximum number of opening markers, and of closing markers, that are tried for one field of the config."""
 
 
 class Declaration(NamedTuple):
@@ -32,7 +32,10 @@ class Declaration(NamedTuple):
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:
-    """Return what a tokenizer's config declares, as tables; without `response_template`, `response_schema` is read."""
+    """Return, as dialect tables, what a tokenizer's config says about the format of calls.
+
+    The key `response_schema` is read only if the config has no `response_template`.
+    """
     for key, read in (("response_template", _read_template), ("response_schema", _read_schema)):
         declared = config.get(key)
         if declared is None:
@@ -46,7 +49,10 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 
 
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
-    """Yield the tables of a declaration. Before each table, yield the candidates that express at least the same."""
+    """Yield the tables of a declaration, and before each table the candidates that agree with it.
+
+    Such a candidate may also say what a declaration cannot express, such as white space.
+    """
     known = [*candidates]
     for table in declaration.tables:
         yield from (each for each in known if _said(each) == _said(table))
@@ -58,7 +64,7 @@ _UNSAID: Final = frozenset(("space", "spaces", "separator", "id_key", "values", 
 
 
 def _said(table: Table) -> Table:
-    """Return the keys of a table that a declaration can express, without white space."""
+    """Return those keys of a table that a declaration can express, with the white space in their values removed."""
     given = {"name_key": "name", "arguments_key": "arguments"} if table["kind"] == "json" else {}
     said = {key: value for key, value in {**given, **table}.items() if key not in _UNSAID}
     if "{calls}" in said.get("wrapper", ""):  # a parser looks for calls wherever they are
@@ -92,7 +98,7 @@ class _Form(NamedTuple):
 
 
 def _tables(form: _Form) -> Iterator[Table]:
-    """Yield the tables that are equivalent to a form."""
+    """Yield the dialect tables that find calls as the form does."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
         for values in ({}, {"values": "json"}):
@@ -118,7 +124,7 @@ def _tables(form: _Form) -> Iterator[Table]:
 
 
 def _read_template(declared: Any) -> Iterator[_Form]:
-    """Yield a form for each pair of opener and closer of the field `tool_calls`."""
+    """Yield a form for each pair of an opening and a closing marker in the field `tool_calls`."""
     if not is_object(declared) or declared.get("version", 1) != 1:
         raise _InexpressibleError("it is of a version that is not known")
     field = _inner(declared, "fields", "tool_calls")
@@ -184,7 +190,7 @@ class _Parts(NamedTuple):
 
 
 def _parts_of(transform: Any, *, of_each: bool) -> _Parts:
-    """Return where a transform finds the name, the arguments and the id of a call."""
+    """Return where the name, the arguments and the id of a call are, according to the config's `transform`."""
     function = transform.get("function") if is_object(transform) else transform
     if function == "{content}" and not of_each:
         return _Parts("name", "arguments")
@@ -262,10 +268,10 @@ _WHITE_SPACE: Final = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
 
 
 def template_of(pattern: str) -> str:
-    r"""Return the text that a regular expression matches, with `{name}` for a named group and `{}` for any other.
+    r"""Return the text that a regular expression matches, with placeholders for its groups.
 
-    Optional parts are left out, including optional white space. Raises an error if the expression does not match one
-    fixed text.
+    The placeholder of a group named `key` is `{key}`, that of a group without a name is `{}`. Optional parts are left
+    out, including optional white space. Raises an error if the rest of the expression does not match one fixed text.
     """
     if len(pattern) > MAX_PATTERN:
         raise _InexpressibleError("a pattern is too long")

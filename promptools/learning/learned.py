@@ -1,4 +1,4 @@
-"""Learn a dialect: try candidates until one holds, and write it as TOML."""
+"""Learn a dialect: try candidate tables until one passes all checks, and write it as TOML."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def learn(
 
 
 class _Search:
-    """A search for a candidate that holds. No candidate is tried twice."""
+    """A search for a candidate table that passes all checks. No candidate is tried twice."""
 
     def __init__(self, renderings: Renderings, name: str) -> None:
         self._renderings, self._name = renderings, name
@@ -99,7 +99,7 @@ class _Search:
         self._seen = ""
 
     def first(self, make: Callable[[Samples], Iterable[Table]]) -> _Attempt | None:
-        """Return the first candidate that holds, among those that `make` derives from the template's output."""
+        """Return the first candidate that passes all checks; `make` derives candidates from the template's output."""
         for variant, frame, samples in _ways(self._renderings):
             self._seen = self._seen or samples.one
             for table in make(samples):
@@ -115,7 +115,7 @@ class _Search:
 
     @property
     def problem(self) -> str:
-        """Why no candidate holds."""
+        """Why no candidate passed all checks."""
         if self._best.problem:
             return self._best.problem
         return f"no table has the form of {self._seen!r}" if self._seen else _nothing_found(self._renderings)
@@ -127,7 +127,9 @@ def _nothing_found(renderings: Renderings) -> str:
 
 
 def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
-    """Yield the ways to render calls and find them again: a variant, a frame, and the samples found with them.
+    """Yield the ways to render calls and find them in the result, each with the samples that were found.
+
+    A way has a variant, which says how calls are put into a conversation, and a frame: the texts around the calls.
 
     Arguments as text are tried only if the template rejects objects, or prints objects as Python does. Servers pass
     objects to templates, and a template that accepts both may write text differently.
@@ -147,13 +149,13 @@ def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
 
 
 SOME_CALLS: Final = 8
-"""Number of turns with which the keys that are not about calls are checked."""
+"""Number of rendered turns with which table keys that are not about calls are checked, such as `end_tokens`."""
 _DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": "", "separator": "\n"}
 """Default values: a table need not contain a key that has its default."""
 
 
 class _Attempt:
-    """A candidate, and the result of trying it."""
+    """A candidate table, and the result of checking it."""
 
     def __init__(self, renderings: Renderings, name: str, variant: Variant, frame: Frame, table: Table) -> None:
         self._name = name
@@ -192,9 +194,9 @@ class _Attempt:
         return frozenset(("coerce", *(["json"] if mixed else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add the keys for what is around calls, unless some calls are then misread.
+        """Add the table keys for what is around calls, unless some calls are then misread.
 
-        No text is cut in two here: that was tried before.
+        Texts are not read in two pieces here: that was checked before.
         """
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):

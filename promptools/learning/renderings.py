@@ -129,7 +129,7 @@ class Renderings:
         return self.of_turn(message_of(calls, variant, **more), variant)
 
     def of_turn(self, message: Message, variant: Variant) -> str | None:
-        """Return the rendering of an assistant message and of the messages that follow in a variant."""
+        """Return the rendering of an assistant message and of the messages that follow it in the given variant."""
         follow: list[Message] = [{"role": "user", "content": NEXT}] if variant.follow else []
         if variant.follow == "answer" and "tool_calls" in message:
             follow.insert(0, {"role": "assistant", "content": DONE})
@@ -178,7 +178,7 @@ def result_of(call: CallOf, content: str) -> Message:
 
 
 def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[Frame]:
-    """Return the frames that the calls in a rendering may have, the most likely first."""
+    """Return the texts that may be before and after the calls in a rendering, the most likely pair first."""
     rendering = renderings.of_calls([call], variant)
     if rendering is None:
         return []
@@ -194,9 +194,10 @@ def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[
 
 
 def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Variant) -> Iterable[int | None]:
-    """Yield where the text of calls may begin.
+    """Yield the offsets at which the text of calls may begin, the most likely first; None for an unknown offset.
 
-    This is after words in the same turn, after the prompt, where an answer would begin, or after the user's question.
+    In this order, they are: after words in the same turn, after the prompt, where an answer would begin, and after the
+    user's question.
     """
     asked = renderings.render([], prompt=False)
     prompt = renderings.render([], prompt=True)
@@ -237,7 +238,7 @@ def _turn_header(renderings: Renderings) -> str:
 
 
 def _header_text(renderings: Renderings) -> str:
-    """Return all text that a prompt adds to a conversation; empty if unknown."""
+    """Return the text that the template adds after a conversation to ask for a reply; empty if unknown."""
     asked, prompt = renderings.render([], prompt=False), renderings.render([], prompt=True)
     if prompt is None or (asked is not None and not prompt.startswith(asked)):
         return ""
@@ -257,9 +258,9 @@ def _last_header(renderings: Renderings, prompt: str) -> str:
 
 
 def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
-    """Return where the calls end if the text up to `end` closes with tokens that end a turn.
+    """Return where the calls in the text up to `end` end: before any tokens that end a turn.
 
-    These are the known end tokens, the template's special tokens, and the token that ends an answer.
+    Such tokens are the known end tokens, the template's special tokens, and the token that ends an answer.
     """
     ends = {*reply_markers().end_tokens, *renderings.special_tokens}
     for variant in (Variant(as_text=False, content="", follow=follow) for follow in _FOLLOWS[:2]):

@@ -34,7 +34,7 @@ def opens_reasoning(renderings: Renderings) -> str:
 
 
 def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
-    """Return the key for the token that ends a turn with calls; empty if there is none, or a known one."""
+    """Return the table key for the token that ends a turn with calls; empty if there is none, or it is known."""
     token = _token_after(renderings, frame.after)
     known = reply_markers().end_tokens
     ends = bool(token) and is_only_tokens(token) and is_only_tokens(frame.after)  # and no other turn follows
@@ -42,7 +42,7 @@ def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
 
 
 def _results(renderings: Renderings, variant: Variant) -> Table:
-    """Return the keys for the marker before results and, if results also have a closing marker, their template."""
+    """Return the table keys for the marker before results and, if results have a closing marker, for their template."""
     rendering = renderings.render([message_of([ONE], variant), result_of(ONE, RESULT)], prompt=True)
     plain = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if rendering is None or plain is None or RESULT not in rendering:
@@ -65,7 +65,7 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
 
 
 def _reasoning_tags(renderings: Renderings, variant: Variant) -> Table:
-    """Return the key for the tags around reasoning; empty if there are none, or known ones."""
+    """Return the table key for the tags around reasoning; empty if there are none, or they are known."""
     for key in REASONING_KEYS:
         rendering = renderings.of_calls([ONE], variant, **{key: THOUGHT})
         if rendering is None or THOUGHT not in rendering:

@@ -82,7 +82,7 @@ _PAIRS: Final[tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...]] = (
     ({"days": 7}, {"note": "the second of two"}),
 )
 NAMES: Final = ("look_up_weather", "searchNotes", "set-options", "count_rows", "report2")
-"""The tools of the trials."""
+"""The names of the tools that the trials call."""
 _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "city": {"type": "string"},
     "days": {"type": "integer"},
@@ -148,9 +148,12 @@ class Outcome(NamedTuple):
     written: int
     """Number of calls that the table writes as the template does."""
     written_otherwise: int
-    """Number of calls that the table writes differently, but reads back: a value looks like markup or another type."""
+    """Number of calls that the table writes differently from the template, but reads back.
+
+    In these calls, a value looks like markup or like another type.
+    """
     unread: int
-    """Number of turns that are not read as any call: a text contains a marker, and the format escapes nothing."""
+    """Number of turns in which no call is read, because a value contains a marker and the format escapes nothing."""
     refused: int
     """Number of turns that the template does not render."""
     problem: str
@@ -158,7 +161,7 @@ class Outcome(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the table may be used."""
+        """Whether the table passed all checks, with enough calls read back, so that it may be used."""
         return not self.problem and self.read >= LEAST_CALLS
 
 
@@ -172,10 +175,10 @@ class Rendered(NamedTuple):
 def check(
     dialect: Dialect, rendered: Sequence[Rendered], tools: Tools, *, allowed: Collection[str], cut: bool = True
 ) -> Outcome:
-    """Check a candidate with rendered calls.
+    """Check that a candidate dialect reads and writes the rendered calls as the template does.
 
-    `allowed` names the kinds of fixes that plain calls may need because the format is not JSON. With `cut`, the texts
-    are also read in two pieces.
+    `rendered`: calls, and the text that the template wrote for them. `allowed`: the kinds of fixes that plain calls may
+    need because the format is not JSON. `cut`: whether to read the texts also in two pieces.
     """
     read = written = otherwise = unread = 0
     escapes = '{"' in "".join(each.text for each in rendered[:1])
@@ -208,7 +211,7 @@ def check(
 def render_trials(
     renderings: Renderings, frame: Frame, variant: Variant, markers: Sequence[str]
 ) -> tuple[list[Rendered], int]:
-    """Return what a template writes for the trials, and the number of trials that it does not render whole."""
+    """Return what a template writes for the trials, and how many trials it rejects or renders incompletely."""
     rendered: list[Rendered] = []
     refused = 0
     for trial in trials(markers):
@@ -262,7 +265,7 @@ def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allow
 
 
 def _cut_problem(dialect: Dialect, rendered: Sequence[Rendered], tools: Tools) -> str:
-    """Return the first cut at which a text fed in two pieces is misread; empty if there is none.
+    """Return a description of the first cut at which a text fed in two pieces is misread; empty if there is none.
 
     The two shortest texts are cut everywhere, and each of the others at a few places.
     """

@@ -67,7 +67,7 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """By zone, white space between text and something removed, for the case that the next text begins with none."""
+        """By zone, the white space before a removed piece: emitted if the next text does not begin with white space."""
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
@@ -81,7 +81,7 @@ class Emitter:
         self._separated_zone: Zone | None = None
         """The zone of the message that has ended; a line break separates its text from the next text in this zone."""
         self.group_is_quoted = False
-        """Whether the group has a call quoted from the conversation; if so, no closing tag shows that it is meant."""
+        """Whether a held call is quoted from the conversation. If so, a closing tag does not show that it is meant."""
         self.tokens_are_text = False
         """Whether a special token was text, or began something that is not a call. If so, all later tokens are text."""
         self.shows_calls = False
@@ -92,7 +92,7 @@ class Emitter:
         self.shows_fences = False
         """Whether a code fence with a call was text. If so, later calls in code fences are taken as examples too."""
         self.records_refusals = False
-        """Whether the heads that began no call are recorded as refusals."""
+        """Whether texts are recorded that look like the beginning of a call but begin none."""
         self.at_start = True
         """Whether the reply so far consists only of white space, reasoning and markup."""
         self._lines: dict[Zone, _LastLine] = {}
@@ -106,7 +106,7 @@ class Emitter:
 
     @property
     def has_group(self) -> bool:
-        """Whether a group is open."""
+        """Whether a group is held: tentative calls, and what is between them."""
         return bool(self._group)
 
     @property
@@ -116,7 +116,7 @@ class Emitter:
 
     @property
     def has_call(self) -> bool:
-        """Whether a call, perhaps a malformed one, was emitted or is held in the group."""
+        """Whether a call, perhaps a malformed one, was emitted or is held as tentative."""
         return self.record.call_count > 0 or self._group_has_call
 
     def last_text(self, size: int, zone: Zone = "text") -> str:
@@ -170,7 +170,7 @@ class Emitter:
     # --- text ----------------------------------------------------------------------------------------------------
 
     def add_text(self, raw: str) -> None:
-        """Add text of the current zone."""
+        """Add text to the current zone: to the answer, or to the reasoning."""
         if not raw:
             return
         if self._group:
@@ -259,7 +259,7 @@ class Emitter:
         self.record.add_text(text, self._zone, self.record.advance(text))
 
     def separate_messages(self, zone: Zone) -> None:
-        """Note that the next message in `zone` begins, so that its text is separated from the text before."""
+        """Note that another message begins in `zone`: its text is separated from the text before it by white space."""
         self._separated_zone = zone
 
     def _insert_line_break(self, following: str) -> None:
@@ -272,16 +272,16 @@ class Emitter:
     # --- tags of reasoning ---------------------------------------------------------------------------------------
 
     def add_zone_tag(self, raw: str, zone: Zone) -> None:
-        """Add a tag that opens or closes a zone.
+        """Add a tag that begins or ends reasoning or an answer; `zone` is the zone of the text after the tag.
 
-        The group before the tag is accepted, since only prose after a group would reject it.
+        Tentative calls before the tag are accepted, since only text directly after them would turn them into text.
         """
         self.accept_before_header()
         self.record.discard(raw, "markup")
         self.set_zone(zone)
 
     def accept_before_header(self) -> None:
-        """Accept the held group and discard the held white space, because a header follows."""
+        """Accept the tentative calls that are held, and discard the white space after them, since markup follows."""
         self.accept_group()
         self._discard_held_space()
 
@@ -362,7 +362,7 @@ class Emitter:
     def _count_text_tokens(self, tokens: list[Part], following: str, *, before_call: bool) -> int:
         """Return how many of the held tokens, from the first on, are text.
 
-        None of them is text if there is the header of a turn among them, and a call before or after them.
+        If one of them belongs to the header of a turn, and a call comes before or after them, none of them is text.
         """
         headers = [part.kind == "turn" for part in tokens]
         if any(headers) and (before_call or self._preceded_by == "call"):
@@ -400,14 +400,17 @@ class Emitter:
         self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
-        """Set the zone without a tag, because the template wrote the opening tag or the reply ended inside a zone."""
+        """Set the zone (answer or reasoning) without a tag: the template wrote the tag, or the reply left it out."""
         self._zone = zone
         self._preceded_by = "tag"
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def add_parts(self, parts: list[Part], *, definite: bool) -> None:
-        """Add the parts of a candidate. Unless they are `definite`, they are tentative and join the group."""
+        """Add the parts into which a block of calls was read.
+
+        Parts that are not `definite` are tentative: they are held in a group, which becomes text if text follows.
+        """
         if definite:
             self._resolve_tokens("", before_call=True)
         else:
@@ -421,7 +424,7 @@ class Emitter:
                 self._emit_part(part)
 
     def add_quoted_call(self, parts: list[Part]) -> None:
-        """Add to the group a call that is quoted from the conversation.
+        """Add, as a tentative call, a call that is quoted from the conversation.
 
         The call is accepted only if no text follows.
         """
@@ -439,23 +442,23 @@ class Emitter:
 
     @property
     def group_has_opening_tag(self) -> bool:
-        """Whether the group begins with markup."""
+        """Whether the held group of tentative calls begins with markup, such as an opening tag."""
         return bool(self._group) and self._group[0][0].kind == "markup"
 
     @property
     def token_before_group(self) -> str:
-        """The special token with which the group begins, or an empty string.
+        """The special token with which the held group of tentative calls begins, or an empty string.
 
         The token must be one that no dialect declares, or that belongs to prompts.
         """
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 
     def add_call_fix(self, fix: Fix) -> None:
-        """Add a fix to the last call of the group."""
+        """Add a fix to the last of the tentative calls that are held."""
         add_fix((part for part, _ in reversed(self._group)), fix)
 
     def accept_group(self) -> None:
-        """Accept the group: emit its parts. A group without a call is emitted as text."""
+        """Emit the held group as calls and markup; a group without a call is emitted as text."""
         self._resolve_tokens("")
         if not self._group_has_call:
             self.reject_group()
@@ -468,7 +471,7 @@ class Emitter:
         self._discard_held_space()
 
     def reject_group(self) -> None:
-        """Emit the group as text, except for its definite parts."""
+        """Emit the held group of tentative calls as text, except for its definite parts."""
         if not self._group:
             return
         begun = self.record.offset + self._space_length

@@ -133,7 +133,7 @@ class _MarkupPatterns:
 
     @cached_property
     def _gate(self) -> re.Pattern[str]:
-        """A fast pattern for the first two characters of a token; a text that it does not match has no token."""
+        """A fast pattern for the first two characters of a token. If it finds nothing, the text has no token."""
         seconds: dict[str, set[str]] = {}
         for first, *rest in map(_SYMBOL.findall, self.texts):
             second = _atom(rest[0], ()) if rest and first not in _HOLES else ""

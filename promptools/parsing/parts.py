@@ -16,7 +16,7 @@ from promptools.types import Call, DiscardWhy, Fix, Malformed
 
 
 SPACE: Final = " \t\r\n\ufeff\u200b"
-"""White space around parts."""
+"""The characters that count as white space around text, calls and markup."""
 PartKind = Literal["text", "call", "malformed"] | DiscardWhy
 
 
@@ -74,7 +74,10 @@ class EarlyArguments(NamedTuple):
 
 
 class TriedStrategy(NamedTuple):
-    """A strategy that was tried on a candidate's text from the first character on; the engine adds the offset."""
+    """A way of reading that was tried on a text that may be a call, and its outcome.
+
+    The text was examined from its first character on. The engine adds the offset of the text.
+    """
 
     strategy: str
     outcome: Literal["call", "malformed", "text"]
@@ -84,11 +87,11 @@ class TriedStrategy(NamedTuple):
 
 
 EarlyOutput: TypeAlias = "Part | EarlyCallStart | EarlyArguments"
-"""What a candidate emits before its end: settled parts, then the start of a call and fragments of its arguments."""
+"""What may be emitted while a call is still read: settled parts, then the call's start and pieces of its arguments."""
 
 
 class CandidateBase:
-    """The attributes that every `Candidate` has from the start."""
+    """Base class that sets the initial attributes of a `Candidate`."""
 
     def __init__(self, *, definite: bool, head: str = "") -> None:
         self.definite = definite
@@ -111,7 +114,7 @@ class CandidateBase:
 
 
 class Candidate(Protocol):
-    """Text that may be a call. It is fed until it is known whether it is a call.
+    """Reads text that may be a call, until it is known whether it is one.
 
     `feed` takes `piece[start:]`. It returns None while more text is needed. Once the candidate is decided, it returns
     the index just past the consumed text. From then on `parts` tile the consumed text, except for the last

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from promptools.parsing.parts import EarlyArguments, EarlyCallStart
 
 MAX_TRIES = 256
-"""Maximum number of tries kept in a trace: a reply with a thousand code fences should not carry a thousand tries."""
+"""Maximum number of attempts to read a call that are kept in a trace.
+
+A reply with a thousand code fences should not carry a thousand attempts.
+"""
 ID_LENGTH = 9
 """Number of characters of a call id; all are letters or digits.
 
@@ -46,7 +49,7 @@ class ReplyRecord:
         self.offset = 0
         """The offset up to which the input has been emitted."""
         self.pieces: dict[Zone, list[str]] = {"text": [], "reasoning": []}
-        """The text of each zone."""
+        """The pieces of text of the answer (`text`) and of the reasoning."""
         self._calls: list[Call] = []
         self._dialects: set[str] = set()
         self._call_keys: set[tuple[str, str, str]] = set()
@@ -76,14 +79,14 @@ class ReplyRecord:
     # --- text ----------------------------------------------------------------------------------------------------
 
     def add_text(self, text: str, zone: Zone, span: Span) -> None:
-        """Record `text` in a zone."""
+        """Record `text` as a part of the answer or of the reasoning."""
         self._unhashed.append(text)
         self.pieces[zone].append(text)
         if self.emits_events:
             self._events.append(Text(text, span) if zone == "text" else Reasoning(text, span))
 
     def add_line_break(self, zone: Zone) -> None:
-        """Record a line break, which is not in the input, in a zone."""
+        """Record a line break, which is not in the input, as a part of the answer or of the reasoning."""
         self.pieces[zone].append("\n")
         if self.emits_events:
             here = Span(self.offset, self.offset)
@@ -106,7 +109,10 @@ class ReplyRecord:
             last.append(event)
 
     def turn_into_reasoning(self, space: str) -> None:
-        """Turn all content into reasoning. If there was none before, discard `space` at the content's beginning."""
+        """Turn all content so far into reasoning.
+
+        If there was no reasoning before, the characters of `space` at the beginning of the content are discarded.
+        """
         self._events.append(WasReasoning(Span(0, self.offset)))
         content, before = "".join(self.pieces["text"]), self.pieces["reasoning"]
         bare = content if before else content.lstrip(space)
@@ -207,14 +213,14 @@ class ReplyRecord:
             self._fixes.append(fix)
 
     def add_try(self, attempt: ParseAttempt) -> None:
-        """Record a strategy that was tried."""
+        """Record an attempt to read a call."""
         if len(self._tries) < MAX_TRIES:
             self._tries.append(attempt)
 
     def retract_tries(self, start: int, end: int) -> None:
-        """Correct the trace: mark the tries in `start:end` as text. They must be the last tries.
+        """Correct the trace: mark the attempts to read calls between offsets `start` and `end` as text.
 
-        O(n) in the number of these tries.
+        They must be the last attempts. O(n) in the number of these attempts.
         """
         for index in reversed(range(len(self._tries))):
             attempt = self._tries[index]
@@ -224,13 +230,13 @@ class ReplyRecord:
                 self._tries[index] = replace(attempt, outcome="text", why="text follows it: it is talked about")
 
     def add_refusal(self, attempt: ParseAttempt) -> None:
-        """Record a head that did not begin a call; each head at an offset is recorded once."""
+        """Record a text that looked like the beginning of a call but was not; one for each strategy and offset."""
         if len(self._refusals) < MAX_TRIES:
             self._refusals[attempt.strategy, attempt.span.start] = attempt
 
     @property
     def refusals(self) -> list[ParseAttempt]:
-        """The heads that did not begin a call, except those that were tried later."""
+        """The texts that only looked like the beginning of a call, except those that `add_try` recorded later."""
         tried = {(attempt.strategy, attempt.span.start) for attempt in self._tries}
         return [refusal for key, refusal in self._refusals.items() if key not in tried]
 

@@ -100,10 +100,11 @@ MAX_LOOKAHEAD = 1024
 
 
 class Marker(NamedTuple):
-    r"""One kind of marker: literals, or a pattern without groups that starts with one of the literals.
+    r"""One kind of marker to search for: literals, or a pattern without groups that starts with one of the literals.
 
-    A pattern with `\Z` also matches a marker that is incomplete at the end of the text; the caller checks for that.
-    `gate` is a pattern of the marker's first characters. The gate of the scanner uses it instead of the literals.
+    `group` names the marker: it is the `lastgroup` of a match. A pattern with `\Z` also matches a marker that is
+    incomplete at the end of the text; the caller checks for that. `gate` is a pattern of the marker's first characters.
+    The gate of the scanner uses it instead of the literals.
     """
 
     group: str
@@ -400,9 +401,10 @@ MAX_CACHED_WINDOWS = 1024
 
 
 class MarkerScanner:
-    """Searches a text for markers.
+    """Searches a text for markers, such as tags and special tokens.
 
-    If two markers match at the same offset, the one that is earlier in the list takes precedence.
+    If two markers match at the same offset, the one that is earlier in the list takes precedence. `rare`: markers that
+    begin with common characters, so that each is searched for separately.
     """
 
     def __init__(self, markers: Sequence[Marker], rare: Sequence[RareMarkers] = ()) -> None:
@@ -509,7 +511,7 @@ class MarkerScanner:
         return here
 
     def match_letters(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the match of a `LetterMarkers` that begins at `at`."""
+        """Return the match at `at` of a marker that begins with a letter; None if there is none."""
         matches = (marker.match(text, at) for marker in self._rare if isinstance(marker, LetterMarkers))
         return next(filter(None, matches), None)
 
@@ -626,7 +628,8 @@ class ForwardSearch:
         nearest: re.Match[str] | None = None
         for index, match in enumerate(self._next_matches):
             if match is not None and match.start() < at:
-                match = self._next_matches[index] = self._sources[index](self.text, at)  # noqa: PLW2901  the next match of this source
+                # the next match of this source
+                match = self._next_matches[index] = self._sources[index](self.text, at)  # noqa: PLW2901
             if match is not None and (nearest is None or match.start() < nearest.start()):
                 nearest = match
         return nearest

@@ -57,7 +57,7 @@ def count_quoted_tokens(tokens: Sequence[Part], before: str, following: str, bef
     """Return how many of `tokens`, from the first on, are text; `tokens` include the white space after each token.
 
     `before` and `following` are the texts before and after all tokens; `following` is empty at the end of the reply.
-    `before_text` contains the special tokens that are text if any text follows, such as a program or a name.
+    `before_text` contains those special tokens that are text if any text, such as a program or a name, follows them.
     """
     last = len(tokens)
     if not following:

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
 
 FACTS = ("accept", "cuts_streams", "in_reasoning", "format_beside_tools", "swallows", "tool_ids")
-"""The facts of a profile that affect how a reply is read."""
+"""The attributes of a `Profile` that affect how a reply is read."""
 OPTIONS = ("strictness", "accept", "rescue", "hold", "arguments", "on_malformed", "harmony_react")
-"""The options that affect how a reply is read."""
+"""The attributes of `Options` that affect how a reply is read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +73,7 @@ class CapturedAttempt:
     ended: bool = False
     """Whether the body was read to its end."""
     broke: str | None = None
-    """How the response broke off; None if it did not break off."""
+    """The kind of failure that broke off the response; None if it did not break off."""
     provider: str = ""
     model: str = ""
     context: Context = field(default_factory=copy_context)
@@ -282,7 +282,7 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 
 
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row with `quotes`: text that its replies only quote from the conversation, and that looks like calls.
+    """Return the row with `quotes`: texts in its replies that look like calls but are quoted from the conversation.
 
     The quotes replace the conversation when the row is read again. The row is marked `inexact` if reading it still
     gives a different result than with the whole conversation.

@@ -38,7 +38,10 @@ FORMAT = 1
 
 
 def read_row(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the results of reading the replies of a row. Raises `UsageError` for a row that cannot be read."""
+    """Read the replies of a recorded row, and return one result for each.
+
+    Raises `UsageError` for a row that cannot be read.
+    """
     if row.get("format") != FORMAT:
         raise UsageError(f"the form of the row is {row.get('format')!r}; this version reads form {FORMAT}")
     try:
@@ -58,7 +61,7 @@ def read_reply(
 def parse_reply(
     request: ToolRequest, prepared: PreparedRequest, row: Mapping[str, Any], reply: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Return the reply as parsed now, and the kind of its verdict; for a failed attempt, the recorded failure."""
+    """Parse a recorded reply; return it with the kind of its verdict or, for a failed attempt, the recorded failure."""
     numbers = count()
     reader = ReplyReader(request, prepared, lambda: f"call{next(numbers)}")
     for delta in decode_pieces(reply):
@@ -127,7 +130,7 @@ def decode_prepared(row: Mapping[str, Any]) -> PreparedRequest:
 
 
 def decode_pieces(reply: Mapping[str, Any]) -> list[Delta]:
-    """Return the pieces of a reply as deltas."""
+    """Return the recorded pieces of a reply as deltas, in the form in which a live reply arrives."""
     deltas: list[Delta] = []
     for piece in reply["pieces"]:
         call = ToolDelta(**piece["call"]) if "call" in piece else None
@@ -150,7 +153,7 @@ def _tuples(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRow:
-    """A row of a file of recordings."""
+    """A row of a recording file: one attempt and its replies."""
 
     path: Path
     line: int
@@ -202,7 +205,10 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]
 
 
 def update(path: Path) -> int:
-    """Write new results into the rows of a file; return the number of rows that changed. Other lines are kept."""
+    """Read the rows of a file again, and store the new results in them; return the number of rows that changed.
+
+    Lines without a valid row are kept.
+    """
     changed = 0
     lines: list[bytes] = []
     for number, line in enumerate(_read(path).split(b"\n"), 1):
