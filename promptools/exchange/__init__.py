@@ -1,12 +1,14 @@
-"""One client request, which may take several upstream requests: `run` is a generator that does no I/O itself.
+"""Serve one client request, which may take several requests to the server; `run` is a generator that does no I/O.
 
-runner            the exchange from start to end; `effects` has what it yields, `context` has its inputs
+The modules are:
+
+runner            serves the request from start to end; `effects` defines what it yields, `context` defines its inputs
 client_api        the interface of all client APIs, and Chat Completions itself; the other APIs have a module each:
                   `ollama_api`, `messages_api`, `responses_api`
-response_writer   the response to the client; `commit_point` decides which part may go out, and when
-upstream          the request to the server, and its reply as deltas; `detection` finds out the kind of server
-passthrough       requests that need no attempt: they are forwarded, and the replies are watched for failures
-retry             makes attempts until one succeeds: `plan` decides which comes next, `attempt` makes it, `failures`
+response_writer   writes the response to the client; `commit_point` decides which part may be sent, and when
+upstream          encodes requests to the server, and decodes its replies; `detection` finds out the kind of server
+passthrough       forwards requests without tools unchanged, and watches the replies for failures
+retry             makes attempts until one succeeds: `plan` chooses the next attempt, `attempt` makes it, `failures`
                   finds out what failed, `rewording` changes requests that a server refused, `salvage` recovers calls
 """
 

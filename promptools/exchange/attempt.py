@@ -1,16 +1,17 @@
-"""One attempt: send the request in one mode, stream what can no longer change to the client, and check the whole reply.
+"""Make one attempt: send the request in one mode, stream what is certain to the client, and check the whole reply.
 
 `preparation` returns the function that encodes the request; in raw mode it first has the prompt rendered.
 `AttemptRunner.run` has these phases, and stops at the first that fails:
 
     send      no connection, or an HTTP error status                      -> Failure
     read      chunks -> deltas -> the mode's readers -> events -> client; ends at the end of the body, at the server's
-              end marker, at a broken connection, an error in the body, the size limit, or a live call that failed
+              end marker, at a broken connection, an error in the body, the size limit, or a call that became malformed
+              after a part of it was streamed
     judge     broken connection, error, size limit, garbled or cut body   -> Failure
     verify    each choice against the request                             -> its verdict
 
-A failure before `verify` concerns all choices. Held text is then sent only for choices that are past their commit
-point: these cannot be retried.
+A failure before `verify` concerns all choices. Held text is then sent only for choices whose content the client has
+already seen in part: these cannot be retried.
 
 Choices have two indexes. The server numbers the choices of each upstream request from 0. The client's request may take
 several upstream requests, so its choices are numbered separately. `_client_index` maps the server's index to the
@@ -88,13 +89,13 @@ NO_PROMPT = "the server's answer holds no rendered prompt"
 
 
 Preparation: TypeAlias = "Callable[[], PreparedRequest]"
-"""Encodes a request; raises `UsageError` if the mode cannot express the request."""
+"""A function that encodes a request in a mode; raises `UsageError` if the mode cannot express the request."""
 
 
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
     """Return the function that encodes the plan's request in its mode, or a failure if raw mode got no usable prompt.
 
-    The function is returned uncalled: the caller can run it in a thread, together with other work.
+    The function is not called yet, so that the caller can run it in a thread, together with other work.
 
     Raises `UsageError` if raw mode cannot express the request, if the config's template fails, or if the template does
     not show the tools to the model and no other mode may be tried.
@@ -167,8 +168,8 @@ def _beginning_by_template(
 ) -> Steps[str]:
     """Return the text with which the template begins calls; empty if it is unknown.
 
-    A prompt that ends with this text forces the model to call. If the text is unknown, the prompt forces nothing, and
-    the reply is only checked for the required call, as it is in every mode.
+    A prompt that ends with this text forces the model to call. If the text is unknown, the model is not forced; the
+    reply is then only checked for the required call, as in every mode.
     """
     examples: list[RenderedPrompt] = []
     for body in example_calls(request, conversation):
@@ -183,7 +184,10 @@ def _beginning_by_template(
 
 
 def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -> Steps[Any]:
-    """Return the server's answer, parsed as JSON, or a failure, whose kind is `no_raw` if another mode may succeed."""
+    """Send a request that prepares the prompt; return the server's answer, parsed as JSON, or a failure.
+
+    The kind of the failure is `no_raw` if another mode may succeed.
+    """
     body = yield from state.compute(partial(encode_json, asked.body))
     answer = yield from state.fetch(body, asked.path, "raw")
     if isinstance(answer, Failed):
@@ -232,7 +236,7 @@ class AttemptRunner:
         """The indexes of the choices in which the server sent a refusal."""
         self._open_text = 0
         self._text_size = 0
-        """Characters of the reply so far."""
+        """The number of characters of the reply so far."""
         # the server counts its choices from 0, regardless of their index for the client
         self.decoder = ReplyDecoder(
             plan.request.stream,
@@ -245,7 +249,8 @@ class AttemptRunner:
     def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
         """Send the request, read the reply, and check it against the request.
 
-        If a reply was `taken` over, no request is sent: the rest of that reply is read and checked.
+        `taken` is the beginning of a forwarded reply. If it is given, no request is sent: the rest of that reply is
+        read, and the whole reply is checked.
         """
         if taken is not None:
             assert self._state.opened is not None, "what is taken over was opened"
@@ -276,7 +281,7 @@ class AttemptRunner:
         return (yield from self._judge(opened, broke))
 
     def head(self) -> Head:
-        """Return the head of the response to the client, with the headers of this attempt."""
+        """Return the status and headers of the response to the client, including the headers about this attempt."""
         opened = self._state.opened
         headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # an error's are left out
         counts = self._number, len(self._state.notes), self._state.unfit_calls
@@ -346,9 +351,9 @@ class AttemptRunner:
         return self._writer.add_events(index, events, self.decoder.envelope, logprobs)
 
     def _is_over(self) -> bool:
-        """Return whether reading may stop: each choice has ended, or adds only white space after a call.
+        """Return whether reading may stop, because the model writes only white space after a call.
 
-        At least one choice must do the latter.
+        This must be so in at least one choice, and every other choice must have ended.
         """
         if not any(reader.may_stop for reader in self.readers.values()):
             return False
@@ -408,7 +413,10 @@ class AttemptRunner:
         return next(iter(self.readers.values())).reply
 
     def _received_choices(self) -> dict[int, int]:
-        """Return the choices to check: if the reply is complete, only those that the server sent; otherwise all."""
+        """Return the choices to check, as a map from the server's index to the client's.
+
+        If the reply is complete, these are only the choices that the server sent; otherwise all.
+        """
         decoder = self.decoder
         received = {sent: index for sent, index in self._client_index.items() if sent in decoder.seen_choices}
         complete = (
@@ -417,7 +425,7 @@ class AttemptRunner:
         return received if received and complete else self._client_index
 
     def _flush_text(self) -> Steps[None]:
-        """After a broken stream, send the held text of choices that are past their commit point; drop their calls."""
+        """After a broken stream, send the held text of each choice that the client has seen in part; drop the calls."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
                 data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
@@ -449,7 +457,7 @@ class AttemptRunner:
         )
 
     def envelope(self, index: int) -> Envelope:
-        """Return the envelope of a choice, with the stop reason and the extra fields that the server sent for it."""
+        """Return a choice's envelope (id, model, time), with the stop reason and extra fields that the server sent."""
         decoder = self.decoder
         if not decoder.envelope.id:  # nothing was decoded: the reply was recovered from an error
             decoder.envelope = decoder.default_envelope()
@@ -463,7 +471,7 @@ class AttemptRunner:
         return replace(envelope, stop_reason=stop_reason, choice_extra=choice, message_extra=message)
 
     def call_signalled(self, index: int) -> bool:
-        """Return whether the server announced a call in this choice.
+        """Return whether the server announced a call in this choice, by its finish reason or stop reason.
 
         False in harmony mode, where promptools itself parses the calls.
         """

@@ -42,9 +42,9 @@ class ClientApi(Protocol):
     """The interface of an API that clients use."""
 
     wire: Wire | None
-    """The name of the same API on servers; a request without tools is forwarded unchanged to a server that has it.
+    """The API's name in profiles of servers; requests without tools are forwarded unchanged to a server with this API.
 
-    None: promptools never sends requests in this API, so every request is converted.
+    If None, promptools never sends requests in this API, and converts every request.
     """
     streams_arguments: bool
     """Whether a call's arguments can be streamed in deltas."""
@@ -52,7 +52,7 @@ class ClientApi(Protocol):
     """The API's route, relative to a server's API base URL, or to the server's root if it begins with `/`."""
 
     def decode_request(self, body: dict[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Convert a request to Chat Completions for a server with this profile; also return notes on omissions."""
+        """Convert a request to Chat Completions for a server with this profile; also return notes on what is lost."""
         ...
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
@@ -62,7 +62,7 @@ class ClientApi(Protocol):
     def encode_error(
         self, message: str, *, kind: str, code: str, attempts: Iterable[Attempt] = (), request_id: str = ""
     ) -> bytes:
-        """Encode an error of promptools itself."""
+        """Encode an error that promptools itself reports."""
         ...
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
@@ -126,7 +126,7 @@ MAX_QUOTED = 2_000
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
-    """Run the steps of a route that makes no attempts; an invalid request is answered with HTTP 400."""
+    """Run the steps that serve a route without attempts; an invalid request is answered with HTTP 400."""
     problem: BaseException | None = None
     try:
         yield from steps
@@ -141,7 +141,7 @@ def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
 
 
 def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
-    """Respond to an invalid request with HTTP 400, and tell the SDK not to retry it."""
+    """Respond to an invalid request with HTTP 400, and tell the client's SDK not to retry the request."""
     state.error_kind = "usage"
     body = state.encode_error(str(error), kind="UsageError", code=error.code)
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
@@ -155,7 +155,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
     helped. With `servers_own`, the client gets the server's error after several attempts too, unless the conversation
     is too long.
 
-    Raises the driver's exception if nothing was sent to the client yet, time is left, and the server could not be
+    Raises the HTTP library's exception if nothing was sent to the client yet, time is left, and the server could not be
     reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
     """
     state.error_kind = failure.kind
@@ -186,7 +186,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Return whether the client gets the server's own error: no remedy was tried, or none exists."""
+    """Return whether the client gets the server's own error, since no remedy was tried or none exists."""
     return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 
@@ -236,7 +236,7 @@ _TOKENS_PER_PART = 1_500
 
 
 def respond_token_count(request: ClientRequest, context: Context, response: Mapping[str, Any]) -> Exchange:
-    """Respond with `response` and `input_tokens`: an estimate of the tokens of a request in any client API."""
+    """Respond with an estimate of the request's tokens as `input_tokens`, and with the fields in `response`."""
     state = ExchangeState(request, context)
     return run_route(state, _respond_count(state, response))
 

@@ -1,4 +1,4 @@
-"""The commit point: which of one choice's events go to a streaming client now, and which are held back.
+"""Decide which events of a choice go to a streaming client now, and which are held back.
 
 Streamed data cannot be taken back. So each choice has a commit point, and two states:
 
@@ -7,14 +7,20 @@ Streamed data cannot be taken back. So each choice has a commit point, and two s
     committed   the first content character, the first complete and valid call, or the start of a call that is
                 streamed live has been sent; a failure is now an error inside the stream
 
-Invariant: before the commit, nothing was sent that a later attempt could contradict. So everything that may still turn
-out to be wrong is held: white space at the beginning; all text while a call or a formatted answer is required and no
-call has been sent; text after a malformed call, until a valid call comes; malformed calls and discarded text
-themselves; everything under `hold="all"`. After a commit, `finish` sends what is held: only plain text if the reply is
-good, else all that the model wrote, in the original order. Without a commit, `finish` sends the whole reply.
+Before the commit, nothing is sent that a later attempt could contradict. So these are held, since they may still turn
+out to be wrong:
 
-A live call that turns out to be malformed can no longer be held: its JSON is left open (`failed_live_call`), and an
-error follows.
+- white space at the beginning;
+- all text while a call or a formatted answer is required and no call has been sent;
+- text after a malformed call, until a valid call comes;
+- malformed calls and discarded text;
+- everything, with the option `hold="all"`.
+
+After a commit, `finish` sends what is held: only plain text if the reply is good, else all that the model wrote, in the
+original order. Without a commit, `finish` sends the whole reply.
+
+A call that is streamed live cannot be held. If it turns out to be malformed, its JSON remains incomplete
+(`failed_live_call`), and an error follows.
 """
 
 from __future__ import annotations
@@ -44,7 +50,7 @@ class ChoiceWriter(Protocol):
     """Encodes the events of one choice as chunks of the client's API."""
 
     def role(self, content: str | None = "") -> dict[str, Any] | None:
-        """Return the chunk that opens a stream; None if the API has no such chunk."""
+        """Return the first chunk of a choice, which holds the role; None if the API has no such chunk."""
         ...
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
@@ -61,7 +67,10 @@ class ChoiceWriter(Protocol):
 
 
 class ChoiceStream:
-    """The stream of one choice to the client; calling `writer` with an envelope creates the `ChoiceWriter`."""
+    """Turns the events of one choice into chunks for the client, and holds back events that may turn out to be wrong.
+
+    `writer` creates the `ChoiceWriter`, given the envelope of the reply (its id, model and time).
+    """
 
     def __init__(
         self,
@@ -73,9 +82,10 @@ class ChoiceStream:
     ) -> None:
         self.committed = False
         self.failed_live_call: Malformed | None = None
-        """The live call that failed: its JSON is left open, and an error has to follow.
+        """The call that turned out to be malformed after a part of it was sent; None if there is none.
 
-        A call that was cut off is not recorded here: the finish reason can signal the cut.
+        Its JSON remains incomplete, so an error has to follow. A call that was cut off is not recorded here, since the
+        finish reason can signal that.
         """
         self._request = request
         self._make_writer = writer
@@ -86,9 +96,9 @@ class ChoiceStream:
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
-        """How many characters of reasoning, and how many of text, are still to be skipped: the client has them."""
+        """How many characters of reasoning and of text are still to be skipped, since the client already has them."""
         self._reasoning_end = -1
-        """The offset in the text at which the last reasoning ended."""
+        """The offset in the text at which the last reasoning ended; -1 if there was none."""
         self._in_reasoning = False
         """Whether the closing tag of the reasoning is yet to come."""
         self._text_end = 0
@@ -178,7 +188,10 @@ class ChoiceStream:
         return []
 
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send reasoning, and drop tags held right before it: after a failed call, they would be sent as text."""
+        """Send reasoning, and drop the tags that are held right before it, such as `<think>`.
+
+        Otherwise these tags would be sent as text if a call failed.
+        """
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
             start = -1 if last.why == "markup" else last.span.start
@@ -200,7 +213,10 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Stop holding text for a formatted answer, since a reply with a call has none; return the held text."""
+        """Stop holding text for a formatted answer, and return the held text as events.
+
+        A reply with a call has no formatted answer.
+        """
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""
         return [Text(held, Span(self._text_end, self._text_end))] if held else []
@@ -229,7 +245,7 @@ class ChoiceStream:
     # -- writing
 
     def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text, then `event`; from now on, no other attempt can replace this one."""
+        """Return the chunks of the held text and of `event`; once sent, no other attempt can replace this one."""
         self.committed = True
         held, self._held = self._held, []
         if isinstance(event, (CallStart, CallEnd)):

@@ -1,4 +1,4 @@
-"""The inputs of an exchange: the client's request, its route, and the objects that all requests share."""
+"""Define the inputs for serving a client request: the request, its route, and objects that all requests share."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Facts about the sender of a request that are not in the header fields passed on."""
+    """Facts about the sender of a request, apart from the header fields that are passed on to the server."""
 
     owner: str = ""
-    """The owner of the responses that the request stores (empty: any sender with the same keys)."""
+    """The owner of the responses that the request stores; if empty, the API keys in the request identify the owner."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Credentials that were removed from the header fields, such as a key of the proxy; observers must mask them."""
     request_id: str = ""
     """The id of the request in responses, errors and log lines; empty if it has none."""
     on_client_api: Callable[[ClientApi], None] | None = None
-    """Called with the `ClientApi` made for this request alone, if any: no other can encode errors in its stream."""
+    """Called with the `ClientApi` object that is made for this request alone, if there is one.
+
+    Only this object can encode errors in the stream of the response.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,18 @@ class Route:
     url: str | None = None
     """The full URL of the server's chat completions (None: the URL of the client's request)."""
     headers: Headers = field(default=(), repr=False)
-    """Sent with every upstream request in place of the client's fields of the same name, such as `authorization`."""
+    """Header fields for every request to the server, such as `authorization`; they replace the client's fields."""
     resolve: Callable[[ServerInfo], Target] | None = None
-    """Returns the target, given the result of probing the server; None: the server is not probed."""
+    """Returns the target, given the result of probing the server. If None, the server is not probed."""
     notes: tuple[str, ...] = ()
-    """Notes for the trace, such as what happened to the request on another route."""
+    """Notes for the trace, such as that another server was tried before."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]
-"""Maps the model and the provider that a request names to its route; a `UsageError` from it becomes an HTTP 400."""
+"""A function that returns the route of a request, given the model and the provider that the request names.
+
+If it raises `UsageError`, the client gets an HTTP 400.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,10 @@ class Context:
     breaker: Breaker = field(default_factory=Breaker)
     context_sizes: ContextSizes = field(default_factory=ContextSizes)
     refusals: Refusals = field(default_factory=Refusals)
-    """The rewordings that servers required when they refused a request."""
+    """Remembers how requests had to be changed before a server accepted them."""
     detection_cache: DetectionCache = field(default_factory=DetectionCache)
     learned: LearnedDialects | None = None
-    """The formats of calls that were learned from chat templates; None: nothing is learned."""
+    """The formats of calls that were learned from chat templates. If None, nothing is learned."""
     response_store: ResponseStore = field(default_factory=ResponseStore)
     """The responses that clients of the Responses API may continue."""
     options: Options | None = None
@@ -102,9 +108,9 @@ class Context:
     on_reply: Callable[[Reply], None] | None = None
     """Called with every reply that was read and passed to the client, including replies that failed."""
     observer: Observer | None = None
-    """Follows every exchange, with all bodies."""
+    """Is told about every exchange, with all bodies."""
     response_bytes: int = 0
-    """The number of bytes of each response that are kept for the observer."""
+    """How many bytes from the beginning of each response are kept for the observer."""
     wall_clock: Callable[[], datetime] | None = None
     """Returns the date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
@@ -112,4 +118,7 @@ class Context:
     log: Callable[[str], None] | None = None
     """Called with one line for each failed attempt; the line never contains text of the model or the user."""
     warn: Callable[[str], None] | None = None
-    """Called with one line for each server call that the client gets as text; the line does not contain that text."""
+    """Called with one line for each invalid call from the server that is returned as text or left out.
+
+    The line contains no text that the model wrote.
+    """

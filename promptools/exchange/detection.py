@@ -47,17 +47,23 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT = 2.0
 """The time limit for all probes of a server together."""
 DEADLINE_SHARE = 0.25
-"""The share of a deadline that probing may take: a server may be slow to respond to probes and still serve requests."""
+"""The share of the time until a deadline that probing may take.
+
+A server that is slow to respond to probes may still serve requests.
+"""
 ANY_NAME_TTL = 60.0
-"""Seconds for which the results of a server that accepts any model name are valid: it may load another model."""
+"""How many seconds the probe results of a server are valid if it accepts any model name.
+
+Such a server may load another model.
+"""
 _REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
 
 
 class DetectionCache:
-    """A cache of probe results by the server's root, the model (empty: the server alone), and the config's `kind`.
+    """Caches probe results by the server's root URL, the model, and the kind of server that the config names.
 
-    At most `limit` results are kept; the oldest are evicted first. Thread-safe: each step is a single operation of a
-    dict.
+    The model is empty for results about the server alone, and the kind if the config names none. At most
+    `limit` results are kept; the oldest are evicted first. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:
@@ -84,7 +90,7 @@ class DetectionCache:
         *,
         at: float = 0.0,
     ) -> None:
-        """Cache a result."""
+        """Cache the probe result `seen`, and the models that the server listed."""
         key = (root, model, kind)
         self._entries.pop(key, None)
         until = at + ANY_NAME_TTL if any(described.serves_any_name for described in models) else inf
@@ -100,7 +106,7 @@ class DetectionCache:
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Return the route with its target updated for the server's software, which is probed unless known or cached."""
+    """Return the route with its target updated for the server's software; probe the server if nothing is cached."""
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now
@@ -148,7 +154,7 @@ class _Detector:
         return self._cache.get(self._root, "", self._kind, at=self._started_at)
 
     def _detect_server(self) -> Steps[tuple[ServerInfo, tuple[ModelDescription, ...]]]:
-        """Detect the server, or only its details if the config names its kind; cache the result if it is certain."""
+        """Detect the server's software, or only its details if the config names the kind; cache what is certain."""
         named = self._kind
         questions = kind_requests(self._base, named) if named else server_requests(self._base)
         answers = (yield from self._prober(questions)) if questions else ()

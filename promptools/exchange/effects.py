@@ -1,12 +1,12 @@
-"""The effects that an exchange yields, and their results: the whole interface between the exchange and the I/O.
+"""The effects (I/O operations) that an exchange yields, and their results.
 
-The exchange is a generator that does no I/O. A driver (sync, async, or a test) performs each effect it yields and sends
-back one result:
+An exchange serves one client request. It is a generator that does no I/O: a driver (sync, async, or a test) performs
+each effect that it yields, and sends back one result:
 
     Probe(requests) -> Probed              send small requests concurrently, and finish them all
-    Send(request)   -> Opened | Failed     open one upstream request; one is open at a time
+    Send(request)   -> Opened | Failed     send a request to the server; only one is open at a time
     Read()          -> Piece | Ended | Failed
-    Abandon()       -> Done                close the open upstream request, even if its reply was not read to the end
+    Abandon()       -> Done                close the open request, even if its reply was not read to the end
     Wait(seconds)   -> Done                sleep
     Compute(work)   -> Computed            call a function that only computes, but may take long
     Consult(work)   -> Computed            call a function that may ask the server small questions while it runs
@@ -14,11 +14,11 @@ back one result:
     Emit(head)      -> Done                the status and headers for the client; once, before any bytes
     Emit(bytes)     -> Done                bytes of the body for the client
 
-While a Probe, Send, Read or Wait is pending, a driver may send `Tick`: the exchange yields what it has to emit in the
-meantime, and then the same effect again, for which the driver continues to wait.
+While a Probe, Send, Read or Wait is pending, a driver may send `Tick`. The exchange then yields what it has to emit in
+the meantime, and after that the pending effect again; the driver continues to wait for it.
 
 Every result carries the driver's time, `at`, in seconds of a monotonic clock. A driver that is closed early (the client
-disconnected) throws `GeneratorExit` into the exchange and closes the upstream itself.
+disconnected) throws `GeneratorExit` into the exchange, and closes the request to the server itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 from promptools.profiles.server_detection import ProbeResponse
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
-"""Header fields in order; names as the peer wrote them, compared case-insensitively."""
+"""Header fields in order, as pairs of name and value. Names keep their case, but are compared ignoring case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Status and headers of the response to the client."""
+    """The status and headers of the response to the client."""
 
     status: int
     headers: Headers
@@ -61,7 +61,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Open `request` upstream; `timeout`, in seconds, limits request and reply (None: the client's timeout)."""
+    """Send `request` to the server; the result is its status and headers.
+
+    `timeout` limits the time for the request and its reply, in seconds (None: only the HTTP client's own timeouts).
+    """
 
     request: Request
     timeout: float | None = None
@@ -69,12 +72,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the next chunk of the open reply's body, with any content encoding decoded."""
+    """Read the next chunk of the body of the server's reply, with any content encoding decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Close the open reply, even if it was not read to its end."""
+    """Close the server's reply, even if it was not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Send the head to the client or, after it, bytes of the body."""
+    """Send the status and headers to the client or, after them, bytes of the body."""
 
     data: Head | bytes
 
@@ -104,7 +107,10 @@ Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Call `work` with a function `Ask`, which sends one small request. Under an event loop, a thread calls `work`."""
+    """Call `work` with an `Ask`, a function that sends small requests to the server, for at most `timeout` seconds.
+
+    Under an event loop, `work` runs in another thread.
+    """
 
     work: Callable[[Ask], Any]
     timeout: float
@@ -155,7 +161,10 @@ TransportFailureKind = Literal["connect", "timeout", "closed", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There was no response, or it broke off. `error` is the driver's exception, which is raised if no retry helps."""
+    """There was no response, or it broke off.
+
+    `error` is the HTTP library's exception, which is raised if no retry helps.
+    """
 
     kind: TransportFailureKind
     text: str
@@ -165,7 +174,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The effect is done."""
+    """The result of an effect that returns nothing."""
 
     at: float
 

@@ -1,4 +1,4 @@
-"""Failures of attempts: their kinds, the reply as far as it was read, and the clipping of long errors."""
+"""Describe failed attempts as `Failure` objects, and shorten long errors of servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MAX_ERROR = 1 << 20
-"""Maximum size of an error that is read whole: `json` takes up to 50 ms for that."""
+"""Maximum size in bytes of an error that is read whole; `json` takes up to 50 ms to parse it."""
 SHOWN_ERROR = 1 << 16
 """How many bytes are kept of an error that is longer than `MAX_ERROR`."""
 CLIPPED = (
@@ -51,12 +51,12 @@ _SLICE = 1 << 18
 _STRING = lazy_pattern(
     r'(?:[^"\\]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
-"""A part of a JSON string, with whole escapes and whole pairs of surrogates."""
+"""Matches a part of a JSON string that ends neither inside an escape nor between a pair of surrogates."""
 _KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
-"""How many characters of the message are compared to find its string in the JSON."""
+"""How many characters of an error's message are compared to find the message in the JSON."""
 _NUMBER = "-+.0123456789eE"
-"""Characters of numbers, which are removed from the end of a clipped text: the number may have lost digits."""
+"""Characters of numbers: they are removed from the end of a clipped text, where a number may have lost digits."""
 
 
 def clip_error(body: bytes) -> bytes:
@@ -77,7 +77,7 @@ def clip_reported_error(text: str) -> Any:
 
 
 def introduces_reply(body: bytes) -> bool:
-    """Return whether an error's message announces a quotation of text that the model wrote."""
+    """Return whether an error's message says that it quotes text that the model wrote."""
     return bool(_start_of_message(body[:SHOWN_ERROR].decode("utf-8", "replace")))
 
 
@@ -97,7 +97,7 @@ def quoting_message(text: str) -> str:
 
 
 def _start_of_message(text: str) -> str:
-    """Return the message of the error with which a text begins; empty unless it introduces text of the model."""
+    """Return the error message at the start of a JSON text if it announces text of the model, else an empty string."""
     error = error_of(_parse_start(text))
     return error.message if error is not None and introduces_model_text(error.message) else ""
 
@@ -132,7 +132,7 @@ def _parse_start(text: str) -> Any:
 
 
 def _mark(value: Any) -> Any:
-    """Return an error with a note appended to its message, wherever that is, which says that the error was clipped."""
+    """Return a copy of an error whose message ends with a note that the error was clipped."""
     if is_array(value):
         return [_mark(value[0])] if value else [CLIPPED]
     data = as_object(value)
@@ -178,11 +178,11 @@ class Failure:
     wire: Api = "chat"
     """The API that the response came from."""
     error: BaseException | None = None
-    """The driver's own exception."""
+    """The HTTP library's exception, if the connection failed."""
     verdict: Verdict | None = None
     """The verdict on a reply that was read to its end."""
     partial_reply: Reply | None = None
-    """What was read before the failure."""
+    """The reply as far as it was read before the failure."""
     call_signalled: bool = False
     """Whether the server signalled a call and sent none."""
     overflow: Overflow = field(default_factory=Overflow)
@@ -199,7 +199,7 @@ class Failure:
 
     @property
     def size(self) -> int:
-        """The number of characters of error text that must be searched to handle the failure."""
+        """The number of characters of error text that are searched when the failure is handled."""
         return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
 
     @property
@@ -261,7 +261,7 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the head for forwarding the server's error, without fields that are wrong for a clipped body."""
+    """Return the status and headers to forward a server's error with, without fields that do not fit a clipped body."""
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))
@@ -304,6 +304,6 @@ def failure_of_verdict(verdict: Verdict, opened: Opened, *, call_signalled: bool
 
 
 def failure_of_live_call(call: Malformed, reply: Reply, opened: Opened) -> Failure:
-    """Return the failure for a reply with a call that became malformed after part of the call was streamed."""
+    """Return the failure for a reply with a call that proved malformed after a part of the call was streamed."""
     why = f"{call.name or 'a call'}: {call.reason}, after its arguments had been streamed"
     return Failure("malformed", why, opened=opened, partial_reply=reply)

@@ -1,9 +1,10 @@
-"""Learn the dialect of a model's chat template before the first request, if the model's family is unknown.
+"""Learn in which format a model's chat template writes calls, if the model's family is unknown.
 
-`learn_format` renders a few conversations with the template, on the server or from a file named in the config, within
-`LEARN_TIMEOUT` seconds. From these it learns a table of the format (`promptools.dialects.learn`). If a built-in
-dialect reads what the template writes, the built-in dialect is used, since it includes repairs that no template shows.
-Otherwise calls are also read in the learned dialect, provided that its markers cannot be mistaken for prose.
+Before the model's first request, `learn_format` renders a few conversations with the template, on the server or from a
+file named in the config, within `LEARN_TIMEOUT` seconds. From these it learns a table that describes the format
+(`promptools.dialects.learn`). If a built-in dialect reads what the template writes, the built-in dialect is used, since
+it includes repairs that no template shows. Otherwise calls are also read in the learned dialect, provided that its
+markers cannot be mistaken for prose.
 
 A table is kept under the fingerprint of its template: a digest of the template's renderings of two conversations. The
 fingerprint is the same on every server, even on one that does not show the template. `LearnedDialects` remembers the
@@ -60,9 +61,15 @@ ASKED_TIMEOUT = 60.0
 RETRY_SECONDS = 60.0
 """Seconds until a template that could not be rendered is tried again: its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
-"""Keys of a request that decide how Ollama loads a model; learning sends them too, so that it is not loaded twice."""
+"""Keys of a request that decide how Ollama loads a model.
+
+Requests for learning contain them too, so that Ollama does not load the model twice.
+"""
 CERTAIN_TIERS = frozenset(("S", "A"))
-"""Unless the user requested it, a learned table is used only if the tiers of all its markers are among these."""
+"""The tiers (grades) of markers that are unlikely to occur in ordinary text.
+
+Unless the user requested a learned table, it is used only if all its markers have one of these tiers.
+"""
 NOTHING_LEARNED = "# nothing was learned: "
 """The beginning of the text that is stored for a template from which no format could be learned."""
 
@@ -77,13 +84,16 @@ class Finding:
     dialect: str | None
     """The name of the dialect in which the template writes calls, built-in or learned; None if it is not known."""
     why: str
-    """How the dialect is known, or why it is not, as a sentence."""
+    """A sentence that says how the dialect is known, or why it is not known."""
     own: OwnDialects | None = None
     """The learned dialect, if it is used."""
 
 
 class Place(NamedTuple):
-    """The key for what is known about a template: a model on a server, and variables that the template always gets."""
+    """The key under which a finding about a template is remembered.
+
+    `root` is the server's root URL. `given` is JSON: the variables that the config sets for the template.
+    """
 
     root: str
     model: str
@@ -91,7 +101,7 @@ class Place(NamedTuple):
 
 
 class TableStore(Protocol):
-    """Keeps the text of tables beyond the life of the process; its methods raise no exceptions."""
+    """Keeps tables (learned formats, as text) beyond the life of the process; its methods raise no exceptions."""
 
     def get(self, name: str) -> str | None:
         """Return the text kept under a name; None if there is none."""
@@ -114,7 +124,7 @@ class _Memory:
 
 
 class LearnedDialects:
-    """Remembers what was learned about each model of each server, and the learned tables by their fingerprints.
+    """Remembers the learned format of each model on each server, and the tables that describe these formats.
 
     Only the latest `limit` models are remembered. Thread-safe: each step is a single operation of a dict.
     """
@@ -127,7 +137,7 @@ class LearnedDialects:
         self._learns = True
 
     def without_learning(self) -> LearnedDialects:
-        """Return a copy that learns nothing more, for a replayed run, which has no server that renders."""
+        """Return a copy that learns nothing more, for replaying recorded replies without a server."""
         known = copy(self)
         known._learns = False  # noqa: SLF001 - a copy of itself
         return known
@@ -138,16 +148,16 @@ class LearnedDialects:
         return finding if at < until else None
 
     def begin(self, place: Place) -> bool:
-        """Claim the learning of a model; return whether the claim succeeded.
+        """Claim the task of learning a model's format; return whether the claim succeeded.
 
-        It fails if another exchange is learning the model, or if this object learns nothing. After a success, `end`
-        must be called.
+        The claim fails if another exchange is learning the model, or if this object learns nothing. After a success,
+        `end` must be called.
         """
         mine = object()
         return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
-        """End the learning, and remember `finding` until the time `until`; without a finding, nothing is remembered."""
+        """Release the claim of `begin`, and remember `finding`, unless it is None, until the time `until`."""
         if finding is not None:
             self._findings.pop(place, None)
             self._findings[place] = finding, until
@@ -156,11 +166,11 @@ class LearnedDialects:
         self._learning.pop(place, None)
 
     def read(self, name: str) -> str | None:
-        """Return the stored table of a template, or the stored reason for having none; None if neither is stored."""
+        """Return the text stored for a template: its table, or why it has none. None if nothing is stored."""
         return self._store.get(name)
 
     def keep(self, name: str, text: str) -> None:
-        """Store the table of a template, or the reason for having none."""
+        """Store the text for a template: its table, or why it has none."""
         self._store.put(name, text)
 
     def dialects(self) -> OwnDialects:
@@ -200,7 +210,7 @@ def _is_wanted(profile: Profile, model: str) -> bool:
     """Return whether the dialect is unknown, is needed, and can be learned.
 
     It can be learned if something renders the template: promptools itself, from a file that the config names, or the
-    server. Of the servers, only llama.cpp's renders it for a request that names no model.
+    server. Among servers, only llama.cpp's renders the template for a request that names no model.
     """
     if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
         return False
@@ -238,7 +248,7 @@ def _find_out(
 def _renderer(
     state: ExchangeState, route: Route, given: Mapping[str, Any], model: str
 ) -> Callable[[Ask], TemplateRenderer]:
-    """Return a function that creates the renderer of a model's template, given an `Ask`, which queries the server."""
+    """Return a function that creates the renderer of a model's template from an `Ask`, which queries the server."""
     profile = route.target.profile
     if profile.chat_template is not None:
         return lambda _: FileRenderer(str(profile.chat_template), given)
@@ -256,7 +266,7 @@ class TemplateRenderer(Protocol):
     """Renders conversations with the template of one model; passed to `promptools.dialects.learn` as a function."""
 
     is_late: bool
-    """Whether a conversation was not rendered because time ran out or the server did not answer."""
+    """Whether rendering failed because time ran out or the server did not answer."""
     lasts: float
     """Seconds for which the template is certain to stay the same."""
 
@@ -452,8 +462,7 @@ _CALLS = (
 def known_format(dialect: Dialect) -> str | None:
     """Return the name of a built-in dialect that reads all calls written in `dialect`; None if none does.
 
-    The calls must be read without fixes. A dialect that only finds the JSON in the text, with anything around it, does
-    not count.
+    The calls must be read without fixes. A dialect without distinctive markers, such as bare JSON, does not count.
     """
     texts = [dialect.render_calls([call]) for call in _CALLS]
     replies = [parse(text, _TOOLS) for text in texts]
@@ -467,10 +476,10 @@ def known_format(dialect: Dialect) -> str | None:
 
 
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
-    """Return the name of a template's table: a digest of the template's renderings of two conversations.
+    """Return the name of a template's table, such as `learned_0123456789ab`, from renderings of two conversations.
 
-    The digest also covers the version of promptools and `declared`, the facts in the model's config about parsing
-    replies. Raises `UsageError` if the template renders neither conversation.
+    The name contains a digest of the renderings, of the version of promptools, and of `declared`, the facts in the
+    model's config about parsing replies. Raises `UsageError` if the template renders neither conversation.
     """
     made: list[str] = []
     problem: UsageError | None = None
@@ -500,7 +509,7 @@ def _conversation(calls: Sequence[Call], content: str = "") -> list[dict[str, An
 
 
 def learn_at_server(request: ClientRequest, context: Context, model: str, name: str) -> Steps[Learned]:
-    """Learn a table from a model's template, even if its format is known, within `ASKED_TIMEOUT`.
+    """Learn the format in which a model's template writes calls, even if it is known, within `ASKED_TIMEOUT`.
 
     Raises `UsageError` if nothing can be learned, or if the server has no known endpoint that renders the template.
     """

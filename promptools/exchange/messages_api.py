@@ -1,7 +1,7 @@
-"""Anthropic's Messages API, for its clients: the responses, the API itself, and its two routes.
+"""Serve clients of Anthropic's Messages API: convert their requests, and write the responses.
 
-Responses are events or one JSON body, and have a single choice. The routes create a message and count its tokens. The
-format is in `wire.messages`.
+Responses are a stream of events or one JSON body, and have a single choice. There are two routes: one creates a
+message, the other counts the tokens of a request. The format is in `wire.messages`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _encode_event(event: Mapping[str, Any]) -> bytes:
 
 
 class MessagesSseWriter(SseWriter):
-    """Writes the events of a message."""
+    """Writes a message as a stream of server-sent events."""
 
     heartbeat = _encode_event(PING)
 
@@ -62,7 +62,7 @@ class MessagesSseWriter(SseWriter):
         return super().finish(index, reply, envelope, extra, valid=valid)
 
     def end(self, summary: Summary) -> bytes:
-        """Return the end of the last block, and the events that end the message."""
+        """Return the events that end the last content block and the message."""
         blocks = self._blocks.close() if self._blocks is not None else []
         last = {**(self._held_chunk or {}), "delta": self._stop, "usage": encode_usage(summary.usage)}
         return encode_comment(summary.note) + self._encode([*blocks, summary.with_report(last), MESSAGE_STOP])
@@ -119,7 +119,7 @@ class MessagesApi:
         attempts: Iterable[Attempt] = (),  # noqa: ARG002 one signature for all APIs
         request_id: str = "",
     ) -> bytes:
-        """Encode the message, with the API's type of error.
+        """Encode an error with its message, and with the API's name for this type of error.
 
         The message of an overflow contains "too long", so that Claude Code compacts its prompt.
         """
@@ -134,7 +134,7 @@ class MessagesApi:
         return (encode_comment(note) if note else b"") + b"event: error\ndata: %b\n\n" % error
 
     def encode_server_error(self, failure: Failure) -> bytes:
-        """Encode the text of the server's error, with the API's type for its status."""
+        """Encode the text of the server's error, with the API's error type for the HTTP status."""
         kind = messages_out.error_type(failure.error_status or 502)
         return encode_json(messages_out.encode_error(failure.text or failure.why, kind))
 
@@ -163,5 +163,5 @@ def _convert_headers(headers: Headers) -> Headers:
 
 
 def count_message_tokens(request: ClientRequest, context: Context) -> Exchange:
-    """Respond with an estimate of a message's tokens, without asking the server."""
+    """Respond with an estimate of a request's tokens, without asking the server."""
     return respond_token_count(request, context, {})

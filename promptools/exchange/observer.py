@@ -1,7 +1,7 @@
 """The interface of observers, which follow exchanges: recordings, metrics, spans and the inspector use it.
 
-An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called between
-two effects, in the thread of the exchange, so it must return quickly. Without an observer nothing is collected.
+An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called in the
+thread of the exchange, which waits for it, so it must return quickly. Without an observer nothing is collected.
 
 Bodies and headers contain users' text and credentials. An observer that stores or shows them must remove the
 credentials.
@@ -38,9 +38,9 @@ class ObservedExchange:
     request: Request
     """The client's request."""
     api: str
-    """The client's API: `chat`, `ollama`, or the path of an API in which promptools sends no requests."""
+    """The client's API: `chat` or `ollama`; for any other API its path, such as `messages`."""
     at: float
-    """The driver's clock when the request arrived, in seconds; all other times are from the same clock."""
+    """When the request arrived, in seconds of a monotonic clock; all other times are from the same clock."""
     request_id: str = ""
     """The id by which the client knows the request, if any; a client may use the same id more than once."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
@@ -55,7 +55,7 @@ class SentRequest:
     """The request's number, counted from 1 within the exchange."""
     purpose: Purpose
     mode: str
-    """The mode of the attempt; if a prompt is rendered, the mode of the attempt that it is for."""
+    """The mode of the attempt, or of the attempt for which a prompt is rendered."""
     request: Request
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
@@ -87,11 +87,11 @@ class ObservedAttempt:
 
     attempt: Attempt
     sent: int
-    """The number of the attempt's request; if it sent none, the number of the last request before it, or 0."""
+    """The number of the attempt's request; if no request was sent, the number of the previous request, or 0."""
     failed_reply: Reply | None = field(default=None, repr=False)
     """The reply as far as it was read, if the attempt failed."""
     written: tuple[WrittenChoice, ...] = ()
-    """The choices as the server sent them; none if it sent no reply."""
+    """The choices as the server sent them; empty if the server sent no reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class ExchangeEnd:
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
     response: bytes = field(default=b"", repr=False)
-    """The beginning of the response's body, of the length that the observer requests by `response_bytes`."""
+    """The beginning of the response's body, up to as many bytes as the observer's `response_bytes` says."""
 
 
 class Observer(Protocol):
@@ -141,7 +141,7 @@ class Observer(Protocol):
         ...
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Handle the end of an exchange: the response to the client is complete, or there is no response."""
+        """Handle the end of an exchange: the response to the client is complete, broke off, or was never sent."""
         ...
 
 
@@ -153,7 +153,7 @@ class Observation:
         self._exchange = exchange
         self._sent_count = 0
         self._attempt_ends: list[tuple[int, Reply | None, tuple[WrittenChoice, ...]]] = []
-        """For each attempt: the number of its request, its reply if it failed (else None), and what the server sent."""
+        """Each attempt's results: the number of its request, its failed reply (or None), and the server's choices."""
         self._response: list[bytes] = []
         self._response_room = response_bytes
         observer.began(exchange)

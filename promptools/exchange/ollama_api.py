@@ -1,4 +1,4 @@
-"""Ollama's API, for its clients: the responses, the API itself, and its routes on servers that lack them.
+"""Serve clients of Ollama's API, also if the server is not Ollama.
 
 Responses are NDJSON lines or one JSON body, and have a single choice. A server that has Ollama's routes answers
 requests to them itself. For any other server, promptools answers the requests: models come from the server's
@@ -6,8 +6,8 @@ requests to them itself. For any other server, promptools answers the requests: 
 to the server's `/v1/completions`.
 
 A request to a route other than chat is first handled without its body, since an uploaded model may have many gigabytes.
-First the server is detected: if the server may have the route itself, the request is forwarded unchanged. The
-formats are in `wire.ollama`.
+First the server is detected: if it may have the route itself, the request is forwarded unchanged. The formats are in
+`wire.ollama`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NDJSON = "application/x-ndjson"
 
 
 class NdjsonWriter(SseWriter):
-    """Writes a stream of newline-delimited JSON."""
+    """Writes a response as a stream of newline-delimited JSON."""
 
     content_type = NDJSON
     heartbeat = b""
@@ -80,7 +80,7 @@ class NdjsonWriter(SseWriter):
         return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
 
     def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a line for the endpoint that the client called; `body` is a line of `/api/chat`."""
+        """Convert a line of `/api/chat` to the endpoint that the client called; here, return it unchanged."""
         return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
@@ -107,7 +107,7 @@ class OllamaJsonWriter(JsonWriter):
         return encode_json(summary.with_report(self._shape(body)))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the response for the endpoint that the client called; `body` is a response of `/api/chat`."""
+        """Convert a response of `/api/chat` to the endpoint that the client called; here, return it unchanged."""
         return body
 
 
@@ -157,7 +157,7 @@ class OllamaApi:
         return error + b"\n"
 
     def encode_server_error(self, failure: Failure) -> bytes:
-        """Return an error of Ollama unchanged; of another server's error, return only the text."""
+        """Return an error of Ollama unchanged; convert any other error to Ollama's form, with only its text."""
         if as_text(as_object(try_json(failure.body)).get("error")):
             return failure.body
         return encode_json({"error": failure.text or failure.why})
@@ -225,7 +225,7 @@ Respond: TypeAlias = "Callable[[ServedRequest], Steps[None]]"
 
 
 def serve_route(request: ClientRequest, context: Context, respond: Respond) -> Exchange:
-    """Route a request and let `respond` answer it."""
+    """Find the server and the model for a request, and let `respond` answer the request."""
     state = ExchangeState(request, context)
     return run_route(state, _respond(state, respond))
 
@@ -267,7 +267,7 @@ def list_models(served: ServedRequest) -> Steps[None]:
 
 
 def list_running_models(served: ServedRequest) -> Steps[None]:
-    """Respond with a list of all models as running: servers other than Ollama have loaded all that they serve."""
+    """Respond with a list of all models as running models: servers other than Ollama have loaded all their models."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_running() for model in models]})
@@ -295,7 +295,7 @@ def show_model(served: ServedRequest) -> Steps[None]:
 
 
 def _models(served: ServedRequest) -> Steps[list[ListedModel] | None]:
-    """Return the server's models; None if it failed and the client got the error."""
+    """Return the server's models; None if the server failed, and the client was sent the error."""
     listed = yield from served.ask("models")
     if listed is None:
         return None
@@ -327,7 +327,7 @@ def respond_embeddings(served: ServedRequest) -> Steps[None]:
 def _embed(served: ServedRequest) -> Steps[tuple[list[Any], int] | None]:
     """Return the vectors and the number of tokens; None if the server failed and the client got the error.
 
-    A request without a text gets an empty list: on Ollama it only loads the model.
+    A request without a text gets an empty list: on Ollama, such a request only loads the model.
     """
     texts = embedding_inputs(served.data)
     if not texts:
@@ -393,7 +393,7 @@ def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) ->
 
 
 class _RawReply:
-    """The server's reply while it is being read."""
+    """A reply of `/v1/completions` while it is being read."""
 
     def __init__(self, served: ServedRequest, decoder: ReplyDecoder) -> None:
         self.decoder = decoder
@@ -470,12 +470,18 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages, which loads or unloads a model of Ollama; other servers have it loaded."""
+    """Respond to a chat without messages, by which clients of Ollama load or unload a model.
+
+    No model is loaded or unloaded: the server is not Ollama, and has loaded its models already.
+    """
     yield from served.emit(_encode_load(served))
 
 
 def respond_generate_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a generate request without a prompt, which likewise only loads or unloads a model of Ollama."""
+    """Respond to a generate request without a prompt, by which clients of Ollama load or unload a model.
+
+    No model is loaded or unloaded: the server is not Ollama, and has loaded its models already.
+    """
     yield from served.emit(encode_generated(_encode_load(served)))
 
 
@@ -489,7 +495,7 @@ def _encode_load(served: ServedRequest) -> dict[str, Any]:
 
 
 _MAX_LOAD_REQUEST = 4096
-"""Maximum bytes of a chat that is parsed to see whether it has no messages, and so only loads a model."""
+"""Chat requests of more bytes than this are assumed to have messages, and are not parsed to find out."""
 _RUNNING = b"Ollama is running"
 _ABSENT_STATUSES = frozenset({404, 405})
 _INSTEAD = {
@@ -524,14 +530,14 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat. Without messages, it only loads a model of Ollama; other servers have the model loaded already."""
+    """Serve a chat request; without messages, it is only a request to load or unload a model of Ollama."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
 
 
 def serve_root(request: ClientRequest, context: Context) -> Exchange:
-    """Respond to a request for `/`, by which clients look for Ollama.
+    """Respond to a request for `/`, with which clients check that Ollama is running.
 
     The response is the server's or, if the server lacks the route, Ollama's.
     """

@@ -1,13 +1,18 @@
 """Forward requests without tools byte for byte, and watch the reply for failures that a retry can fix.
 
-These are the failures that a retry can fix: an error whose kind is in `RETRIED_KINDS`, under any status; an error in
-`REFUSAL_KINDS`, if the request can be reworded; a stream that is cut off; a reply that the server swallowed (tokens
-were spent, but nothing was sent). A retry is possible only while the client has seen no content, so a reply has two
-phases:
+A retry can fix these failures:
+
+- an error whose kind is in `RETRIED_KINDS`, under any status;
+- an error whose kind is in `REFUSAL_KINDS`, if the request can be changed so that the server accepts it;
+- a stream that is cut off;
+- a reply that the server swallowed: tokens were spent, but nothing was sent.
+
+A retry is possible only while the client has seen no content, so a reply has two phases:
 
     before content   a stream's events are parsed, and forwarded as they come. The first event that would end the stream
-                     (error, finish reason, end marker) is held, with all that follow; a whole reply is held. If the
-                     reply turns out to be lost, the held data is discarded and the retry loop takes over.
+                     (error, finish reason, end marker) is held, with all that follow; a reply that is not streamed is
+                     held completely. If the reply turns out to be lost, the held data is discarded and the retry loop
+                     takes over.
     after content    bytes are forwarded unparsed; only the end of the stream is looked for. An incomplete event or line
                      is held until its rest arrives, so that an error can follow a broken stream as an event of its
                      own. A stream that ends without announcing its end is followed by an error too.
@@ -60,20 +65,20 @@ if TYPE_CHECKING:
 
 
 _DONE_EVENT = lazy_pattern(rb"[\r\n]data: ?\[DONE\][ \t]*(?:\r\n\r\n|\n\n|\r\r)")
-"""The last event of an OpenAI stream, with its blank line. JSON has no raw line breaks, so no content can match."""
+"""Matches the last event of an OpenAI stream. No content can match, since JSON has no raw line breaks."""
 _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
-"""A finish reason that is not null. Inside a JSON string its quotes would be escaped."""
+"""Matches a finish reason that is not null. No content can match, since its quotes would be escaped."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""How many bytes are kept in case a chunk boundary splits the last event; the event is shorter."""
+"""How many of the latest bytes are kept: the stream's last event, which is shorter, may be split between chunks."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
-"""Matches the last line of an Ollama stream, and perhaps the content of other lines."""
+"""Matches the last line of an Ollama stream; other lines may match too, because of their content."""
 _MAX_LINE = 1 << 16
 """Maximum bytes of a line that are kept to be parsed; the last line has a few hundred."""
 
 
 class StreamEndDetector:
-    """Detects the end of a stream from its bytes, split at any place; buffers at most `_MAX_LINE` bytes."""
+    """Detects the end of a stream from its bytes, which may be split anywhere; buffers at most `_MAX_LINE` bytes."""
 
     def __init__(self, wire: Wire) -> None:
         self.seen = False
@@ -123,15 +128,18 @@ def _is_last(line: bytes) -> bool:
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Failures that the model's output caused, not the request; also `overflow`, which each server reports differently."""
+"""Failures that are retried because the model's output caused them, not the request.
+
+`overflow` (the prompt is too long) is included too, since each server reports it differently.
+"""
 MAX_HELD = 1 << 20
-"""Maximum bytes of a reply that are held until it has content. A longer reply is not lost, so it is forwarded."""
+"""Maximum bytes of a reply that are held while it has no content; a longer reply is forwarded."""
 _CUT = "the stream ended without a finish reason"
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
     "chat": lazy_pattern(rb"\r\n\r\n|\n\n|\r\r"),
     "ollama": lazy_pattern(rb"\n"),
 }
-"""The end of an event (SSE), or of a line (NDJSON)."""
+"""Matches the end of an event in an SSE stream (`chat`), or of a line in an NDJSON stream (`ollama`)."""
 _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"), "ollama": (b"\n",)}
 """The byte strings that `_DELIMITERS` match."""
 
@@ -144,7 +152,7 @@ class Forwarded(NamedTuple):
 
 
 class TakenReply(NamedTuple):
-    """A forwarded reply, as far as it was read, that an attempt takes over."""
+    """The part of a forwarded reply that was read before an attempt takes the reply over."""
 
     data: bytes
     ended: bool
@@ -181,7 +189,7 @@ class PassthroughMonitor:
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """Decodes the reply until the client has seen content."""
+        """The decoder of the reply, which is used until the client has seen content."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire)
 
     @property
@@ -258,7 +266,7 @@ class PassthroughMonitor:
         return block
 
     def end(self) -> bytes:
-        """Parse the held bytes at the end of the reply; `held` may be forwarded if `failure` then returns None."""
+        """Parse the held bytes at the end of the reply. If `failure` then returns None, `held` may be forwarded."""
         if not self._streamed and _is_plain_answer(self._held):
             self.has_content = True
         if not self.has_content:
@@ -268,15 +276,15 @@ class PassthroughMonitor:
         return b""
 
     def is_retried(self, failure: Failure) -> bool:
-        """Return whether a retry may help: the reply was lost, or the refused request can be reworded."""
+        """Return whether a retry may help: the reply was lost, or the request can be changed so that it is accepted."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over; None in this class, which forwards every reply."""
+        """Return the reply so far if an attempt should take it over; here always None: every reply is forwarded."""
         return None
 
     def flush(self) -> bytes:
-        """Return the complete events still held when a stream breaks after content; in this class, there are none."""
+        """Return the complete events that are still held when a stream breaks after content; here, always empty."""
         return b""
 
     @property
@@ -320,7 +328,7 @@ class PassthroughMonitor:
 
 
 def _is_plain_answer(body: bytearray) -> bool:
-    """Return whether an unstreamed reply is certainly one choice with content; False if that takes more parsing."""
+    """Return whether an unstreamed reply is certainly a single choice with content; False if that is uncertain."""
     if b'"error"' in body:
         return False
     try:
@@ -453,12 +461,12 @@ class FormMonitor(PassthroughMonitor):
         self._answers: dict[int, AnswerStream] = {}
         self._forwarded: dict[int, Forwarded] = {}
         self._waiting: list[Delta] = []
-        """The content of the held events."""
+        """The deltas that were decoded from the held events."""
         self._is_released = self._is_unfit = False
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """Decodes the reply with all its choices."""
+        """The decoder of the reply, for all its choices."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire, choices=self._request.n)
 
     def feed(self, data: bytes) -> bytes:
@@ -541,7 +549,7 @@ class FormMonitor(PassthroughMonitor):
         return self._pass_held()
 
     def _pass_held(self) -> bytes:
-        """Return all held events, and add their characters to those that the client has."""
+        """Return all held events, and count their characters as forwarded to the client."""
         for delta in self._waiting:
             before = self._forwarded.get(delta.index or 0, Forwarded())
             counted = Forwarded(before.reasoning + len(delta.reasoning), before.text + len(delta.content))

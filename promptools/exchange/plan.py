@@ -1,21 +1,21 @@
-"""Choose the next attempt: the modes in their order, the remedies for a failure, and the circuit breaker.
+"""Choose what to send in each attempt: which mode to use first, and what to change after a failure.
 
 A plan consists of the current attempt (`mode`, and `request` with all adaptations so far) and the options left to try.
-After a failure, `plan_next` takes the first remedy in `REMEDIES` that changes anything: move to the next mode, adapt
-the request, feed the error back to the model (`correct`), or send the same again.
+After a failure, `plan_next` takes the first remedy for this kind of failure (`REMEDIES`) that changes anything. A
+remedy moves to the next mode, adapts the request, tells the model about its error (`correct`), or sends the same again.
 
 A plan ends even without a stop policy, because each remedy uses something up: a mode, one of the allowed corrections,
 the single repetition, or an adaptation. An adaptation is used once per mode. Only `tool_choice` and `without_params`
 may be used a few times; each time they change something else.
 
-If a server refuses a request and then accepts it reworded, `Refusals` remembers the rewording for an hour. During that
-time, other requests that it concerns are reworded before they are sent.
+If a server refuses a request and then accepts it after a change (a rewording), `Refusals` remembers the change for an
+hour. During that time, other requests that the server would refuse are changed before they are sent.
 
-The breaker is consulted when a mode is chosen. It records every success. It records a failure whose kind is in
-`COUNTED_KINDS` if the plan reacts with another mode, a repetition or nothing. A crash is recorded only when another
-mode has succeeded: if every mode fails, the cause is the request (such as an image for a model that accepts none) or
-the whole server. The breaker is ignored if the user forces a mode. It is also ignored if it would leave no mode at all,
-because the others have failed lately or turn out to be impossible.
+A circuit breaker excludes modes that failed lately with the same server and model. Every success is recorded. A failure
+whose kind is in `COUNTED_KINDS` is recorded if the plan reacts with another mode, a repetition or nothing. A crash is
+recorded only when another mode has succeeded: if every mode fails, the cause is the request (such as an image for a
+model that accepts none) or the whole server. The breaker is ignored if the user forces a mode. It is also ignored if it
+would leave no mode at all, because the others have failed lately or turn out to be impossible.
 """
 
 from __future__ import annotations
@@ -57,14 +57,17 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""For each adaptation, words on how the request is sent again; for `format`, which differs, see `FORMAT_NOTE`."""
+"""For each adaptation, the words that follow "sent again" in the trace.
+
+The adaptation `format` has a note of its own, `FORMAT_NOTE`.
+"""
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
-"""Adaptations that may be applied several times: each time, they leave less that the server can refuse."""
+"""Adaptations that may be applied several times: each time, something else is removed from the request."""
 
 
 def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
-    """Return a description of an adaptation for the trace, where it follows "sent again"."""
+    """Return words for the trace that describe an adaptation, such as `with relaxed schemas`."""
     if adaptation == "without_params" and what:
         return f"without what the server does not take ({', '.join(what)})"
     return ADAPTATION_NOTES[adaptation]
@@ -102,9 +105,9 @@ class AttemptPlan:
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
         self._skipped: list[ModeName] = []
-        """The modes that the breaker did not admit."""
+        """The modes that the circuit breaker excluded, because they failed lately."""
         self._crashed: list[BreakerKey] = []
-        """The modes in which the server crashed, to be recorded if another mode succeeds."""
+        """The breaker's keys of the modes in which the server crashed; they are recorded if another mode succeeds."""
         self._known_context: int | None = None
         self._apply_known_context(context.context_sizes.get(provider_model, at))
         self._apply_known_refusals(context.refusals.get(provider_model, at))
@@ -112,7 +115,7 @@ class AttemptPlan:
         self.mode: ModeName = self._pop_mode(at) or self._ignore_breaker(modes)
 
     def _apply_known_context(self, size: int | None) -> None:
-        """Apply the context size that promptools raised, or the server reported, for an earlier request."""
+        """Use the context size that promptools chose, or the server reported, during an earlier request."""
         if size is None:
             return
         if self.request.profile.raw == "completions":
@@ -139,26 +142,26 @@ class AttemptPlan:
 
     @property
     def key(self) -> BreakerKey:
-        """The breaker's key for the current mode."""
+        """The circuit breaker's key: the provider, the model and the current mode."""
         return self._key(self.mode)
 
     @property
     def has_other_modes(self) -> bool:
-        """Whether modes other than the current one may be tried, even if only as a last resort."""
+        """Whether another mode is left to try; modes that the circuit breaker excluded count too."""
         return bool(self._modes_left or self._skipped)
 
     def _key(self, mode: ModeName) -> BreakerKey:
         return BreakerKey(*self._provider_model, mode)
 
     def for_single_choice(self, request: ToolRequest) -> AttemptPlan:
-        """Return a copy of this plan, in its current state, for a single choice."""
+        """Return a copy of this plan, in its current state, for `request`, which asks for a single choice."""
         shared = {id(instance): instance for instance in (self._context, self._breaker)}
         plan = deepcopy(self, {**shared, id(self.request): request})
         plan.notes = []
         return plan
 
     def record_accepted(self, at: float) -> None:
-        """Record that the server accepted the request, and thus the rewordings in it."""
+        """Record that the server accepted the request; its rewordings are then used for later requests too."""
         for _, rewording in self._unproven:
             self._context.refusals.add(self._provider_model, rewording, at)
         self._unproven.clear()
@@ -173,7 +176,7 @@ class AttemptPlan:
             self._context.context_sizes.put(self._provider_model, self.request.num_ctx, at)
 
     def record_failure(self, failure: Failure, at: float) -> None:
-        """Record a failure with the breaker, if its kind is in `COUNTED_KINDS`.
+        """Record a failure with the circuit breaker, if its kind is in `COUNTED_KINDS`.
 
         A failure that feedback to the model may fix is not recorded. A crash is recorded later, if another mode
         succeeds.
@@ -205,13 +208,13 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        Such an agent counts replies, and itself tells the model what is wrong.
+        An agent counts the replies, and tells the model itself what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}
 
     def skip_mode(self, why: str, at: float) -> bool:
-        """Replace the current mode, which cannot render this request, with the next; return False if there is none."""
+        """Replace the current mode, which cannot express this request; return False if no other mode may be tried."""
         raw = self.mode in {"harmony", "raw"} and not self._forced
         mode = (self._pop_mode(at) or self._pop_skipped_mode()) if raw else None
         if mode is None:
@@ -268,7 +271,7 @@ class AttemptPlan:
         return f"{told} (num_ctx {adapted.num_ctx})" if step == "fit" else told
 
     def _note_rewording(self, rewording: Rewording, failure: Failure) -> None:
-        """Note a rewording in the trace; later requests use it too, once the server has accepted it."""
+        """Note a rewording in the trace; if the server accepts it, later requests are reworded in this way too."""
         self._said_otherwise.append(rewording)
         if failure.kind != "crashed":  # a crash names no cause: that the grammar is at fault is a guess
             self._unproven.append((failure.kind, rewording))
@@ -289,7 +292,7 @@ class AttemptPlan:
         return f"{mode} mode is tried"
 
     def _can_render(self) -> bool:
-        """Try to render the request in harmony mode, which comes after all other modes; return whether that worked."""
+        """Return whether harmony mode, as the last mode to try, can render the request."""
         profile = self.request.profile
         if profile.raw == "completions" and "harmony" not in profile.modes:
             # only vLLM and SGLang fail in this way, and both strip the markers from a reply unless asked for token ids
@@ -304,8 +307,8 @@ class AttemptPlan:
     def _return_to_mode_before(self, failure: Failure) -> str | None:
         """Go back, once, from an impossible mode to the previous mode, where another sample may succeed.
 
-        If there was no previous mode, the breaker had skipped all others; the first of the skipped modes is then tried.
-        Returns a description of what is tried; None if there is nothing to try.
+        If there is no mode to go back to, the first of the modes that the circuit breaker excluded is tried. Returns a
+        description of what is tried; None if there is nothing to try.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
             return None
@@ -333,7 +336,7 @@ class AttemptPlan:
         return ", with another seed and a little temperature"
 
     def _pop_mode(self, at: float) -> ModeName | None:
-        """Remove and return the next mode that the breaker admits, or the next mode if the breaker is ignored."""
+        """Remove and return the next mode; while the circuit breaker is used, skip the modes that it excludes."""
         while self._modes_left:
             mode = self._modes_left.pop(0)
             key = self._key(mode)
@@ -344,11 +347,11 @@ class AttemptPlan:
         return None
 
     def _pop_skipped_mode(self) -> ModeName | None:
-        """Remove and return the first mode that the breaker did not admit."""
+        """Remove and return the first mode that the circuit breaker excluded."""
         return self._skipped.pop(0) if self._skipped else None
 
     def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
-        """Ignore the breaker from now on, since it admits no mode; return the first mode."""
+        """Ignore the circuit breaker from now on, since it excludes every mode; return the first mode."""
         self._uses_breaker = False
         first, *self._modes_left = modes
         self.notes[:] = [

@@ -1,7 +1,8 @@
-"""The responses that clients may continue or fetch, limited for each owner; the least recently used are dropped.
+"""Store responses that clients may continue or fetch later; each owner can store a limited number of them.
 
-A response is found only by requests of its owner. In a proxy with keys, the owner is the key that was checked;
-elsewhere, it is anyone who sends the same keys, in any header fields.
+If there are too many, the least recently used are dropped. A response is found only by requests of its owner. In a
+proxy that checks keys, the owner is the checked key. Otherwise, the owner is anyone who sends the same keys, in any
+header fields.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class ResponseStore:
         self._shelves: dict[str, _Shelf] = {}
         self._size = 0
         self.on_change: Callable[[str, str], None] | None = None
-        """Called with owner and id of a response that was stored or deleted."""
+        """Called with the owner and the id of a response that was stored or deleted."""
 
     def __len__(self) -> int:
         return sum(len(shelf.responses) for shelf in self._shelves.values())
@@ -125,7 +126,10 @@ class ResponseStore:
         return stored
 
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
-        """Return an output item of one of this owner's responses; None if unknown. Discarded reasoning is empty."""
+        """Return an output item of one of this owner's responses; None if the id is unknown.
+
+        For reasoning of a failed attempt, which was streamed but not stored, the item is empty.
+        """
         shelf = self._shelves.get(owner)
         entry = None if shelf is None else shelf.items.get(item_id)
         return None if entry is None else entry[1]
@@ -138,9 +142,10 @@ class ResponseStore:
         previous: StoredResponse | None,
         discarded: tuple[str, ...] = (),
     ) -> None:
-        """Store a response with the input of its request, unless it is too large; the request continues `previous`.
+        """Store a response with the input of its request, unless it is too large.
 
-        `discarded` holds ids of streamed reasoning that is not in the response, but to which a client may still refer.
+        `previous` is the response that the request continues, if any. `discarded` holds the ids of streamed reasoning
+        that is not in the response, but to which a client may still refer.
         """
         size = _OVERHEAD + len(json.dumps(body)) + len(json.dumps(input_items)) + (previous.size if previous else 0)
         if size > self._max_bytes:
@@ -201,5 +206,5 @@ def owner_of(headers: Headers) -> str:
 
 
 def owner_of_keys(keys: Iterable[str]) -> str:
-    """Return the owner with these keys, as a digest of them."""
+    """Return the owner of these keys: a digest of the keys."""
     return hashlib.blake2b(repr(sorted(set(keys))).encode(), digest_size=16).hexdigest()

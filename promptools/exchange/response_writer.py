@@ -32,18 +32,18 @@ _REPLACED_HEADERS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", *DIGEST_FIELDS,
 })  # fmt: skip
-"""Header fields that describe the upstream's bytes, which differ from those sent to the client."""
+"""Header fields that describe the server's bytes, which differ from the bytes sent to the client."""
 
 
 class Summary(NamedTuple):
     """The facts that are reported at the end of a response."""
 
     usage: Mapping[str, Any] | None
-    """The usage of tokens, summed over all attempts."""
+    """The token usage, summed over all attempts."""
     report: Mapping[str, Any] | None
     """The value of the `promptools` key; None: no such key."""
     note: str
-    """A comment, for APIs that have comments."""
+    """The mode and the number of attempts, as a comment at the end of a stream, if the API allows comments."""
     seconds: float
     """How long the request took."""
     phases: tuple[float, float]
@@ -55,7 +55,10 @@ class Summary(NamedTuple):
 
 
 class ResponseWriter(Protocol):
-    """Writes the response to one request; methods return the bytes to send now. Choices are identified by index."""
+    """Writes the response to one request; `add_events`, `finish` and `end` return the bytes to send now.
+
+    `index` is the index of a choice in the response.
+    """
 
     content_type: str
     heartbeat: bytes
@@ -66,7 +69,7 @@ class ResponseWriter(Protocol):
         ...
 
     def committed(self, index: int) -> bool:
-        """Return whether a choice is past its commit point."""
+        """Return whether content or a call of this choice was sent, so that no other attempt can replace it."""
         ...
 
     def failed_live_call(self, index: int) -> Malformed | None:
@@ -82,11 +85,11 @@ class ResponseWriter(Protocol):
         ...
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
-        """End a choice with its reply; for `valid` see `ChoiceStream.finish`."""
+        """End a choice with its reply; `valid` is False if the reply failed the checks and has no call."""
         ...
 
     def end(self, summary: Summary) -> bytes:
-        """End the response."""
+        """Return the bytes that end the response."""
         ...
 
 
@@ -106,7 +109,7 @@ class SseWriter:
         self._forwarded: Mapping[int, Forwarded] = {}
 
     def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
-        """Continue a partly `forwarded` reply, which is added again from its beginning; skip the forwarded part."""
+        """Skip what the client already has of each choice; the reply is then added again from its beginning."""
         self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
@@ -117,7 +120,7 @@ class SseWriter:
         return self._encode(sent)
 
     def committed(self, index: int) -> bool:
-        """Return whether a choice is past its commit point."""
+        """Return whether content or a call of this choice was sent, so that no other attempt can replace it."""
         return self._stream(index).committed
 
     def failed_live_call(self, index: int) -> Malformed | None:
@@ -142,7 +145,7 @@ class SseWriter:
         return self._encode([*previous_last, *sent])
 
     def end(self, summary: Summary) -> bytes:
-        """Return the last chunk, a chunk with the usage if that was requested, the comment, and `[DONE]`."""
+        """Return the last chunk, a chunk with the usage if the client requested one, a comment, and `[DONE]`."""
         last = [self._last_chunk()] if self._held_chunk else []
         if self._request.include_usage and summary.usage is not None:
             last.append(chat_encoder.encode_usage_chunk(self._envelope or Envelope(), summary.usage))
@@ -151,7 +154,7 @@ class SseWriter:
         return self._encode(last) + encode_comment(summary.note) + encode_event(DONE)
 
     def _last_chunk(self) -> dict[str, Any]:
-        """Return the last chunk, with the extra fields of the server's last chunk."""
+        """Return the held last chunk, with the extra fields that the server sent in its last chunk."""
         last = self._held_chunk or {}
         return {**last, **{key: value for key, value in self._last_extra.items() if key not in last}}
 
@@ -212,7 +215,7 @@ class JsonWriter:
         return False
 
     def discard_attempt(self, index: int) -> None:
-        """Discard the events that are held from a failed attempt."""
+        """Discard the log probabilities of a failed attempt."""
         self._logprobs.pop(index, None)
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:  # noqa: ARG002 one signature for all writers
@@ -258,7 +261,7 @@ def response_headers(
 
 
 def _encode_healing(cost: HealingCost) -> str:
-    """Encode the cost as a dictionary of structured fields (RFC 9651)."""
+    """Encode the cost of failed attempts as a header value, in the form of an RFC 9651 dictionary."""
     tokens = f"input-tokens={cost.input_tokens}, output-tokens={cost.output_tokens}"
     return f"requests={cost.requests}, {tokens}, seconds={cost.seconds:.3f}"
 

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, for its clients: the responses, the API itself, and its routes.
+"""Serve clients of OpenAI's Responses API: convert their requests, write and store the responses.
 
 Each request has its own `ResponsesApi`, created by `serve_response`, since a response repeats its request. The shared
 `RESPONSES_API` only encodes errors. Responses are a stream of numbered events or one JSON body, and have a single
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 OnResponse: TypeAlias = Callable[[dict[str, Any], tuple[str, ...]], None]
-"""Called with each response that is complete or incomplete, not with failed ones.
+"""A function that is called with each response whose status is `completed` or `incomplete`, but not `failed`.
 
 The response contains only the last attempt's output. The second argument holds the ids of the items that earlier
 attempts streamed.
@@ -57,7 +57,7 @@ attempts streamed.
 
 
 class ResponsesStreamWriter(SseWriter):
-    """Writes the events of a response."""
+    """Writes a response as a stream of server-sent events."""
 
     def __init__(self, request: ToolRequest, frame: ResponseFrame, on_response: OnResponse) -> None:
         super().__init__(request)
@@ -132,11 +132,14 @@ class ResponsesJsonWriter(JsonWriter):
 
 
 _FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
-"""Our codes that clients may act on in a failed response; every other failure is a `server_error`."""
+"""Error codes that clients may act on; a failed response has one of these, or else `server_error`."""
 
 
 class ResponsesApi:
-    """The Responses API for one request. Ids in the response are derived from `token`; `owner` owns the response."""
+    """Implements the Responses API for one request.
+
+    `token` is a random text from which the ids in the response are made. `owner` is the owner of the stored response.
+    """
 
     wire: Wire | None = None
     streams_arguments = True
@@ -178,7 +181,7 @@ class ResponsesApi:
         return CHAT_API.encode_error(message, kind=kind, code=code, attempts=attempts, request_id=request_id)
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
-        """End the stream: an `error` event and the failed response, then a comment."""
+        """Return the events that end the stream with an error, and `note` as a comment."""
         assert self._stream is not None, "the stream has begun"
         fields = as_object(as_object(json.loads(error)).get("error"))
         code = as_text(fields.get("code"))
@@ -214,7 +217,7 @@ class ResponsesApi:
 
 
 def serve_response(request: ClientRequest, context: Context) -> Exchange:
-    """Return the exchange for a request that creates a response."""
+    """Serve a request that creates a response."""
     api = ResponsesApi(
         context.response_store,
         owner=request.owner,
@@ -246,7 +249,7 @@ STORED_ROUTE = f"{_STORED_PATH}{ID_PREFIX}"
 """The prefix of the paths of stored responses; ids with another prefix were not issued here."""
 _INPUT_ITEMS = "input_items"
 _ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
-"""The routes: a method, and what follows the response's id in the path."""
+"""The routes, as pairs: the method, and the part of the path after the response's id."""
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 
@@ -303,7 +306,7 @@ def _list_input_items(stored: StoredResponse, parameters: dict[str, list[str]]) 
 
 
 def _as_listed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an input item as listed: with its type, which a message may omit, and with its content as parts."""
+    """Return an input item in the form for lists: with a `type`, and with the content of a message as parts."""
     listed = {"type": "message", **item}
     if listed["type"] == "message" and isinstance(listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"

@@ -39,9 +39,9 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 
 
 class RetryLoop:
-    """Serves the choices of a request.
+    """Makes attempts until each choice of a request has a reply, or nothing is left to try.
 
-    With `strict`, the client gets an error if a reply's calls remain invalid; otherwise it gets the reply.
+    With `strict`, the client gets an error if a reply's calls remain invalid; otherwise it gets the invalid reply.
     `keeps_first` says that the caller keeps the bytes of the first reply, and forwards them if no attempt succeeds.
     """
 
@@ -68,11 +68,11 @@ class RetryLoop:
 
     @property
     def now(self) -> float:
-        """The current time on the driver's clock."""
+        """The current time of the exchange's clock, in seconds."""
         return self._state.now
 
     def head(self) -> Head:
-        """Return the head of the response, with the headers of the current attempt, if there is one."""
+        """Return the status and headers of the response, with headers about the current attempt, if there is one."""
         if self._attempt is not None:
             return self._attempt.head()
         sends = len(self._state.attempts)
@@ -102,7 +102,7 @@ class RetryLoop:
         failure: Failure | None = None,
         taken: TakenReply | None = None,
     ) -> Steps[Failure | None]:
-        """Serve these choices; return the final failure, if any.
+        """Make attempts at these choices; return the failure that remains, or None if each choice has a reply.
 
         `failure` is the failure of an earlier attempt; it is handled first. `taken` is a forwarded reply that the first
         attempt takes over.
@@ -155,8 +155,8 @@ class RetryLoop:
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare an attempt in the first mode that can express the request.
 
-        If no mode can, raises `UsageError`; but if attempts were made before, returns a failure instead, since an
-        earlier attempt may have left a usable answer.
+        Raises `UsageError` if no mode can, and no attempt was made before. After earlier attempts, returns a failure
+        instead, since one of them may have left a usable answer.
         """
         while True:
             try:
@@ -191,13 +191,13 @@ class RetryLoop:
         return failed
 
     def _cut_live_call(self, index: int, reply: Reply) -> Malformed | None:
-        """Return a partly sent call that was cut off; None if there is none, or if the finish reason says so."""
+        """Return a partly sent call that was cut off; None if there is none, or if the finish reason shows the cut."""
         if not self._writer.has_open_call(index) or finish_reason(reply) in CUT_OFF_REASONS:
             return None
         return next((call for call in reply.malformed if call.reason == "truncated"), None)
 
     def _serve_singly(self, plan: AttemptPlan, failed: Mapping[int, Failure | None]) -> Steps[Failure | None]:
-        """Serve separately each choice that failed or was never sent; return the first final failure."""
+        """Make separate attempts at each choice that failed or was never sent; return the first remaining failure."""
         for index, failure in failed.items():
             fatal = yield from self.serve(plan.for_single_choice(single_choice(plan.request)), [index], failure)
             if fatal:
@@ -205,7 +205,7 @@ class RetryLoop:
         return None
 
     def _handle_failure(self, plan: AttemptPlan, indices: Sequence[int], failure: Failure) -> Steps[bool]:
-        """Handle a failure; return whether to make another attempt, for which the plan is then ready."""
+        """Handle a failure; return whether to make another attempt. If so, the plan says what to send."""
         if failure.kind in _LOST_KINDS and failure.server_error and self.lost_to_server is None:
             self.lost_to_server = failure
         if len(indices) == 1 and not self._writer.has_open_call(indices[0]):
@@ -242,7 +242,7 @@ class RetryLoop:
         return False
 
     def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
-        """Finish a choice with the content of a failed reply if the client may see it; else leave it unfinished."""
+        """Finish a choice with a failed reply, if the client may see that reply; otherwise do nothing."""
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return
@@ -255,13 +255,13 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Return whether the failed reply has no calls, but the last presentable reply has some, and so is better."""
+        """Return whether this failed reply has no calls, although the last reply that could be shown has some."""
         earlier = self._last_presentable.get(index)
         calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
         return len(calls) == 2 and bool(calls[0]) and not calls[1]
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Note in the trace and the log that calls of the server are returned as text; the note names only tools."""
+        """Note in the trace and the log that calls from the server are returned as text, without quoting the model."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
@@ -271,7 +271,7 @@ class RetryLoop:
         return reply
 
     def _note_left_out(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Count the invalid calls that are passed on with valid calls; note the other invalid calls in the reply."""
+        """Count the invalid calls that are passed on with valid ones; note in the trace those that are left out."""
         given = {call.id for call in reply.calls}
         for failed in reply.malformed:
             if failed.call is not None and failed.call.id in given:
@@ -317,7 +317,7 @@ def _size(reply: Reply) -> int:
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Return whether the client's SDK retries the whole request after this failure; the SDK must then get the error."""
+    """Return whether the client's SDK retries a request after this failure, provided that it gets the error."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 
@@ -331,7 +331,7 @@ def _presentable(failure: Failure, verdict: Verdict, *, strict: bool) -> bool:
 
 
 def single_choice(request: ToolRequest) -> ToolRequest:
-    """Return a copy of a request for a single choice."""
+    """Return a copy of a request that asks for a single choice."""
     return replace(request, n=1, body={key: value for key, value in request.body.items() if key != "n"})
 
 

@@ -66,21 +66,24 @@ _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "no_parallel": frozenset({"parallel_tool_calls"}),
     "no_empty_tools": frozenset({"tools", "functions"}),
 }
-"""For each adaptation, keys to leave out of a request without tools, unless the request is forwarded unchanged."""
-NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
-"""Adaptations that are not remembered: other requests have other schemas, tools and answers.
+"""For each adaptation, the keys that it removes from a request without tools.
 
-What `fit` finds out is remembered in `ContextSizes`.
+A request with such a key is not forwarded unchanged once the server is known to refuse the key.
+"""
+NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
+"""Adaptations that are not remembered for later requests, since these have other schemas, tools and answers.
+
+The context size that `fit` finds is remembered separately, in `ContextSizes`.
 """
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
 _SEEDS = 2**31
-"""Every server accepts the seeds below this number."""
+"""Seeds are chosen below this number, since all servers accept such seeds."""
 ANOTHER_TEMPERATURE = 0.2
 """The temperature of a second sample if the request asks for 0, which would give the same reply again."""
 
 
 def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure, mode: ModeName) -> ToolRequest | None:
-    """Return the request with one adaptation that the server's error requires; None if that changes nothing."""
+    """Return the request changed by one adaptation in response to a failure; None if that changes nothing."""
     match adaptation:
         case "format":
             if failure.verdict is None or not request.checks_response_format:
@@ -95,7 +98,7 @@ def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure
 
 
 def find_rewordings(failure: Failure, request: ToolRequest) -> tuple[Rewording, ...]:
-    """Return the rewordings that a failure suggests for all requests to this server and model."""
+    """Return the changes (rewordings) that a failure suggests for all requests to this server and model."""
     steps = REMEDIES[failure.kind]
     return tuple(find_rewording(step, request, failure) for step in steps if step in _REWORDED)
 
@@ -123,7 +126,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 
 
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
-    """Return the reworded request; None if the request contains nothing that was refused.
+    """Return the request, changed so that the server accepts it; None if it contains nothing that was refused.
 
     `mode` is the mode of the attempt; None stands for any mode.
     """
@@ -158,7 +161,7 @@ def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = N
 
 
 def reword_known(known: Iterable[Rewording], request: ToolRequest) -> tuple[ToolRequest, tuple[Rewording, ...]]:
-    """Return the request after all known rewordings that apply to it, and these rewordings."""
+    """Apply the known rewordings that concern the request; return the new request and the applied rewordings."""
     applied: list[Rewording] = []
     for rewording in known:
         reworded = reword(rewording, request) if _concerns(rewording, request) else None
@@ -181,7 +184,7 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
     """Return whether the request contains what was refused.
 
-    A result of `reword` does not show this: `reword` may change a fact that does not matter for the request.
+    The result of `reword` does not show this, since `reword` may change a profile fact that does not matter here.
     """
     messages, body = request.messages, request.body
     match rewording.adaptation:
@@ -230,14 +233,17 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return the kind of `tool_choice` that was refused, the strictest that is sent; promptools then enforces it."""
+    """Return, as a tuple, the kind of `tool_choice` that was refused: the strictest kind that the server was sent.
+
+    A weaker kind is sent next, and promptools checks that the reply has the required call.
+    """
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))
     return next(((kind,) for kind in kinds if kind in request.profile.tool_choice), ())
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
-    """Return the request with a context that fits the prompt; None if a number is unknown or the size does not grow."""
+    """Return the request with a context that fits the prompt; None if a size is unknown or need not change."""
     if prompt is None or limit is None:
         return None
     size = fitting_context(prompt, answer=request.max_tokens, limit=limit)
@@ -283,7 +289,7 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
 
 
 def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
-    """Return the request with a parameter renamed, replacing any value of the new name; None if it is absent."""
+    """Return the request with a parameter renamed, replacing any value of the new name; None if `name` has no value."""
     if request.body.get(name) is None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}
@@ -291,7 +297,7 @@ def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
 
 
 def _without_in_messages(request: ToolRequest, name: str) -> ToolRequest | None:
-    """Leave a key out of all messages; a key for the reasoning of earlier turns is left out with all its synonyms."""
+    """Leave a key out of all messages; if the key holds reasoning, the other keys for reasoning are left out too."""
     names = {name, *(REASONING_FIELDS if name in REASONING_FIELDS else ())}
     messages: list[Any] = as_list(request.body.get("messages"))
     kept = [{key: value for key, value in as_object(item).items() if key not in names} for item in messages]
@@ -311,7 +317,7 @@ def _without_strict(request: ToolRequest) -> ToolRequest | None:
 
 
 def _without_grammar(request: ToolRequest, mode: ModeName | None) -> ToolRequest | None:
-    """Return the request without the grammar that enforces its calls, so that only the prompt asks for a required call.
+    """Return the request without the grammar that enforces calls; only the prompt then asks for a required call.
 
     Return None if no grammar enforces calls in `mode`, or in any mode if `mode` is None.
     """

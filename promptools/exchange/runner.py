@@ -1,4 +1,4 @@
-"""The exchange itself: a client's request from start to end, as a generator.
+"""Run an exchange: serve a client's request from start to end, as a generator that yields effects (I/O operations).
 
 `open_request` finds the server and its profile, converts the request into a Chat Completions body
 (`ClientApi.decode_request`), and decides whether the client's own body can be forwarded unchanged. From then on nothing
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """A client's request, parsed and routed."""
+    """A client's request, parsed, and the server that it goes to."""
 
     body: dict[str, Any]
     """The request as a Chat Completions body, with the server's name for the model and the config's defaults."""
@@ -64,11 +64,11 @@ class RoutedRequest:
     unchanged_body: bytes | None
     """The body to forward unchanged; None when the request has to be rewritten."""
     notes: tuple[str, ...] = ()
-    """The parts of the request that Chat Completions cannot express."""
+    """Notes on parts of the request that Chat Completions cannot express."""
 
     @property
     def provider_model(self) -> tuple[str, str]:
-        """The provider and the model, which are also part of the breaker's keys.
+        """The provider and the model, by which facts about a server are remembered.
 
         A provider without a name is identified by its base URL, or else by the request's URL.
         """
@@ -76,7 +76,7 @@ class RoutedRequest:
         return target.provider or target.base_url or self.url, as_text(self.body.get("model"))
 
     def parse(self, state: ExchangeState) -> Steps[ToolRequest]:
-        """Parse and validate the body; add notes to `state` on what is left out of the request.
+        """Parse and validate the body; add notes to `state` about parts of the request that are left out.
 
         Raises `UsageError` if the body is invalid.
         """
@@ -107,7 +107,7 @@ class RoutedRequest:
         return reduced or request, (*idle, *request.notes, *without)
 
     def wants_form(self, state: ExchangeState) -> Steps[ToolRequest | None]:
-        """Return the parsed request if it asks for a format that must be checked in the forwarded answer; else None."""
+        """Return the parsed request if it asks for an answer format that promptools checks; else None."""
         if not self.body.get("response_format"):
             return None
         return (yield from state.compute(partial(self._form_request, state.context)))
@@ -123,12 +123,12 @@ class RoutedRequest:
         return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
-        """Return whether the server is known to refuse what this request contains, and the request can be reworded."""
+        """Return whether to reword this request, because the server is known to refuse something in it."""
         known = state.context.refusals.get(self.provider_model, state.now)
         return bool(known) and self._rewords(state.context, lambda _: known)
 
     def can_reword(self, state: ExchangeState, failure: Failure) -> bool:
-        """Return whether a forwarded request that the server refused can be reworded."""
+        """Return whether a forwarded request that the server refused can be changed so that it may be accepted."""
         return self._rewords(state.context, partial(find_rewordings, failure))
 
     def _rewords(self, context: Context, rewordings: Callable[[ToolRequest], Sequence[Rewording]]) -> bool:
@@ -142,9 +142,10 @@ class RoutedRequest:
 
 
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
-    """Parse and route a request. A body that is not a JSON object is forwarded: the server knows best how to refuse it.
+    """Parse a request, find its server, and decide whether the client's own body can be forwarded unchanged.
 
-    A body that is nested too deeply to be parsed is forwarded too, since the server may accept it.
+    A body that is not a JSON object is forwarded: the server knows best how to refuse it. A body that is nested too
+    deeply to be parsed is forwarded too, since the server may accept it.
 
     Raises `UsageError` for invalid options, for more tools than `Context.max_tools`, and for a body that could not be
     parsed if the server does not have the client's API.
@@ -216,7 +217,7 @@ def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return `body` with new descriptions of tools; `descriptions` maps the names of tools to them."""
+    """Return `body` with some tools described anew; `descriptions` maps names of tools to their new descriptions."""
     if not descriptions or not as_list(body.get("tools")):
         return body
     return {**body, "tools": [_override_description(tool, descriptions) for tool in body["tools"]]}
@@ -231,9 +232,12 @@ def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
 def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
     """Return whether the client's bytes cannot be sent unchanged.
 
-    Any of these is a reason: the server has another API than the client; the config has defaults, which are keys of
-    Chat Completions, for a client of another API; the server has its own key for a thinking budget; the model rejects
-    the reasoning parameters.
+    Any of these is a reason:
+
+    - the server has another API than the client;
+    - the config has defaults, which are keys of Chat Completions, and the client has another API;
+    - the request sets a thinking budget, for which the server has its own key;
+    - the request has reasoning parameters, which the model rejects.
     """
     profile = target.profile
     if profile.wire != client_api.wire or (client_api.wire != "chat" and target.defaults):
@@ -289,7 +293,10 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 
 def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[RoutedRequest, OwnDialects | None]]:
-    """Learn the format of the model's template; return the request with the dialect to use, and the learned dialect."""
+    """Learn in which format the model's chat template writes calls, if that is unknown and needed.
+
+    Returns the request with the dialect to use, and the learned dialect (None if there is none).
+    """
     mode = as_object(routed.body.get("promptools")).get("mode", routed.defaults.mode)
     if not routed.has_tools or mode in {"prompt", "harmony"}:  # these modes have their own format of calls
         return routed, None
@@ -298,7 +305,7 @@ def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[Rou
 
 
 def _answer(state: ExchangeState, routed: RoutedRequest) -> Steps[list[Reply]]:
-    """Serve or forward a request."""
+    """Forward a request if its body can be sent unchanged; otherwise make attempts at it."""
     if routed.unchanged_body is None or routed.is_reworded(state):
         return (yield from _serve(state, routed))
     return (yield from _forward(state, routed, routed.unchanged_body))
@@ -375,7 +382,8 @@ def _serve_taken(
 ) -> Steps[list[Reply]]:
     """Take over a reply that was being forwarded, and retry it if it fails the checks.
 
-    A single reply that is not streamed is forwarded after all if no attempt produces a good reply.
+    If no attempt produces a good reply, the first reply is forwarded after all, provided that it is not streamed and
+    has a single choice.
     """
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)
@@ -404,7 +412,7 @@ def _serve_taken(
 def _serve_choices(
     loop: RetryLoop, routed: RoutedRequest, request: ToolRequest, failure: Failure | None
 ) -> Steps[Failure | None]:
-    """Serve all choices, in one request if the server supports `n`, else singly; return the final failure, if any."""
+    """Serve all choices, in one request if the server supports `n`, else one by one; return the remaining failure."""
     modes = modes_for(request, tools=routed.has_tools)
     if request.request_count == 1:
         plan = AttemptPlan(request, modes, routed.provider_model, loop.context, loop.now)

@@ -33,7 +33,7 @@ _SLICE = 1 << 16
 
 
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
-    """Return the reply in a failure, made of the text before the error and the calls in the error's text.
+    """Return the reply that a failure contains: what was read before the error, and the calls quoted in the error.
 
     Returns None unless every call in the text is valid and the whole reply satisfies the request.
     """
@@ -61,7 +61,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Return `failure` with a reply made of the model's text that the error quotes; the request must accept no calls.
+    """Return `failure` with the model's text that the error quotes as its reply, for a request that accepts no calls.
 
     The result is still a failure, and other attempts are made first: an error contains only part of a reply.
     """
@@ -78,7 +78,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
 
 def _model_text(failure: Failure) -> ModelText | None:
-    """Return the model's text that the error quotes; if the error was clipped, use the whole message instead."""
+    """Return the model's text that the error quotes; even if the error was clipped, the whole message is searched."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error
@@ -91,7 +91,7 @@ def _holds_interpreter(text: str) -> bool:
 
 
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
-    """Parse text as the reply to the failed request; for a forwarded request, as in the plan's mode."""
+    """Parse text as the reply to the failed request; if the client's own request failed, as in the plan's mode."""
     prepared = failure.prepared
     if prepared is None:  # no prompt was rendered for a forwarded request: read it as in native mode
         prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)
@@ -103,7 +103,7 @@ def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) 
 
 
 def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
-    """Return a call made from arguments without a tool's name; None unless they match one tool.
+    """Return a call made from arguments without a tool's name; None if they do not match exactly one tool.
 
     A call of a dangerous tool is never made.
     """

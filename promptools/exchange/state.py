@@ -1,4 +1,4 @@
-"""The state of a client's request: clock, attempts, usage and notes; and the generators that run single effects."""
+"""The state of a client's request: clock, attempts, token usage and notes. Its methods run single I/O operations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Effect, EffectResult, T]
-"""A sub-generator of an exchange, run with `yield from`, that returns a `T`."""
+"""A generator that yields effects (I/O operations) and returns a `T`; it is run with `yield from`."""
 
 LARGE_WORK = 32 * 1024
 """Minimum size in bytes of a request, or of a part of a reply, that is processed in a thread.
@@ -73,7 +73,7 @@ _ROUTES = (
     "/messages",
     "/messages/count_tokens",
 )
-"""The routes of clients' APIs below a server's API base."""
+"""The routes of the clients' APIs, relative to a server's API base URL."""
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"})
 
 
@@ -106,7 +106,7 @@ def _begin_observation(client: ClientRequest, context: Context) -> Observation |
 
 
 class ExchangeState:
-    """Runs single effects for one request, and records their results."""
+    """The state of one client request; its methods run single effects (I/O operations) and record the results."""
 
     def __init__(self, client: ClientRequest, context: Context) -> None:
         self.request = client.request
@@ -117,7 +117,7 @@ class ExchangeState:
         self.url: str | None = None
         self.headers: Headers = ()
         self.provider_model: tuple[str, str] = ("", "")
-        """The name of the provider, or else the base URL of the server; and the model."""
+        """The provider and the model; a provider without a name is identified by the server's base URL."""
         self.policy = RetryPolicy(client.at, stop=context.stop, wait=context.wait, deadline=context.deadline)
         self.attempts: list[Attempt] = []
         self.notes: list[str] = []
@@ -147,15 +147,15 @@ class ExchangeState:
         return self.now - self._started_at
 
     def encode_error(self, message: str, *, kind: str, code: str, attempts: Sequence[Attempt] = ()) -> bytes:
-        """Encode an error of promptools itself, with the id of the request."""
+        """Encode an error that promptools itself reports, with the id of the request."""
         return self.client_api.encode_error(
             message, kind=kind, code=code, attempts=attempts, request_id=self.request_id
         )
 
     def phases(self, *, whole: bool) -> tuple[float, float]:
-        """Return the seconds of the last attempt before and after the reply's first byte.
+        """Return how many seconds the last attempt took before the reply's first byte, and how many from then on.
 
-        With `whole`, all seconds count as after the first byte.
+        With `whole`, the first number is 0, and the second includes all seconds.
         """
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
@@ -177,10 +177,10 @@ class ExchangeState:
         *,
         method: str = "POST",
     ) -> Steps[Opened | Failed]:
-        """Send an upstream request with this body; return the head of its response, or the failure.
+        """Send a request with this body to the server; return the status and headers of the response, or the failure.
 
-        For `path` see `ClientApi.path`. `attempt` describes an attempt in `mode`; None means that the request is only
-        forwarded.
+        `path` is relative to the API's base URL, or to the server's root if it begins with `/`. `attempt` describes an
+        attempt in `mode`; None means that the request is only forwarded.
         """
         self._attempt_started_at = self.now
         self.policy.count_attempt()
@@ -194,7 +194,7 @@ class ExchangeState:
         """Send a request that prepares an attempt in `mode`, and return the body of its response.
 
         The request does not count as an attempt. Responses are kept until the exchange ends, and reused for an equal
-        request. If the response has an error status, its head is returned, and its body is not read.
+        request. If the response has an error status, only its status and headers are read and returned.
         """
         kept = self._fetched.get((path, body))
         if kept is not None:
@@ -276,7 +276,7 @@ class ExchangeState:
         return body
 
     def abandon(self) -> Steps[None]:
-        """Close the open upstream request."""
+        """Close the open request to the server."""
         self.now = (yield Abandon()).at
 
     def wait(self, seconds: float) -> Steps[None]:
@@ -287,8 +287,8 @@ class ExchangeState:
     def compute(self, work: Callable[[], T], size: int | None = None) -> Steps[T]:
         """Call a function that only computes, and return its result.
 
-        Work on many bytes is done by the driver, in a `Compute` effect. `size` is the number of bytes; None stands for
-        the size of the request.
+        Work on many bytes is yielded as a `Compute` effect, so that it can run in another thread. `size` is the number
+        of bytes; None stands for the size of the request.
         """
         if (len(self.request.body) if size is None else size) < LARGE_WORK:
             return work()
@@ -311,7 +311,7 @@ class ExchangeState:
         return value
 
     def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
-        """Send bytes to the client; before the first bytes, send the head."""
+        """Send bytes of the response to the client; before the first bytes, send the status and headers from `head`."""
         if not self.head_sent:
             self.head_sent = True
             self._head = head()
@@ -325,7 +325,7 @@ class ExchangeState:
         self._last_emit_at = self.now
 
     def send_heartbeat(self) -> Steps[None]:
-        """Send the heartbeat if it is due."""
+        """Send the heartbeat to the client if nothing was sent for too long."""
         beat = self.heartbeat
         if beat is not None and self.now - self._last_emit_at >= beat.seconds:
             first_byte_at = self._first_byte_at
@@ -333,7 +333,7 @@ class ExchangeState:
             self._first_byte_at = first_byte_at  # a heartbeat is not an answer
 
     def _perform(self, effect: Effect) -> Steps[EffectResult]:
-        """Run an effect and return its result; heartbeats are sent while it is pending."""
+        """Yield an effect and return its result; while the effect is pending, send heartbeats."""
         while isinstance(result := (yield effect), Tick):
             self.now = result.at
             yield from self.send_heartbeat()
@@ -407,7 +407,7 @@ class ExchangeState:
 
 
 def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T]:
-    """Run the steps of an exchange, and the work they request, with additional dialects `own`.
+    """Run the steps of an exchange, and the `Compute` work that they yield, with additional dialects `own`.
 
     With `last`, the dialects in `own` are tried after all other known dialects; otherwise they are tried first.
     """
@@ -435,7 +435,10 @@ def _work_knowing(own: OwnDialects, work: Callable[[], T], last: bool) -> T:
 
 @lru_cache(maxsize=MAX_CACHED_URLS)
 def api_base(url: str) -> str:
-    """Return the base URL of a server, given the URL of one of its `_ROUTES` or of Ollama's own routes."""
+    """Return the base URL of a server's API, given the URL of any of its routes.
+
+    For example, `http://host/v1/chat/completions` and Ollama's `http://host/api/chat` both give `http://host/v1`.
+    """
     address = url.partition("?")[0].rstrip("/")
     root, api, _ = address.rpartition("/api/")
     route = next((route for route in _ROUTES if address.endswith(route)), "")
@@ -455,7 +458,7 @@ def route_url(url: str, path: str) -> str:
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Return the client's header fields, overridden by the route's fields; an empty value removes a field.
+    """Return the client's header fields, overridden by `route`; a field with an empty value there is removed.
 
     Fields that concern only the client's connection are left out.
     """

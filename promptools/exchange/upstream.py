@@ -1,4 +1,4 @@
-"""The server's side of an exchange: the request in the server's API, and the server's reply as deltas.
+"""Encode requests in the server's API, and decode the server's replies into deltas (pieces of a choice).
 
 `encode_request` converts a mode's Chat Completions body to the API. `ReplyDecoder` turns the bytes of a reply, whole or
 streamed, into deltas, which look the same for every API.
@@ -162,7 +162,7 @@ _STRING_OVERHEAD = 60
 
 
 def get_header(headers: Headers, name: str) -> str:
-    """Return the first field with this name, ignoring case; empty if there is none."""
+    """Return the value of the first header field with this name, ignoring case; empty if there is none."""
     return next((value for key, value in headers if key.lower() == name), "")
 
 
@@ -189,15 +189,15 @@ class ReplyDecoder:
     stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
     """vLLM's stop reason of each choice."""
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """For each choice, its fields that are not decoded."""
+    """For each choice, those of its fields in the server's JSON that are not decoded here."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """For each choice, the fields of its message that are not decoded."""
+    """For each choice, the fields of its message in the server's JSON that are not decoded here."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The extra fields of the server's last chunks, such as `timings`."""
+    """The fields of the server's last chunks that are not decoded, such as `timings`."""
     done: bool = False
     """Whether the server signalled the end of the stream."""
     decode_error: str | None = None
-    """Why the body, or the rest of it, is not a valid reply; nothing after it is read."""
+    """Why the body, or the rest of the body, is not a valid reply; nothing more is read after such an error."""
     limit: int = MAX_REPLY
     """The maximum number of bytes that are buffered.
 
@@ -217,7 +217,7 @@ class ReplyDecoder:
     _whole_error: str = ""
     """The whole message of a clipped error, if it may contain the model's text."""
     _buffered: int = 0
-    """How much of the limit is used."""
+    """How many bytes of `limit` are used so far."""
     _usage_by_choice: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
     """The last usage of each choice; under None, the usage of all choices together."""
 
@@ -232,7 +232,7 @@ class ReplyDecoder:
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
-        """Return how many bytes `feed` would decode if given this piece of the body, or `close`, if `data` is None."""
+        """Return how many bytes `feed(data)` would decode; if `data` is None, how many bytes `close` would decode."""
         if not self.streamed:
             return self._buffered if data is None else 0
         if data is not None and b"\n" not in data and b"\r" not in data:
@@ -279,7 +279,7 @@ class ReplyDecoder:
         return [ServerSentEvent(data=line) for line in lines]
 
     def _decode_event(self, event: ServerSentEvent) -> list[Delta]:
-        """Return the deltas of an event or line; a comment has none."""
+        """Return the deltas of an event or line; empty for a comment."""
         if self.server_error or self.decode_error or self.limit_error or self.done or not event.data:
             return []
         if event.data.lstrip().startswith(DONE):

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 JSON = "json"
-"""The dialect of calls in bare JSON, such as these."""
+"""The name of the dialect for calls that are JSON without any markers."""
 _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\s*+)?+(?=\{)")
-"""What may precede the object: white space and the opening of a code fence."""
+"""Matches what may precede the object: white space and the opening of a code fence."""
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
@@ -80,7 +80,7 @@ def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
 
 
 def _readings(node: JsonNode, options: ParseOptions) -> Iterator[UnresolvedCall]:
-    """Yield the possible arguments in an object: the object itself, then those inside, as in `{"arguments": {...}}`."""
+    """Yield what may be the arguments: the object itself, then an object inside it, as in `{"arguments": {...}}`."""
     yield UnresolvedCall(node, None, node, {}, node.fixes)
     try:
         inner = unresolved_calls(node, options.anchors, options.tools)

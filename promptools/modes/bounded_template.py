@@ -62,7 +62,7 @@ def _step() -> str:
 
 
 def _tried() -> bool:
-    """Count an item before the loop's condition, which may skip it; return True, so that the condition decides."""
+    """Count an item of a loop before the loop's condition is evaluated; return True, so that the condition decides."""
     _count(1)
     return True
 
@@ -75,7 +75,7 @@ def _concat(*values: Any) -> str:
 
 
 class _Counting(NodeTransformer):
-    """Inserts steps into a template's loops and macros, and replaces `~` by `_concat`."""
+    """Changes a parsed template: its loops and macros count steps, and `_concat` replaces the operator `~`."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

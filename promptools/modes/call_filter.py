@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 CallSource = Literal["text", "server", "thoughts", "answer"]
 
 HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
-"""Parts of a Harmony header that vLLM reports as tool names if the header is malformed (measured on 0.28 and 0.32)."""
+"""Parts of a Harmony header that vLLM reports as tool names if the header is malformed (seen in vLLM 0.28 and 0.32)."""
 _MARKUP = lazy_pattern(r"[<>{}]")
 """Characters that no tool name contains: vLLM 0.28 takes everything after `to=` for the name, even the arguments."""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
-"""The prefixes of notes on calls that do not count because no call may be made."""
+"""The prefixes of trace notes about calls that the request forbids."""
 _HARMONY = "harmony"
 
 
@@ -92,7 +92,10 @@ class CallFilter:
         return [replace(event, index=index)] if index is not None and index in self._early else []
 
     def on_end(self, event: CallEnd, source: CallSource, raw_of: Callable[[Span], str]) -> list[Event]:
-        """Pass on a complete call, or what replaces it; `raw_of` returns the model's text of a span."""
+        """Pass on a complete call if it is allowed; otherwise return an error or text in its place, or drop it.
+
+        `raw_of` returns the text that the model wrote for a span.
+        """
         call = replace(event.call, id=self._client_id(event.call.id), name=self._client_name(event.call.name))
         index = self._index_of(source, event.index)
         live = index in self._early
@@ -123,7 +126,7 @@ class CallFilter:
         return [CallStart(index, call.id, call.name, start), CallArgs(index, call.arguments_json, start), end]
 
     def on_malformed(self, event: Malformed, source: CallSource) -> list[Event]:
-        """Pass on a malformed call."""
+        """Pass on a malformed call, unless the request forbids calls."""
         if self._forbids_calls(source):
             return self._drop_forbidden(event.name or "", source, event.raw, event.span, event.dialect)
         call = event.call
@@ -172,7 +175,7 @@ class CallFilter:
         return [Discarded(raw, "markup", span)]
 
     def _is_example(self, call: Call) -> bool:
-        """Return whether a call copies an example in the prompt, compared under the name that the model knows."""
+        """Return whether a call copies an example in the prompt; `call` has the tool name that the model knows."""
         return any(
             (call.name, call.arguments) == (example.name, example.arguments) for example in self.prepared.examples
         )
@@ -197,7 +200,7 @@ class CallFilter:
         return "" if said else placeholder
 
     def _fail_unfilled(self, call: Call, index: int, placeholder: str, raw: str, span: Span) -> list[Event]:
-        """Drop a call with a placeholder if other calls may provide the value; if there are none, reject the call."""
+        """Drop a call with a placeholder if earlier calls may provide the value; otherwise reject it as malformed."""
         if self.calls:
             self.notes.append(f"the call of {call.name!r} was left out: {placeholder} stands in place of a value")
             self.discarded.append(Discarded(raw, "markup", span))

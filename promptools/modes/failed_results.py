@@ -1,4 +1,4 @@
-"""Find the results that report a failed call: by a field that clients may send, or by the text of the result."""
+"""Find tool results that report a failed call, by a field that some clients send or by the text of the result."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from promptools.types import Result
 
 _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing tool [^:\n]+)?:")
-"""The beginning of an error: `error:`, Python's `ValueError:`, or FastMCP's `Error executing tool NAME:`."""
+"""Matches the beginning of an error: `error:`, Python's `ValueError:`, or FastMCP's `Error executing tool NAME:`."""
 
 
 class AnsweredStep(NamedTuple):
-    """For the calls of one reply: the names of the tools that failed, and of the tools that succeeded."""
+    """The names of the tools whose calls failed, and of those whose calls succeeded, in one reply of the model."""
 
     failed: tuple[str, ...]
     succeeded: tuple[str, ...]

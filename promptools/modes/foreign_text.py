@@ -38,7 +38,7 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 
 
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
-    """Return the escaper for a request; `dialect` is the dialect of prompt mode, or None in native mode.
+    """Return the object that escapes markup in a request; `dialect` is that of prompt mode, or None in native mode.
 
     In native mode the server's template writes calls and results. If the template's dialect is known, they are assumed
     to be in that dialect. Otherwise, if the model's family is known, they are assumed to be in the profile's dialect.
@@ -66,11 +66,11 @@ def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[Markup
 
 @dataclass(slots=True)
 class ForeignEscaper:
-    """Escapes the foreign text of one request, and records the escaped forms."""
+    """Escapes markup in the text of one request that the app did not write, and records the escaped forms."""
 
     markup: MarkupEscaper
     own_markup: MarkupEscaper
-    """The markup to escape in the model's own text of an earlier attempt; calls there must stay calls."""
+    """Escapes the model's own text of an earlier attempt; the markup of calls in it is not escaped."""
     forms: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -87,8 +87,8 @@ class ForeignEscaper:
     def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
         """Escape tools, except for their names and types; return the same list if nothing needs escaping.
 
-        If `tools` are the unchanged payloads of prepared tools, `unchanged` are these prepared tools; searching them is
-        faster.
+        If `tools` are the unchanged payloads of a `Tools` object, that object may be passed as `unchanged`, since it
+        can be searched faster.
         """
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
@@ -100,13 +100,13 @@ class ForeignEscaper:
         return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
 
     def escape_prepared(self, tools: Tools) -> Tools:
-        """Escape prepared tools, which are then rendered into the prompt."""
+        """Return prepared tools with their markup escaped, for tools that are rendered into the prompt."""
         return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
 
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
         """Map each tool name that contains markup to a name without markup.
 
-        A name that `sent` already maps to another name keeps that other name.
+        If `sent` already maps such a name to a new name, that new name is used.
         """
         every = list(names)
         if self.markup.is_in("\n".join(every)):
@@ -115,7 +115,7 @@ class ForeignEscaper:
         return self.renamed
 
     def escape_text(self, text: str) -> str:
-        """Escape a text of a conversation that promptools renders."""
+        """Escape markup in a text of the conversation, for a prompt that promptools itself renders."""
         self._location = "the conversation"
         return self._escape_text(text)
 
@@ -166,7 +166,7 @@ class ForeignEscaper:
         }
 
     def _escape_part(self, part: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape the fields of a part other than its text; images and sound are not text."""
+        """Escape the fields of a content part other than its text; images and sound are not escaped."""
         if not is_object(part):
             return part
         return {
@@ -235,7 +235,7 @@ _UNESCAPED_KEYS = frozenset(("name", "type"))
 
 @dataclass(frozen=True, slots=True)
 class Unescaper:
-    """Unescapes the arguments of a call: only the forms that were written in the request."""
+    """Unescapes the arguments of a call, but only the escaped forms that the request contained."""
 
     markup: MarkupEscaper
     forms: frozenset[str]

@@ -50,7 +50,7 @@ The README of openai/gpt-oss recommends it (2025-08: temperature 1.0, top_p 1.0)
 truncates the distribution, and vLLM takes its defaults from a file that may be missing.
 """
 PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
-"""The tokens that must stay in the text of a reply, whatever the model file says."""
+"""Control tokens that the server must not remove from the text of a reply, even if the model file asks for it."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
 
 _CONTROL_TOKEN = lazy_pattern(r"<\|(\w+)\|>")
@@ -135,7 +135,7 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 
 
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
-    """Return the request's messages, with the config's system prompt added, and the instruction, if any, at the end.
+    """Return the request's messages with the config's system prompt and, at the end, the instruction (if not empty).
 
     With the placement `replace`, the config's system prompt replaces the instructions at the beginning.
     """
@@ -170,7 +170,7 @@ def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -
 
 
 def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
-    """Return the start of the reply with which the prompt ends."""
+    """Return the beginning of the reply that is written at the end of the prompt; empty if there is none."""
     fixed = PREFILLS.get(request.options.prefill)
     if fixed is not None:
         return fixed
@@ -195,9 +195,9 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Return the header of a call, in gpt-oss' form, as far as it is the same for all these tools.
+    """Return the beginning of a call's header as gpt-oss writes it, up to where it differs between these tools.
 
-    The header ends at a token boundary.
+    The text ends at a token boundary.
     """
     spaces = {address.namespace for address in addresses}
     channel, kind = ("commentary", " <|constrain|>json") if spaces == {FUNCTIONS} else ("analysis", " code")

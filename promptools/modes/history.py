@@ -1,4 +1,4 @@
-"""The conversation: parsed into turns, adapted to a server's chat template, and searched for repeated calls.
+"""Parse a conversation into turns, adapt it to a server's chat template, and find calls that it repeats.
 
 Clients send all kinds of histories: calls without ids, ids used twice, arguments that are cut off or are objects,
 results that name no call. One broken message would make a server refuse every further request of the conversation. So
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
-"""Roles whose text does not count as quotable.
+"""Roles whose messages do not count as text that the model may quote.
 
 The model may repeat its own calls, and the app's instructions show it how to write calls.
 """
@@ -187,9 +187,9 @@ def alnum9_id(call_id: str) -> str:
 Message = dict[str, Any]
 BLANK_LINE = "\n\n"
 FIRST_USER_MESSAGE = "(The conversation begins.)"
-"""The user message for templates that require one first, if the conversation begins with the assistant."""
+"""The user message that is added if a conversation begins with the assistant and the template forbids that."""
 LATER_SYSTEM = "(System message)\n"
-"""The text before a system message that is sent as a user message."""
+"""The prefix of a system message that is sent as a user message."""
 _SYSTEM_ROLES = frozenset(("system", "developer"))
 
 
@@ -204,9 +204,9 @@ def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
     """Turn system messages after the beginning into marked user messages, unless the template accepts them; add a note.
 
-    The messages are not moved: if they were moved to the first message, they would change the beginning of the prompt,
-    which the server has cached. The user messages count as foreign text, so their markup is escaped: otherwise it would
-    be read as the conversation's markup.
+    The messages are not moved into the first message: that would change the beginning of the prompt, which the server
+    has cached. The user messages count as foreign text, so their markup is escaped; otherwise it would be read as
+    markup of the conversation.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -350,7 +350,7 @@ _RESULT_ROLES = frozenset(("tool", "function"))
 
 
 class RepeatedCall(NamedTuple):
-    """A call whose result ends the conversation, and how many times the conversation contains both."""
+    """A call in the last assistant message, and how many times the conversation contains it with the same result."""
 
     name: str
     times: int
@@ -362,7 +362,7 @@ class RepeatedCall(NamedTuple):
         return f"{told}: {done[action]}" if done[action] else told
 
     def hint(self, name: str) -> str:
-        """Return the line to add after the last result; `name` is the tool's name in the prompt."""
+        """Return the line that tells the model about the repetition; `name` is the tool's name in the prompt."""
         return (
             f"(Note: {name} was called {self.times} times with these arguments, each time with this result. It is"
             " above.)"
@@ -370,7 +370,7 @@ class RepeatedCall(NamedTuple):
 
 
 class _Answered(NamedTuple):
-    """A call and its result, in a form in which they can be compared with others."""
+    """A call and its result as strings, so that repeated calls can be found by comparison."""
 
     name: str
     arguments: str
@@ -452,7 +452,10 @@ def hint_turns(
 def hint_messages(
     request: ToolRequest, mode: ModeName, messages: list[dict[str, Any]], sent: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Do the same as `hint_turns` for messages in the client's format."""
+    """Return the messages, with a hint about a repeated call if `mode` gives hints; also return notes for the trace.
+
+    The same as `hint_turns`, for messages in the client's format.
+    """
     line, notes = _hint(request, mode, sent)
     last = _last([message.get("role") in _RESULT_ROLES for message in messages])
     if line and last is not None:
@@ -484,7 +487,7 @@ def _with_line(text: str, line: str) -> str:
 
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the distinct contents of a turn's results; all contents other than text are treated as equal."""
+    """Return the distinct contents of the results in a turn; contents that are not strings count as empty."""
     contents = [message.get("content") for message in messages if message.get("role") in _RESULT_ROLES]
     return {content.strip() if isinstance(content, str) else "" for content in contents}
 

@@ -47,7 +47,7 @@ class _Template(NamedTuple):
 
 
 def render_template(path: str, body: Mapping[str, Any]) -> str:
-    """Render the conversation of a Chat Completions body with the template at `path`, up to the reply.
+    """Render the conversation of a Chat Completions body with the template at `path`, up to where the reply begins.
 
     A `tokenizer_config.json` next to the template, or at `path` itself, supplies the special tokens. The `bos_token` is
     left out, since the server adds it. Raises UsageError for a file that is not a template, for a template that rejects

@@ -72,7 +72,10 @@ def prepare_native(request: ToolRequest) -> PreparedRequest:
 def _set_tools(
     request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: ForeignEscaper
 ) -> str:
-    """Set `tools` and related keys; return the instruction that replaces an ignored `tool_choice`, or ""."""
+    """Set `tools` and the other keys about tools in `body`.
+
+    Returns an instruction for the prompt if the server cannot enforce `tool_choice`, else an empty string.
+    """
     supported = request.profile.tool_choice
     kind = request.choice.kind
     formatted = request.json_answer and not request.profile.format_beside_tools
@@ -100,7 +103,7 @@ def _set_tools(
 
 
 def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
-    """Set `tool_choice` as far as the server supports it; return the instruction that replaces it otherwise.
+    """Set `tool_choice` as far as the server supports it; otherwise return an instruction for the prompt.
 
     If the server cannot force a named tool, only that tool is offered, and `required` is sent. If the server does not
     support `required` either, an instruction is returned.
@@ -126,7 +129,7 @@ def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[s
 
 
 def _set_response_format(request: ToolRequest, body: dict[str, Any], notes: list[str]) -> str:
-    """Remove a `response_format` that would make calls impossible; return the instruction that replaces it, if any."""
+    """Remove a `response_format` that would make calls impossible; return an instruction in its place, if any."""
     if not (body.get("tools") and request.json_answer) or request.profile.format_beside_tools:
         return ""
     # On Ollama and llama.cpp the grammar of the format leaves no room for a call (ollama#13750).

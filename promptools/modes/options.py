@@ -37,17 +37,17 @@ class RequestOptions(TypedDict, total=False):
     dialect: str | None
     """The dialect of prompt mode (None: the profile's)."""
     strictness: Strictness
-    """How much evidence a call in text needs."""
+    """How much evidence a call in text needs: `strict` requires the most, `lenient` the least."""
     accept: Sequence[str] | None
-    """The dialects in which a call in text counts, besides the requested one (None: the profile's)."""
+    """The dialects in which calls in text are recognized, besides the requested one (None: those of the profile)."""
     rescue: bool | None
-    """Accept a call at the end of the reasoning if the reply has no other text (None: from models known for that)."""
+    """Accept a call at the end of the reasoning if the reply has no other text (None: from models known for it)."""
     hold: Hold
     """`all` holds a stream back until the reply is known to be good."""
     arguments: ArgumentStreaming
-    """`live` streams a call's arguments as they arrive, `auto` only those of calls that the server has parsed."""
+    """`live` streams a call's arguments as they arrive, `auto` only if the server parsed the call, `whole` never."""
     heartbeat: float
-    """Seconds of silence after which a stream's client gets an SSE comment; 0: never."""
+    """After this many seconds of silence, the client of a stream gets an SSE comment; 0: never."""
     corrections: int | None
     """How many times the model may be asked to correct its calls (None: once; with `harmony_react`, five times)."""
     trace: bool
@@ -55,7 +55,7 @@ class RequestOptions(TypedDict, total=False):
     escape: bool
     """Escape markup in text that the app did not write itself."""
     heal_format: bool
-    """Heal the answers that `response_format` asks for, and ask again for an answer that does not fit."""
+    """Repair the answers that `response_format` asks for, and ask again for an answer that does not fit."""
     on_repeat: OnRepeat | None
     """What is done about a call that the history contains `repeats` times with the same result: `hint` tells the model,
     `answer` lets it answer without tools (None: as the profile says, or else `hint` in prompt and harmony mode)."""
@@ -64,26 +64,27 @@ class RequestOptions(TypedDict, total=False):
     undeclared: Undeclared
     """`call` passes on calls of tools that the request does not declare, even if it declares none."""
     on_malformed: OnMalformed
-    """What a malformed call becomes after the last attempt: its raw text, a call that fails its schema, or an error."""
+    """What the client gets for a malformed call after the last attempt: its text (`content`), the call, or an error."""
     tools_in: ToolPlacement | None
     """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
     namespaces: dict[str, str]
     """Harmony mode: descriptions of the namespaces of tools, by name."""
     thoughts: ReasoningPolicy
-    """Harmony mode: which past reasoning is sent."""
+    """Harmony mode: which past reasoning is sent. `keep`: all; `turn`: only reasoning after the user's last message."""
     order: CallOrder
     """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
     prefill: Prefill
-    """Harmony mode: how the reply begins. `channel`: on `analysis`, as in HarmonyReAct's paper; `thought`: inside an
-    analysis message, as in its code; `call`: with the required call; `auto`: with that call, once a reply lacked it."""
+    """Harmony mode: how the reply begins. `channel`: in the channel `analysis`, as in HarmonyReAct's paper; `thought`:
+    inside an analysis message, as in HarmonyReAct's code; `call`: with the required call; `auto`: with the required
+    call, but only after a reply without it."""
     harmony_react: bool
     """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str]
-    """Harmony mode: the text of past replies as the model wrote them, by the position of the assistant's message."""
+    """Harmony mode: the text of past replies as the model wrote them, by the index of the assistant's message."""
     last_prompt: dict[str, int]
-    """Raw endpoints: the `tokens` and the `bytes` of the previous prompt, which this prompt continues."""
+    """Raw endpoints: the `tokens` and `bytes` of the previous prompt, from which this prompt's tokens are estimated."""
     date: str | None
-    """Harmony mode: today's date, as `2025-06-28` (None: from the clock; empty: none)."""
+    """Harmony mode: today's date, such as `2025-06-28` (None: from the clock; empty: the prompt has no date)."""
 
 
 class Options(BaseModel):
@@ -179,7 +180,7 @@ def _kinds(name: str) -> tuple[Any, ...]:
 
 
 def option_words(name: str) -> tuple[str, ...]:
-    """Return the words that an option accepts; none if it accepts other values."""
+    """Return the words that an option accepts; empty if the option accepts values of another kind."""
     first = _kinds(name)[0]
     return get_args(first) if get_origin(first) is Literal else ()
 

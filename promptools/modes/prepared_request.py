@@ -31,25 +31,28 @@ class PreparedRequest:
     notes: tuple[str, ...] = ()
     """What was changed or could not be passed on, as sentences for the trace."""
     client_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names sent to the server, mapped to the client's; only those that differ."""
+    """Maps the tool names that were sent to the server to the client's names; only names that differ are included."""
     dialect: str | None = None
-    """The dialect that the prompt asks for; None in native mode. With `harmony`, the whole reply is Harmony."""
+    """The dialect (format of calls) that the prompt asks for; None in native mode.
+
+    With `harmony`, the whole reply is in Harmony, the format of gpt-oss.
+    """
     prompt: RawPrompt | None = None
     """The whole conversation, for a raw endpoint; None if the body holds messages."""
     prefill: str = ""
     """The start of the reply, written at the end of the prompt: the model continues it."""
     path: str = "chat/completions"
-    """The route below the API's base URL."""
+    """The route, relative to the API's base URL."""
     restore: Unescaper | None = None
     """Unescapes in the reply's calls what was escaped in the request; None if nothing was escaped."""
     in_reasoning: bool | None = None
-    """Whether the prompt ends inside reasoning; None: the profile decides."""
+    """Whether the prompt ends inside reasoning; if None, the `in_reasoning` of the profile decides."""
     turn_ends: tuple[str, ...] = ()
-    """What ends the model's turn: the text from there on is not part of the reply."""
+    """Texts that end the model's turn: what the server returns from such a text on is not part of the reply."""
     repeat_action: RepeatAction | None = None
     """What is done about a call that the conversation repeats; None if there is no such call."""
     examples: tuple[Call, ...] = ()
-    """Calls that the prompt shows as examples. If the model copies one with its placeholders, that is not a call."""
+    """Calls that the prompt shows as examples, with placeholders as values; a copy of an example is not a call."""
 
 
 # The parts of a request's body that every mode passes on, and those that the server must not see.
@@ -59,7 +62,10 @@ TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 
 
 def forwarded_body(request: ToolRequest) -> dict[str, Any]:
-    """Copy the body without messages and without the keys about tools; unknown keys are kept."""
+    """Copy the body without messages and without the keys about tools; unknown keys are kept.
+
+    `n`, the thinking budget and `stream_options` are adapted to the server.
+    """
     body = {key: value for key, value in request.body.items() if key not in TOOL_KEYS and key != "messages"}
     # Ollama, LM Studio and `transformers serve` ignore `n`: one choice comes back.
     if not request.profile.n:
@@ -132,14 +138,14 @@ MIN_ANSWER_TOKENS = 4_096
 It is also the number for an answer if nothing says how many tokens are left.
 """
 BYTES_PER_TOKEN = 2
-"""Bytes per token that are assumed without a vocabulary to count with.
+"""How many bytes per token are assumed if there is no vocabulary to count the tokens with.
 
-Every text except a run of symbols has more, prose about four. So the prompt is overestimated, and the answer gets less
-room than there is.
+Only runs of symbols have so few; prose has about four. So the tokens of the prompt are overestimated, and the answer
+gets less room than there is.
 """
 
 DENSER = 1.25
-"""The factor by which the tokens per byte of a conversation may grow when the conversation is shortened."""
+"""The factor by which the ratio of tokens to bytes may grow when a conversation is shortened."""
 
 
 def text_tokens(text: str) -> int:
@@ -148,11 +154,11 @@ def text_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: ToolRequest, text: str) -> int:
-    """Return an estimate of a prompt's tokens, which is rarely too low.
+    """Return an estimate of the number of tokens in a prompt; it is rarely too low.
 
-    The estimate is based on the server's count for the previous prompt. If the conversation has grown, tokens are added
-    in proportion to the added bytes. A shortened conversation may contain denser text than what was removed, so
-    slightly more than its proportional share is assumed.
+    The estimate is based on the server's count for the previous prompt, if known. If the conversation has grown, tokens
+    are added in proportion to the added bytes. A shortened conversation may contain denser text than what was removed,
+    so slightly more than its proportional share is assumed.
     """
     known = request.options.last_prompt
     counted, before, size = known.get("tokens"), known.get("bytes"), len(text.encode("utf-8", "surrogatepass"))

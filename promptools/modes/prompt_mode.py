@@ -1,4 +1,4 @@
-"""Prompt mode: tools, calls and results are text in a dialect; the server sees no `tools`."""
+"""Prompt mode: tools, calls and results are written as text in a dialect, and no `tools` are sent to the server."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def prepare_prompt(request: ToolRequest) -> PreparedRequest:
 def _system_block(
     request: ToolRequest, dialect: Dialect, offered: Tools, body: dict[str, Any], notes: list[str]
 ) -> str:
-    """Return the tool block, which declares the tools.
+    """Return the text for the system message that declares the tools.
 
-    If `response_format` asks for JSON and no call is required, the block also describes this format, and the key is
+    If `response_format` asks for JSON and no call is required, the text also describes this format, and the key is
     removed from `body`.
     """
     block = _declaration(dialect, offered, parallel=request.parallel_calls, required=request.choice.forced)
@@ -141,9 +141,9 @@ def render(
 
 
 def _declaration(dialect: Dialect, tools: Tools, *, parallel: bool, required: bool) -> str:
-    """Return the block that declares the tools.
+    """Return the text that declares the tools in the prompt.
 
-    It is rendered only once for each `tools` object, since apps send the same tools repeatedly.
+    The text is rendered only once for each `tools` object, since apps send the same tools repeatedly.
     """
     rendered = _declarations.setdefault(tools, {})
     key = dialect.name, dialects.edition(), parallel, required
@@ -184,7 +184,7 @@ def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
 
 
 def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
-    """Append the assistant's calls to its text as the model would write them, since it imitates what it sees."""
+    """Append the assistant's calls to its text in the form that the model should write, since it imitates them."""
     message = plain_message(turn, profile)
     if turn.calls:
         text, _ = split_content(message.get("content"))
@@ -199,7 +199,7 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[str, str]) -> str:
-    """Return the line after the results that end a conversation; without this line, small models keep calling.
+    """Return the line after the results that end a conversation; without this line, small models keep making calls.
 
     The line's first sentence makes small models answer; the second makes them continue if a step is missing. After a
     failed call another line is used, since this line would make them only report the error. If calls are impossible,
@@ -260,7 +260,7 @@ def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, 
 
 
 def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
-    """Add the dialect's stop strings, which stop the model before it invents a result, to the request's own."""
+    """Add the dialect's stop strings to the request's; they stop the model before it invents a result."""
     given = body.get("stop")
     own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
     more = [stop for stop in stops if stop not in own]

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
-"""The token that opens a turn, after the end of the turn before."""
+"""Matches the token that opens the next turn, such as `<|im_start|>`."""
 _LONGEST_TAIL = 200
 """How many characters at the end of a prompt are searched for a tag that opens reasoning."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Markup that is cut off the end of a common beginning, since the arguments may begin in more than one way."""
+"""Matches markup at the end of the text with which calls begin; it is cut off, since arguments begin differently."""
 
 
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:
@@ -127,7 +127,7 @@ def _last_call(body: Mapping[str, Any]) -> Call | None:
 
 
 def _own_dialect(request: ToolRequest) -> str | None:
-    """Return the dialect that the model's template teaches; None if it is unknown."""
+    """Return the dialect in which the model's template writes calls; None if it is unknown."""
     family, dialect = request.profile.family, request.profile.template_dialect
     if dialect is not None:
         return dialect
@@ -155,7 +155,7 @@ def _raw_prompt(
 
 
 def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
-    """Return the control tokens that a reply may contain: those of the model's family, else those of all families."""
+    """Return the control tokens that a reply may contain: those of its family or, if that is unknown, of all."""
     known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
     tokens = set(all_control_tokens() if known is None else known)
     tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
@@ -200,11 +200,11 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
 
 
 def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt) -> str | None:
-    """Return the beginning of a required call, for the end of the prompt.
+    """Return the text with which a required call begins, to be added to the end of the prompt.
 
-    All calls that the dialect renders share this beginning. It ends before the tool's name or, if a tool is named,
-    before the arguments. The result is empty if no call is required, or if the beginning is unknown. The result is None
-    if the template may write calls differently; then `example_calls` must be rendered to find the beginning.
+    All calls in the model's dialect begin with this text. It ends before the tool's name or, if a tool is named,
+    before the arguments. The result is empty if no call is required, or if the text is unknown. The result is None
+    if the template may write calls differently; then `example_calls` must be rendered to find the text.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:
@@ -226,13 +226,13 @@ def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, promp
 
 
 def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | None:
-    """Return the name of the named tool as the template shows it; None if any tool may be called."""
+    """Return the name, as sent to the server, of the tool that `tool_choice` names; None if it names no tool."""
     wanted = request.choice.name
     return next((sent for sent, name in conversation.client_names.items() if name == wanted), wanted)
 
 
 def _common_head(dialect: str, name: str | None) -> str:
-    """Return the text with which the dialect begins every call of the named tool, or of any tool."""
+    """Return the text with which every call of the tool begins in the dialect; if `name` is None, of any tool."""
     return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
 
 
@@ -250,7 +250,7 @@ def _common_beginning(texts: Iterable[str], name: str | None) -> str:
 
 
 def example_calls(request: ToolRequest, conversation: PreparedRequest) -> tuple[dict[str, Any], ...]:
-    """Return the conversation twice, followed by different calls and their results, for the template to render.
+    """Return two request bodies for the template to render: the conversation, then a sample call and its result.
 
     The results are there because servers treat a final assistant message as the beginning of the reply.
     """
@@ -270,7 +270,7 @@ def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
 
 
 def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
-    """Return the common beginning of calls in the rendered `example_calls`; empty if they do not continue the prompt.
+    """Return the text with which the calls in the rendered examples begin; empty if these do not continue the prompt.
 
     If the prompt opens reasoning, the examples may close the reasoning before the call, or contain no reasoning.
     """

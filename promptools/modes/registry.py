@@ -1,4 +1,4 @@
-"""Maps each mode's name to the function that encodes a request in the mode; decides which modes a request may use."""
+"""Map each mode's name to the function that encodes a request, and decide which modes a request may use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 
 OneStepMode: TypeAlias = Literal["native", "harmony", "prompt"]
-"""A mode that encodes a request in one step. Raw mode takes two: `prepare_conversation` writes what is to be rendered,
-and `prepare_raw` cannot be called without the prompt."""
+"""A mode that encodes a request in one step.
+
+Raw mode takes two steps: `prepare_conversation` encodes the conversation that the template renders, and `prepare_raw`
+needs the rendered prompt.
+"""
 
 PREPARE: Final[Mapping[OneStepMode, Callable[[ToolRequest], PreparedRequest]]] = MappingProxyType(
     {"native": prepare_native, "harmony": prepare_harmony, "prompt": prepare_prompt}
@@ -42,8 +45,8 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
     For an agent's requests the profile may list modes separately (`agent_modes`).
 
     A request without `tools` is the same in native and prompt mode, so one of them is enough. Raises `UsageError` if
-    the profile lists no mode, if harmony or raw mode is requested but impossible, or if the model is known to be of
-    another family than the request is written for.
+    the profile lists no mode, if harmony or raw mode is requested but impossible, or if the request is written for
+    another family of models than the model's known family.
     """
     profile, forced = request.profile, request.options.mode
     _check_family(request)

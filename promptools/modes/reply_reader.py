@@ -67,7 +67,7 @@ class RawText:
         self.in_reasoning = False
         """Whether the text ends inside reasoning, or between reasoning and its closing tag."""
         self._last_is_markup = False
-        """Whether the last kept span is that of a discarded piece."""
+        """Whether the last kept span is text that the parser discarded, such as markup."""
         self._reasoning_end = -1
         """The offset at which the last reasoning ended; -1 if there was none."""
         self._spans_before_tag = 0
@@ -225,7 +225,7 @@ class Thoughts:
         return "".join(self._pieces)
 
     def feed(self, text: str) -> str:
-        """Add text; return the reasoning up to any calls at its end, because that part can be passed on."""
+        """Add text; return the reasoning that can be passed on now: everything before any calls at its end."""
         if not text:
             return ""
         self._pieces.append(text)
@@ -267,7 +267,7 @@ _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 Seen in vLLM 0.28 to 0.32.
 """
 MAX_TRAILING_SPACE = 100
-"""Number of white space characters after a complete call at which the reply counts as ended.
+"""After a complete call and this many white space characters, a reply counts as ended.
 
 No model writes anything else after so many. If a server keeps the model from stopping, the model fills the context with
 white space (llama.cpp, `tool_choice: required`).
@@ -276,10 +276,10 @@ _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
 
 class ReplyReader:
-    """Reads one choice of a reply, in any mode; `prepared.dialect` is the dialect that the prompt asked for, if any.
+    """Reads one choice of a reply, in any mode, and returns it as events.
 
-    The events obey the request: they contain no call if `tool_choice` is `none`, and at most one if
-    `parallel_tool_calls` is false. `End` is never among them, since the request may still be retried.
+    The events contain no call if `tool_choice` is `none`, and at most one if `parallel_tool_calls` is false. They never
+    contain `End`, since the request may still be retried. `prepared.dialect` is the dialect that the prompt asked for.
     """
 
     def __init__(self, request: ToolRequest, prepared: PreparedRequest, new_id: NewId) -> None:
@@ -300,19 +300,19 @@ class ReplyReader:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._thoughts: Thoughts | None = None
-        """The reasoning that comes in a separate field, once there is any."""
+        """Collects the reasoning, and finds calls at its end; None until there is any reasoning."""
         self._held_thought: Span | None = None
-        """The span of the first held piece of the reasoning in the content."""
+        """The span of the first piece of reasoning in the content that is held back."""
         self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
-        """What was cut off the text before the parser read it."""
+        """Text that was cut off the reply before the parser read it."""
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
         self._text_end = 0
         """The offset in the text at which the last piece of content ended."""
         self._leak = ""
         self._parser_arguments: dict[str, Any] = {}
-        """The arguments that the parser of the content was made with."""
+        """The arguments with which the parser of the content was created."""
         self._trailing_space = 0
         """Number of white space characters at the end of the reply so far."""
         self._checked_size = 0
@@ -433,7 +433,10 @@ class ReplyReader:
         return self._show_thoughts(self._open_thoughts().feed(text))
 
     def _open_thoughts(self) -> Thoughts:
-        """Return the `Thoughts`, made on first use; they are searched for calls only if nothing else came before."""
+        """Return the `Thoughts` object, which is created on first use.
+
+        It searches the reasoning for calls only if nothing else came before.
+        """
         if self._thoughts is None:
             alone = not (self._structured.pending or self._content or self._filter.calls) and len(self._tools)
             self._thoughts = Thoughts(self._new_parser(lenient=True, new_id=str) if alone else None)
@@ -482,7 +485,7 @@ class ReplyReader:
         return self._filter_events(self._parser.feed(text), "text", self._raw_text.slice)
 
     def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
-        """Read decoded tokens instead of text.
+        """Read text that was decoded token by token; return the events.
 
         Text that merely looks like a control token is then not taken for a control token.
         """
@@ -494,7 +497,7 @@ class ReplyReader:
         return events + self._filter_events(self._parser.feed_pieces(pieces), "text", self._raw_text.slice)
 
     def _read_leak(self) -> list[Event]:
-        """Read Harmony that the server's parser returned as content: without a header, or with an unfinished one."""
+        """Read raw Harmony that the server's parser returned as content: its header is missing or unfinished."""
         self._raw_text.add(self._leak)
         self._parser = parser = self._new_parser(pinned=HARMONY)
         events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
@@ -584,7 +587,7 @@ class ReplyReader:
         return events
 
     def _calls_in_thoughts(self, reasoning: str) -> LastCalls:
-        """Return the calls at the end of the reasoning, if nothing else came."""
+        """Return the calls at the end of the reasoning, if the reply has nothing else."""
         empty = not (self._filter.calls or self._filter.malformed or "".join(self._content).strip())
         if not (empty and reasoning.strip() and len(self._tools) and self._finish_reason in COMPLETE_REASONS):
             return LastCalls()
@@ -660,7 +663,7 @@ class ReplyReader:
 
 
 def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
-    """Return `turn_ends`, and the same texts without their white space, which the model may leave out."""
+    """Return `turn_ends`, and the same texts without white space, since the model may leave out white space."""
     return tuple(dict.fromkeys((*turn_ends, *("".join(end.split()) for end in turn_ends))))
 
 
@@ -670,7 +673,7 @@ def _sent_tools(tools: Tools, prepared: PreparedRequest) -> Tools:
 
 
 def _parse_options(request: ToolRequest, tools: Tools, restore: RestoreArguments | None) -> ParseOptions:
-    """Return the options for calls outside the content; the parser of the content has its own options."""
+    """Return the options for parsing structured calls and bare arguments; the parser of text has its own options."""
     return ParseOptions(
         tools,
         request.options.strictness,

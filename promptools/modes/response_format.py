@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 MAX_AROUND = 300
-"""Maximum number of characters of the text before a value, and of the text after it."""
+"""Maximum number of characters of the text before the JSON value of an answer, and of the text after it."""
 RESPONSE_FORMAT = "response_format"
 NO_JSON = "the answer is not JSON"
 NOT_ALONE = "the answer is not one JSON value and nothing else"
@@ -75,25 +75,25 @@ _NOT_THE_ANSWER = lazy_pattern(
     r"|[a-z]+n['’]t|beispiel|exemple|ejemplo)(?!\w)",
     re.IGNORECASE,
 )
-"""Words of a text that shows what an answer would look like, or says why there is none."""
+"""Matches words of a text that shows only a sample of an answer, or says why there is no answer."""
 _BRACKETS = lazy_pattern(r"[\[\]{}]|`{3}|~{3}")
 
 
 class Healed(NamedTuple):
-    """Holds an answer that has the requested format, as the content for the app."""
+    """An answer that has the requested format; `text` is the content for the app."""
 
     text: str
     fixes: tuple[Fix, ...] = ()
     cut: tuple[str, ...] = ()
-    """What was left out of the answer, before the value and after it."""
+    """The text before and after the JSON value, which was left out of the answer."""
 
 
 class Unhealed(NamedTuple):
-    """Holds the reason why an answer does not have the requested format."""
+    """The reason why an answer does not have the requested format."""
 
     why: str
     value: Healed | None = None
-    """The JSON value alone, if the answer contains one whole value, which does not fit; else None."""
+    """The answer's JSON value without any text around it, if the value is whole but does not fit; else None."""
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
@@ -174,7 +174,7 @@ def _find_scalar(text: str) -> tuple[Healed, Any] | None:
 
 
 def _find_container(text: str) -> tuple[Healed, Any] | Unhealed:
-    """Return the object or array in an answer, if it is the only one and the text around it has no meaning."""
+    """Return the object or array in an answer, if it is the only one and the text around it may be left out."""
     start = min((at for at in map(text.find, "{[") if at >= 0), default=-1)
     if start < 0:
         return Unhealed(NO_JSON)
@@ -256,9 +256,9 @@ _MAX_HEAD = 64
 
 
 class AnswerStream:
-    """Finds the part of an answer that can be sent while the answer arrives: the value, as long as it is strict JSON.
+    """Finds the part of a JSON answer that can be sent while the answer arrives.
 
-    If an answer begins with the value, or with a fence and the value, its text is sent from the value on. What may
+    If an answer begins with the JSON value, or with a fence and the value, its text is sent from the value on. What may
     still turn out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which
     may belong to the string; a number or literal. From the first error on, and after the value, everything is held. An
     answer that begins with anything else is held entirely, since only the whole answer shows whether it has the format.
@@ -287,7 +287,7 @@ class AnswerStream:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the value has ended."""
+        """Whether the JSON value has ended."""
         return self._state == _END
 
     @property
@@ -323,7 +323,7 @@ class AnswerStream:
         return answer[len(sent) :] if answer.startswith(sent) else self.held
 
     def _skip_lead(self, text: str) -> str:
-        """Return the text from the beginning of the value on; empty if the value has not begun."""
+        """Return the text from the beginning of the JSON value on; empty if the value has not begun."""
         bare = text.lstrip(_SPACE)
         if not bare:
             self._held.append(text)
@@ -440,7 +440,7 @@ class AnswerStream:
 
 
 def describe_format(request: ToolRequest, subject: str) -> str:
-    """Describe what `response_format` requires; `subject` begins the sentence."""
+    """Return a sentence for the model that says what `response_format` requires; it begins with `subject`."""
     schema = request.answer_schema
     if schema is None:
         return f"{subject} one JSON object and nothing else."
@@ -449,7 +449,7 @@ def describe_format(request: ToolRequest, subject: str) -> str:
 
 
 def describe_answer_format(request: ToolRequest) -> str:
-    """Describe `response_format` for the system message, if enforcing it would make calls impossible."""
+    """Return a sentence for the system message that says which format an answer without calls must have."""
     return describe_format(request, "An answer that is no tool call is")
 
 
@@ -468,7 +468,7 @@ def format_error(request: ToolRequest, text: str) -> str:
 def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> Healed | Unhealed:
     """Return an answer in the requested format, or why the answer is not in the format.
 
-    The answer is healed if the request allows it. With `convert`, values may be converted to the types in the schema.
+    The answer is repaired if the request allows it. With `convert`, values may be converted to the types in the schema.
     """
     if request.heals_answer:
         return heal_answer(text, request.answer_schema, convert=convert)

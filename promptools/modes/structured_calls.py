@@ -48,7 +48,7 @@ NATIVE_EVIDENCE = Evidence(NATIVE, wrapped=True, expected=True)
 
 @dataclass(slots=True)
 class PendingCall:
-    """A structured call that is still arriving."""
+    """A call parsed by the server that is still arriving."""
 
     index: int | None
     id: str | None = None
@@ -61,7 +61,7 @@ class PendingCall:
     streamer: ArgumentStream | None = None
     """Streams the call's arguments; None if they are not streamed."""
     is_thought: bool = False
-    """Whether the server took the call out of a thought that was open in the content."""
+    """Whether the server took the call out of reasoning in the content that was not closed yet."""
     _extent: BracketScanner | None = None
 
     def add_arguments(self, text: str) -> None:
@@ -127,7 +127,7 @@ class ToolCallAssembler:
         return bool(last.pieces) or self._is_offered(name)
 
     def take_complete(self) -> list[PendingCall]:
-        """Return, in order and once, the calls that are complete because another one follows."""
+        """Return, in order, the calls that are complete because another call follows; each is returned only once."""
         start = self._taken
         while self._taken < len(self.calls) - 1 and self.calls[self._taken].complete:
             self._taken += 1
@@ -180,8 +180,8 @@ class EventFilter(Protocol):
 class StructuredCalls:
     """Reads the structured calls of one choice. `notes` collects notes on the calls for the trace.
 
-    The methods take `emit`, the filter for the events, as an argument. If it were stored, this object and its owner
-    would refer to each other and would not be freed at the end of a request.
+    The methods take `emit`, the filter for the events, as an argument. If this object stored the filter, the two would
+    refer to each other, and would not be freed at the end of a request.
     """
 
     def __init__(self, request: ToolRequest, options: ParseOptions, new_id: NewId, notes: list[str]) -> None:
@@ -203,7 +203,7 @@ class StructuredCalls:
             and options.restore is None
         )
         self.has_thoughts = False
-        """Whether a call was left out because it is part of a thought."""
+        """Whether a call was left out because it was part of the model's reasoning."""
         self._count = 0
         self._ids: set[str] = set()
 

@@ -26,7 +26,8 @@ _ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
     """Map each name that does not fully match the regular expression `pattern_text` to a name that does.
 
-    Deterministic and injective. Names that match are left out, and so are those without a matching replacement.
+    Equal input gives equal results, and no two names get the same replacement. Names that match are left out, and so
+    are names for which no replacement matches.
     """
     every = list(dict.fromkeys(names))
     pattern = re.compile(pattern_text)
@@ -66,7 +67,7 @@ def _unused_name(base: str, taken: set[str], legal: re.Pattern[str], numbers: di
 
 
 def harmony_names(names: Iterable[str]) -> dict[str, str]:
-    """Map each name that Harmony writes differently to the name that the model sees.
+    """Map each name that Harmony writes differently, such as `get weather`, to the name that the model sees.
 
     Names that Harmony does not change are left out.
     """
@@ -76,12 +77,12 @@ def harmony_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def short_recipient(place: ToolAddress) -> str:
-    """Return the recipient of a tool without the default namespace, `functions`."""
+    """Return the recipient of a tool's calls; for `functions.get_weather`, only `get_weather`."""
     return place.recipient.removeprefix(f"{FUNCTIONS}.")
 
 
 def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Return copies of `tools`, renamed according to `sent`; promptools' marks on the tools are kept."""
+    """Return copies of `tools`, renamed according to `sent`; marks on the tools, such as `dangerous`, are kept."""
     if not sent:
         return tools
     renamed = Tools([rename_tool(tool, sent) for tool in tools.to_openai()])

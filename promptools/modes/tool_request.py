@@ -1,4 +1,4 @@
-"""Parse and validate a Chat Completions request: tools, tool choice, options, and the server's profile."""
+"""Parse and validate a Chat Completions request: its tools, tool choice, messages and options."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class ToolRequest:
     offered: Tools
     """The tools that `tool_choice` allows: all, some (`allowed_tools`), the named one, or none."""
     other_tools: tuple[Any, ...] = ()
-    """Tools of other types (`custom`, ...) and invalid ones: only native mode can pass them on."""
+    """Tools of other types, such as `custom`, and invalid tools; only native mode can pass them on."""
     notes: tuple[str, ...] = ()
-    """Irregularities of the tools, and how they were resolved."""
+    """Notes for the trace on irregular tools and on an ignored `tool_choice`."""
     choice: ToolChoice = field(default_factory=ToolChoice)
     parallel_calls: bool = True
     """Whether the reply may hold more than one call."""
     stream: bool = False
     include_usage: bool = False
-    """Whether the client of a stream wants the usage chunk."""
+    """Whether the client asked for a chunk with the token usage at the end of a stream."""
     n: int = 1
     profile: Profile = field(default_factory=Profile)
     options: Options = field(default_factory=Options)
@@ -81,7 +81,7 @@ class ToolRequest:
     system_prompt: str = ""
     """The config's system prompt, placed by `profile.system_prompt_placement`."""
     num_ctx: int | None = None
-    """The context to request from Ollama, in tokens, unless the profile sets it; None: the server's default."""
+    """The context size to request from Ollama, in tokens, unless the profile sets it; None: the server's default."""
     tokens_left: int | None = None
     """The tokens left for the answer, as reported by the server; None if it has reported none."""
     clock: Callable[[], datetime] | None = None
@@ -89,7 +89,7 @@ class ToolRequest:
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
     repeated: RepeatedCall | None = None
-    """The call that the history repeats; None if there is none, or the options switch off the search for it."""
+    """The call that the history repeats; None if there is none, or if the options turn this check off."""
     feedback: tuple[dict[str, Any], ...] = ()
     """Messages added by corrections, in the client's format, after the request's own."""
 
@@ -125,9 +125,9 @@ class ToolRequest:
 
     @property
     def heals_answer(self) -> bool:
-        """Whether a formatted answer is healed.
+        """Whether promptools repairs an answer for which `response_format` asks.
 
-        No answer is healed if log probabilities are requested, since they belong to the original tokens.
+        No answer is repaired if log probabilities are requested, since they belong to the original tokens.
         """
         if not (self.json_answer and self.options.heal_format):
             return False
@@ -135,9 +135,9 @@ class ToolRequest:
 
     @property
     def streams_answer(self) -> bool:
-        """Whether a healed answer is sent while it arrives.
+        """Whether an answer that is repaired is sent while it arrives.
 
-        This is so only if no call can take the answer's place.
+        This is possible only if the reply cannot be a call instead.
         """
         return self.heals_answer and not (self.checks_response_format or self.choice.forced)
 
@@ -178,7 +178,7 @@ class ToolRequest:
         return None if self.clock is None else self.clock().date().isoformat()
 
     def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
-        """Return a copy with `feedback` added, to ask again."""
+        """Return a copy with `feedback` added to the messages, to ask the model again."""
         return replace(self, feedback=(*self.feedback, *feedback))
 
 
@@ -204,10 +204,11 @@ def parse_request(
     vocabulary: Callable[[], TokenCodec | None] | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> ToolRequest:
-    """Parse a Chat Completions body. `model` replaces the body's model; `marks` maps tool names to the config's marks.
+    """Parse a Chat Completions body, and check it.
 
-    No tool is refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is
-    left out if the server would ignore it; otherwise UsageError is raised. Raises UsageError also for tools that are
+    `model` replaces the body's model. `marks` maps tool names to the config's marks, such as `dangerous`. No
+    tool is refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is
+    left out if the server would ignore it; otherwise UsageError is raised. UsageError is also raised for tools that are
     not a list, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
@@ -277,7 +278,7 @@ def _with_marks(tools: Tools, marks: Mapping[str, Mapping[str, Any]] | None) -> 
 
 
 class _GivenTools(NamedTuple):
-    """Holds the tools in a request body: function tools, also in prepared form, and offers of other types."""
+    """The tools in a request body: function tools, as given and in prepared form, and tools of other types."""
 
     functions: list[dict[str, Any]]
     tools: Tools
@@ -292,7 +293,7 @@ _CACHE = RecentCache[_GivenTools](CACHED_LISTS, CACHED_CHARACTERS)
 
 
 def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
-    """Return what is offered under `tools`, or under the older name `functions`."""
+    """Return the tools that are offered under `tools`, or under the older name `functions`."""
     key = "tools" if body.get("tools") else "functions"
     given = body.get(key)
     if not given:
@@ -314,7 +315,7 @@ def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
 
 
 def _sort_tools(key: str, given: list[Any]) -> _GivenTools:
-    """Separate function tools from other offers, and note irregularities.
+    """Separate function tools from tools of other types, and note irregularities.
 
     Servers accept invalid tools and duplicate names, so these are passed on. If several tools have the same name, calls
     are checked against the last one, which is also the one that an app's table of functions keeps.
@@ -341,7 +342,7 @@ def _named(functions: list[dict[str, Any]], names: frozenset[str]) -> list[dict[
 
 
 def _function_name(tool: Any) -> str | None:
-    """Return the name of a function tool; None for a tool of another type and for anything else."""
+    """Return the name of a function tool; None for anything that is not a function tool with a name."""
     if not is_object(tool) or (tool.get("type", "function") != "function" and "function" not in tool):
         return None
     function = tool if tool.get("function") is None else tool["function"]

@@ -2,12 +2,15 @@
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
-never asked for again in the same mode, since it would be cut again. Valid calls together with malformed ones are an
-answer; calls that the server itself returned are passed on with them.
+never asked for again in the same mode, since it would be cut again. A reply with both
+valid and malformed calls counts as an answer; malformed calls that the server itself returned may be passed on with it.
 
-Replies that the server lost are recognized by what remains of them: an empty answer that cost tokens, text that cost
-more tokens than it has bytes, a finish or stop reason of a call without the call, a tool named after a piece of a
-Harmony header.
+Replies that the server lost are recognized by what remains of them:
+
+- an empty answer that cost tokens;
+- text that cost more tokens than it has bytes;
+- a finish reason or stop reason of a call, without the call;
+- a call whose tool name is a piece of a Harmony header.
 """
 
 from __future__ import annotations
@@ -60,16 +63,16 @@ NO_CALL_OR_ANSWER = (
 It is quoted from the article on HarmonyReAct; the code of HarmonyReAct adds "in the response above".
 """
 ERROR_PREFIX = "Failed to process response: "
-"""The prefix of an error in HarmonyReAct."""
+"""How HarmonyReAct's messages to the model about an error begin."""
 _FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
 """Maximum number of names that an unknown name is compared with; each comparison takes about 10 microseconds."""
 MAX_EMPTY_TOKENS = 3
-"""Maximum number of tokens of an answer that is truly empty: the end-of-turn token is one."""
+"""An empty answer that took more tokens than this was lost by the server; the end-of-turn token counts too."""
 
 MAX_HIDDEN_TOKENS = 12
-"""Maximum number of an answer's tokens that its text does not show: Harmony headers, tags around empty thoughts."""
+"""How many tokens of an answer may be missing from its text: Harmony headers, tags around empty reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +200,8 @@ def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
 def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any] | None, *, harmony: bool) -> Reply:
     """Set the finish reason to `length` if the reply reached `max_tokens` and ends in a call that was cut off.
 
-    Some servers report `tool_calls` or `stop` for such a reply. In it, a Harmony call whose JSON stops early was cut
-    off, although the model seemed to have ended the call.
+    Some servers report `tool_calls` or `stop` for such a reply. In such a reply, a Harmony call whose JSON stops early
+    counts as cut off, even if the model seems to have ended the call.
     """
     limit, spent = request.max_tokens, as_count((usage or {}).get("completion_tokens"))
     # DeepSeek V4 Flash: `tool_calls` for a reply cut at the limit (MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#55).
@@ -226,7 +229,7 @@ def _as_content(reply: Reply, raw: str) -> Reply:
 
 
 def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy the reply with those failed calls that are passed on; if there are none, everything is content.
+    """Copy the reply with those failed calls that are passed on; if there are none, all its text becomes content.
 
     A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
     arguments do not match the schema is passed on if the server itself made it a call, or if `on_malformed` is `call`:
@@ -247,7 +250,7 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy a reply that has valid calls, adding those of the server's own calls that failed the checks.
+    """Copy a reply that has valid calls, and add calls parsed by the server that failed the checks.
 
     The reply is not requested again, so without these calls the app would miss part of what the model asked for. They
     come last, since a stream has already sent the valid calls.
@@ -300,7 +303,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call as the server sent them, and their JSON; None unless it is strict JSON.
+    """Return the arguments of a structured call and their JSON, as the server sent them; None if it is not strict JSON.
 
     Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
     """
@@ -310,7 +313,7 @@ def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
 
 
 def _with_sent_arguments(failed: Malformed) -> Call:
-    """Return a failed call with the arguments that were sent, since a partial repair is worthless.
+    """Return a failed call with its arguments as the server sent them, since a partial repair is worthless.
 
     If any of these arguments was unescaped, the call is returned unchanged, since the app has never seen the escaped
     form.
@@ -366,7 +369,7 @@ def _is_misread_header(failed: Malformed) -> bool:
 def _correction(
     request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool
 ) -> tuple[dict[str, Any], ...]:
-    """Build the feedback: calls with failed results if all calls can be encoded, else the text and a user message.
+    """Build the feedback: the calls with error results if all can be encoded, else the text and a user message.
 
     As in all messages, calls have the client's tool names, since the mode renames calls later. Texts contain the names
     that were sent to the server.
@@ -399,7 +402,7 @@ def _unparsed_call(number: int, failed: Malformed) -> Call | None:
 
 
 def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
-    """Return the reasoning if the model should see it again: gpt-oss continues from its reasoning."""
+    """Return a message field with the reasoning, if the model should see it again: gpt-oss continues from there."""
     return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
 
 
@@ -417,7 +420,7 @@ def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
 
 
 def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]) -> str:
-    """Return what is wrong with a call; for a wrong name, also the tools, under the names that were sent."""
+    """Return what is wrong with a call; for an unknown tool, also the names of the tools, as they were sent."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
@@ -456,10 +459,10 @@ def _missing_call(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[st
 def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None) -> str:
     """Return the evidence that the server dropped a part of the reply; empty if there is none.
 
-    Ollama drops a call after text, if its tool was not offered; vLLM's hermes parser drops, in a stream, all text after
-    a quoted tag. A token is at least one byte, so a reply with fewer bytes than tokens is incomplete. A long text can
-    hide a lost short call. If the request hides the reasoning, the result is empty, since the server counts the hidden
-    tokens too.
+    Ollama drops a call after text if the called tool was not offered. In a stream, vLLM's hermes parser drops all text
+    after a quoted tag. A token is at least one byte, so a reply with fewer bytes than tokens is incomplete. A long text
+    can hide a lost short call. If the request hides the reasoning, the result is empty, since the server counts the
+    hidden tokens too.
     """
     profile, hides_thoughts = request.profile, request.body.get("include_reasoning") is False
     drops = profile.cuts_streams if request.stream else profile.wire == "ollama" and profile.swallows
