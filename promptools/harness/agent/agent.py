@@ -1,7 +1,7 @@
 """The agent: a model with tools, which works on a task until the model answers or a limit is reached.
 
-`Agent` holds the settings. `AgentRun` performs one run: it attaches the observers to the client, drives the loop and
-records the tape.
+`Agent` holds the settings. `AgentRun` performs one run: it attaches observers to the client, drives the loop of
+requests and tool calls, and records the run in a file, the tape.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AgentRun:
     """Whether calls get ids that are the same in each run, instead of the parser's random ids."""
 
     def transcript(self, *, stream: bool = False) -> Transcript:
-        """Run to the end with a sync client; return the transcript."""
+        """Run the agent to the end with a sync client; return the transcript."""
         *_, last = self.events(stream=stream)
         return cast("Transcript", last)
 
@@ -68,7 +68,7 @@ class AgentRun:
         return cast("Transcript", events[-1])
 
     def events(self, *, stream: bool) -> Iterator[RunEvent]:
-        """Run with a sync client; yield the events, the last of which is the transcript."""
+        """Run the agent with a sync client; yield its events, the last of which is the transcript."""
         with ExitStack() as stack:
             client = self.client
             if isinstance(client, str):
@@ -95,10 +95,10 @@ class AgentRun:
 
     @contextmanager
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
-        """Prepare a run; yield the client, to which the run's observers are attached, and the loop.
+        """Prepare a run; yield a client that has the run's observers, and the run's loop.
 
-        Before that, write the first row of the tape. If a `TerminatingError` ends the run, the last row of the tape
-        records the error.
+        If the run is recorded, the first row of the tape is written before that. If a `TerminatingError` ends the run,
+        the last row of the tape records the error.
         """
         client = self.player.client(client) if self.player else client
         tape, session = self.tape, getattr(client, "promptools", None)
@@ -134,7 +134,7 @@ class AgentRun:
 
     @property
     def _tool_options(self) -> dict[str, Any]:
-        """The options of each request that describe the namespaces of the tools; empty if no tool has a namespace."""
+        """The option `namespaces` of each request, which describes the tools' namespaces; empty if there are none."""
         namespaces = dict(self.toolbox.namespaces)
         return {"namespaces": namespaces} if namespaces else {}
 
@@ -154,13 +154,19 @@ class Agent:
     """A model with tools. Its runs are independent of each other.
 
     `client` is promptools' client, any other OpenAI client, or the name of a provider in the config. `tools` are Python
-    functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s. `policy` is `"default"`, `"paper"` or an
-    `AgentPolicy`. `compaction` is a `Compaction`, True to compact with default settings, or False for no compaction. By
-    default it is True, but False with the paper's checks. `discovered` is the folder that `promptools discover` wrote,
-    or its `tools.json`. With it, tools are declared under the names that the model knows, and `toolbox.not_offered`
-    lists the discovered tools that no function runs. `approve` is a function that is called before each call is run. It
-    returns None to allow the call, `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it.
-    Other keywords become parameters of each request.
+    functions, tool dicts, `AgentTool`s and `Toolset`s. `dispatch` runs the tool dicts: it maps tool names to functions,
+    or is one function of `(name, arguments)`. Other keywords become parameters of each request.
+
+    `policy` decides which replies are used: `"default"`, `"paper"` or an `AgentPolicy`. `compaction` decides how a long
+    conversation is shortened: a `Compaction`, True for default settings, or False to never shorten it. The default is
+    True, or False if the policy's checks are `"paper"`.
+
+    `discovered` is the folder that `promptools discover` wrote, or the `tools.json` in it. With it, tools are declared
+    under the names that the model was trained on. `toolbox.not_offered` lists the discovered tools that no function
+    runs.
+
+    `approve` is a function that is called before each call is run. It returns None to allow the call,
+    `Change(arguments)` to run it with other arguments, or `Deny(words)` to reject it.
     """
 
     def __init__(
@@ -238,7 +244,7 @@ class Agent:
         return self._start(self.messages(task), state, tape).events_async(stream=True)
 
     def resume(self, tape: TapePath, message: str | None = None, *, state: Any = None) -> Transcript:
-        """Continue a tape's last run after an interruption or a limit, and append to the same tape.
+        """Continue the last run in the file `tape`, after an interruption or a limit; record in the same file.
 
         `message` is added as the user's last message. Raises what `resumed` and `run` raise.
         """
@@ -249,10 +255,10 @@ class Agent:
         return await self.arun(self.resumed(tape, message), state=state, tape=tape)
 
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
-        """Return the messages from which a tape's last run continues; pass them to `stream` or `astream`.
+        """Return the messages to continue the last run in the file `tape` with; pass them to `stream` or `astream`.
 
-        A call that was not run gets a result that says so. `message` is added as the user's last message. Raises
-        `UsageError` if the run already has its answer.
+        If a call was not run because of the interruption, its result says so. `message` is added as the user's last
+        message. Raises `UsageError` if the run already has its answer.
         """
         recorded = read_tape(tape)
         if recorded.ended == "answer":
@@ -260,9 +266,10 @@ class Agent:
         return [*recorded.messages, *([{"role": "user", "content": message}] if message else [])]
 
     def replay(self, tape: TapePath, *, state: Any = None) -> Transcript:
-        """Repeat a tape's last run without the server and the tools; the agent needs one of promptools' sync clients.
+        """Repeat the last run in the file `tape`, without the server and the tools.
 
-        Raises `TapeMismatch`, with the difference, if this agent sends a request that differs from the recorded one.
+        Replies and the results of calls come from the tape. The agent needs one of promptools' sync clients. Raises
+        `TapeMismatch`, with the difference, if this agent sends a request that differs from the recorded one.
         """
         recorded = read_tape(tape)
         return self._replayed(recorded, state).transcript(stream=recorded.streamed)

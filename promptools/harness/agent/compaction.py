@@ -3,15 +3,15 @@
     reasoning         all but the latest turns lose their reasoning
     results           results of all but the latest turns are shortened, and then shortened once more
     summary           all but the latest turns are replaced by a summary that the model writes
-    latest results    results of the latest turns are shortened too; those of the last turn only if nothing else helps
+    latest results    results of the latest turns are shortened too; those of the last turn only if necessary
 
 Compaction begins when a prompt is about to take up too much of the context. It goes on until there is room for many
 more turns, because each compaction makes the server's cache of the prompt useless, and each summary costs a request.
-Old turns that take up little room are not summarised: if the latest turns alone are too long, another summary would be
+Old turns that take up little room are not summarized: if the latest turns alone are too long, another summary would be
 due at the next step.
 
 The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
-calls. It is kept or summarised as a whole, so that no result loses its call.
+calls. It is kept or summarized as a whole, so that no result loses its call.
 
 `Compaction` holds the settings. `Compactor` applies the stages until the conversation is estimated to fit. The estimate
 begins with the size of the last prompt, which `ContextCapture` recorded.
@@ -57,10 +57,10 @@ class Compaction:
     """The settings that decide when and how a conversation is shortened."""
 
     context: int | None = None
-    """The size of the model's context in tokens. None: the size that the server states when a prompt does not fit;
-    before that, for promptools' clients, the size from the config or from detection."""
+    """The size of the model's context in tokens. None: the size from the config or from detection, which only
+    promptools' clients know. If a prompt does not fit and the server's error states a size, that size is used."""
     threshold: float = 0.8
-    """The share of the context that a prompt may take up."""
+    """The share of the context that a prompt may take up before the conversation is shortened."""
     target: float = 0.5
     """The share of the context that a shortened conversation should fit into."""
     keep_turns: int = 4
@@ -86,7 +86,11 @@ def size(messages: Sequence[Message]) -> int:
 
 
 def latest_turns(messages: Sequence[Message], turns: int) -> int:
-    """Return the position of the first message of the last `turns` turns."""
+    """Return the position at which the last `turns` turns begin.
+
+    A turn is an assistant message with the results of its calls. If there are fewer turns, return the position of the
+    first one; if there are none, return the number of messages.
+    """
     starts = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
     return starts[-turns] if len(starts) >= turns else starts[0] if starts else len(messages)
 
@@ -113,7 +117,7 @@ def with_short_results(messages: Sequence[Message], start: int, end: int, charac
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return the text if it is short enough, else its beginning and end with a notice of the cut between them."""
+    """Shorten a text to about `characters` characters: replace its middle with a notice. A short text is unchanged."""
     if len(text) <= characters:
         return text
     room = characters - len(_cut_notice(len(text)))
@@ -127,7 +131,10 @@ def _cut_notice(left_out: int) -> str:
 
 
 def old_messages(messages: Sequence[Message], task: int, end: int) -> list[int]:
-    """Return the positions before `end` that a summary may replace: all but the opening instructions and the task."""
+    """Return the positions of messages before `end` that a summary may replace.
+
+    These are all messages except the instructions at the beginning and the task.
+    """
     first = next(
         (at for at, message in enumerate(messages) if message.get("role") not in {"system", "developer"}), len(messages)
     )
@@ -141,7 +148,11 @@ def is_summary(message: Message) -> bool:
 
 
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
-    """Return the messages that ask for a summary; they have at most about `characters` characters in total."""
+    """Return the messages that ask for a summary of the messages at the positions `old`.
+
+    The texts are shortened so that the task and the old messages have about `characters` characters in total. But each
+    old message keeps at least 200 characters.
+    """
     asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))
     work = "\n\n".join(shorten(_as_text(messages[at]), share) for at in old)
@@ -173,7 +184,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text about as long as the message is in a prompt; a run of spaces stands for each image."""
+    """Return a text about as long as the message in a prompt; `IMAGE_CHARACTERS` spaces stand for each image."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -183,9 +194,9 @@ def _flat(message: Message) -> str:
 
 
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
-"""A function that requests a summary with the given messages and returns the summary, empty if there is none."""
+"""A generator function that sends messages to get a summary. It returns the summary, or an empty text."""
 MOST_TOKENS = 1.0
-"""The most tokens that one character counts as; in most scripts, a character is less than a token."""
+"""The most tokens that one character counts as. In most writing systems, a character is less than a token."""
 LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),
@@ -204,8 +215,8 @@ class Compactor:
     """Shortens a conversation. The size in tokens is estimated from the last prompt whose tokens the server counted.
 
     The size of text that was added or removed since that prompt is estimated from its number of characters. The counted
-    prompt also holds the tools and the template, which make up most of the prompt of a short conversation. A character
-    therefore counts as at most `MOST_TOKENS` tokens.
+    prompt also contains the definitions of tools and the text of the chat template. They make up most of the prompt of
+    a short conversation. A character therefore counts as at most `MOST_TOKENS` tokens.
     """
 
     def __init__(
@@ -225,11 +236,11 @@ class Compactor:
 
     @property
     def context(self) -> int | None:
-        """The size of the context in tokens: as stated by the app or by a server's error, else as detected."""
+        """The size of the model's context in tokens: as stated by a server's error or by the app, else as detected."""
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
-        """Record that a prompt with this many characters had `prompt_tokens` tokens, and `context` if it is given."""
+        """Record the size of a prompt in tokens and in characters, and the size of the context if it is given."""
         if prompt_tokens and characters:
             self._counted = prompt_tokens, characters
         self._known_context = context or self._known_context
@@ -315,17 +326,16 @@ class Compactor:
 
 
 class ContextCapture:
-    """An observer that keeps the size of the context, and the size of the last prompt.
+    """An observer of one run that keeps the size of the model's context, and the size of the last prompt.
 
-    It observes one run, which sends one request at a time.
+    It relies on the fact that a run sends one request at a time.
     """
 
     def __init__(self) -> None:
         self.size: int | None = None
         """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """The tokens of the last prompt alone; None if unknown. The usage of a reply counts the prompts of all attempts
-        instead."""
+        """The tokens of the last prompt alone; None if unknown. The usage in a reply is the total of all attempts."""
         self._bytes = 0
 
     @property

@@ -1,4 +1,4 @@
-"""The conversation of a run: its messages, calls, results, steps and tokens, and how messages are sent to clients."""
+"""The conversation of a run: its messages, calls, results, steps and tokens, and how it is passed to a client."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Message = dict[str, Any]
 FOLLOW = "(The images of this result follow in the next message.)"
 NOT_SHOWN = "[The images of this result are not shown: this model, or its server, takes none.]"
 _REFUSED_LATER = frozenset({401, 403, 408, 429, 502, 503, 504})
-"""Statuses of errors that do not depend on the request's content."""
+"""HTTP statuses of errors that do not depend on the request's content, such as 401 and 429."""
 
 
 def result_content(result: Result, *, shown: bool) -> str | list[Message]:
-    """Return the content of a result's message; a note replaces its images unless they are `shown`."""
+    """Return the content of the tool message for a result. If images are not `shown`, a note replaces them."""
     if not result.images:
         return result.content
     if not shown:
@@ -46,12 +46,12 @@ def result_content(result: Result, *, shown: bool) -> str | list[Message]:
 
 
 def has_images(messages: Sequence[Message]) -> bool:
-    """Return whether any result contains images."""
+    """Return whether any tool message contains images."""
     return any(_images(message) for message in messages)
 
 
 def without_images(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages, with a note in place of the images of each result."""
+    """Return the messages, with a note in place of the images in each tool message."""
     return [
         {**message, "content": f"{split_content(message['content'])[0]}\n{NOT_SHOWN}"} if _images(message) else message
         for message in messages
@@ -59,7 +59,11 @@ def without_images(messages: Sequence[Message]) -> list[Message]:
 
 
 def images_after_results(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the images of consecutive results moved into a user message after the last of them."""
+    """Return the messages with all images of tool messages moved into user messages.
+
+    After each series of consecutive tool messages, one user message holds their images. The Chat Completions API
+    accepts only text in tool messages.
+    """
     made: list[Message] = []
     waiting: list[Message] = []
     for message in messages:
@@ -76,7 +80,8 @@ def images_after_results(messages: Sequence[Message]) -> list[Message]:
 def may_refuse_images(error: Exception) -> bool:
     """Return whether the images in a request may have caused an error.
 
-    They may have, unless the error has no HTTP status, or a status that does not depend on the request's content.
+    This is true if the error has an HTTP status that can depend on the request's content, such as 400 or 500. It is
+    false for a failed login, a rate limit or a time-out, for example.
     """
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     return isinstance(status, int) and status not in _REFUSED_LATER
@@ -90,11 +95,10 @@ def _images(message: Message) -> tuple[Message, ...]:
 
 
 class ReadMessage(dict[str, Any]):
-    """An assistant message with `written`, the raw text that it was read from.
+    """An assistant message that also keeps the raw text that the model wrote, in `written`.
 
-    Harmony mode sends this text back to gpt-oss unchanged. A message that is made from this one, such as a shorter one,
-    is a plain dict without the text. If an app changes this message, it differs from what the model wrote, so `written`
-    is then empty.
+    Harmony mode sends this text back to gpt-oss unchanged. Once the message is changed, `written` is empty, because the
+    text no longer matches the message. A new dict made from the message, such as a shortened one, has no raw text.
     """
 
     __slots__ = ("_read", "_written")
@@ -114,7 +118,10 @@ class ReadMessage(dict[str, Any]):
 
 
 def written_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the raw texts that messages were read from, by position; messages without such a text are left out."""
+    """Return the raw text that the model wrote for each message, by the message's position as a string.
+
+    Messages without such a text, such as the user's, are left out.
+    """
     texts = {str(at): message.written for at, message in enumerate(messages) if isinstance(message, ReadMessage)}
     return {at: text for at, text in texts.items() if text}
 
@@ -127,11 +134,11 @@ def with_written(messages: Iterable[Message], written: Mapping[str, str]) -> lis
 
 
 _OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
-"""An id that `Conversation` made: the number of a reply, followed by two digits for the number of the call in it."""
+"""A call id made by `Conversation`: at least three digits for the reply and two for the call in it (`call01200`)."""
 
 
 class Conversation:
-    """The messages, calls and results so far. The task is the last user message among the initial ones."""
+    """The messages, calls and results of a run so far. The task is the last user message that the run began with."""
 
     def __init__(self, messages: list[dict[str, Any]], *, own_ids: bool = False) -> None:
         self.messages = messages
@@ -149,7 +156,7 @@ class Conversation:
         self._first_id = _next_own_id(messages)
 
     def add_usage(self, usage: dict[str, Any] | None) -> None:
-        """Add the tokens of a reply to the total, even if the reply was not used."""
+        """Add the tokens of a reply to the run's total. Call it for replies that were not used, too."""
         self.usage = add_usage(self.usage, usage)
 
     def add_reply(self, reply: AccumulatedReply, *, reasoning: bool) -> None:
@@ -170,7 +177,7 @@ class Conversation:
 
     @property
     def written(self) -> dict[str, str]:
-        """The raw texts that messages were read from, by position; messages that were changed have none."""
+        """The raw text that the model wrote for each message, by position. Changed messages are left out."""
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
@@ -218,10 +225,11 @@ def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
-    """Return the request parameters with promptools' options added; for other clients, return them unchanged.
+    """Return the request parameters with promptools' options added; without a `session`, return them unchanged.
 
-    Settings of the client or the request take precedence. By default, a call whose arguments do not conform to the
-    tool's schema is returned as a call, so that the model reads the error as the result.
+    `session` is that of a promptools client, or None for any other client. Settings of the client or the request take
+    precedence. By default, a call whose arguments do not conform to the tool's schema is returned as a call, so that
+    the model reads the error as the result.
     """
     if session is None:
         return create
@@ -258,7 +266,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of one of promptools' clients, or of a wrapped client, that also has the observers `observers`."""
+    """Return a copy of one of promptools' clients, or of a wrapped client, with `observers` added to its own."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

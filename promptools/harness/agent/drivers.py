@@ -1,4 +1,4 @@
-"""The drivers of the loop: one for a sync client, one for an async client."""
+"""Perform what an agent's loop asks for: requests, tool calls and pauses. `drive` is sync, `drive_async` is async."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ MAX_THREADS = 16
 
 
 class LoopRunner:
-    """Resumes a loop with the result of its last effect, or with the exception that a request raised."""
+    """Resumes a loop: sends it the result of its last effect, or throws the exception of a request into it.
+
+    An effect is what the loop yields: a request, tool calls, a pause or an event.
+    """
 
     def __init__(self, loop: LoopGenerator) -> None:
         self._loop = loop
@@ -62,7 +65,7 @@ class LoopRunner:
 
 
 def drive(client: Any, loop: LoopGenerator, *, stream: bool) -> Iterator[RunEvent]:
-    """Perform a loop's effects and yield its events; the last one is the transcript."""
+    """Perform the requests, tool calls and pauses that a loop yields; yield its events, the transcript last."""
     runner = LoopRunner(loop)
     try:
         while (effect := runner.advance()) is not None:
@@ -217,7 +220,7 @@ def _streaming(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 
 
 def promptools_error(error: Exception) -> PromptoolsError | None:
-    """Return the promptools error that led to the client's `error`; None if there is none.
+    """Return the promptools error behind an `error` that a client raised; None if there is none.
 
     The promptools error is the cause of `error`, or is rebuilt from the body of the HTTP response.
     """

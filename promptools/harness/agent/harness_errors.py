@@ -44,31 +44,31 @@ class LongGeneration(NonTerminatingError):
 
 
 class HarmonyParsingError(NonTerminatingError):
-    """The text of the reply is not strictly Harmony."""
+    """The text of the reply does not strictly follow the Harmony format."""
 
 
 class HarmonyMessageMissingChannel(NonTerminatingError):
-    """A message of the reply has no channel."""
+    """A Harmony message of the reply has no channel, such as `analysis` or `final`."""
 
 
 class MultipleReasoningMessages(NonTerminatingError):
-    """The reply holds more than one message of reasoning."""
+    """The reply contains more than one message of reasoning."""
 
 
 class MultipleToolCalls(NonTerminatingError):
-    """The reply holds more than one call."""
+    """The reply contains more than one call."""
 
 
 class MultipleFinalMessages(NonTerminatingError):
-    """The reply holds more than one final message."""
+    """The reply contains more than one final message."""
 
 
 class ToolCallAndFinalMessage(NonTerminatingError):
-    """The reply holds a call and a final message."""
+    """The reply contains both a call and a final message."""
 
 
 class NoToolCallNoFinalMessage(NonTerminatingError):
-    """The reply holds neither a call nor a final message."""
+    """The reply contains neither a call nor a final message."""
 
 
 class ToolNameParsingError(NonTerminatingError):
@@ -84,14 +84,15 @@ class ToolCallArgParsingError(NonTerminatingError):
 
 
 class UnknownToolCallArg(NonTerminatingError):
-    """The arguments of the call lack a required argument, or hold an unknown one."""
+    """The call lacks a required argument, or has an unknown one."""
 
 
 class ExecutionTimeoutError(NonTerminatingError):
     """A tool took too long. The model reads `observation`, or the error's message if `observation` is empty.
 
-    After any other `NonTerminatingError` another reply is requested, but not after this one. Under the paper's checks,
-    promptools' own tools raise this error. Any other tool may raise it too.
+    This text becomes the result of the call, and the run goes on. Unlike after any other `NonTerminatingError`, the
+    reply is not requested again. Under the paper's checks, promptools' own tools raise this error. Any other tool may
+    raise it too.
     """
 
     def __init__(self, message: str, *, observation: str = "") -> None:
@@ -111,7 +112,7 @@ class ToolCallArgTypeError(NonTerminatingError):
 
 
 class Submitted(TerminatingError):
-    """The model has answered with `content`: the run returns its transcript."""
+    """The model has answered with `content`. The run ends normally, and returns its transcript."""
 
     def __init__(self, message: str, *, content: str = "", transcript: Transcript | None = None) -> None:
         super().__init__(message, transcript=transcript)
@@ -143,8 +144,8 @@ class UnexpectedFinishReason(TerminatingError):
 
 
 class MaxNewTokensExceeded(TerminatingError):
-    """The reply has as many tokens as the limit allows, but the server reports that the reply ended by itself."""
+    """The reply reached its maximum number of tokens, but the server does not report that the reply was cut off."""
 
 
 class RetrialsExceeded(TerminatingError):
-    """No attempt produced a usable reply; the last error is the cause."""
+    """No attempt at a step produced a usable reply. The error of the last attempt is the cause."""

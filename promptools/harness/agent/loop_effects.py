@@ -1,7 +1,7 @@
-"""The effects of the loop: what the loop asks its driver to do. Events are effects that the driver passes to the app.
+"""The effects of an agent's loop: what the loop yields to ask its driver for a reply, for tool calls or for a pause.
 
-A reply is collected from chunks or from a whole completion. Its text is passed on at once; its calls are passed on only
-when they are complete.
+The loop also yields events, which the driver passes to the app. A reply is collected from the chunks of a stream, or
+from a whole completion. Its text is passed on at once; its calls are passed on only when they are complete.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ LoopGenerator: TypeAlias = Generator[LoopEffect, Any, Transcript]
 
 @dataclass(slots=True)
 class AccumulatedReply(CollectedChoice):
-    """The reply so far. If the server sends several choices, only the first is used."""
+    """A reply that is collected from its parts. If the server sends several choices, only the first is used."""
 
     usage: dict[str, Any] | None = None
     written: str = ""
     """In harmony mode, the text of the reply as the model wrote it."""
 
     def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
-        """Add deltas, and yield their text and reasoning as events."""
+        """Add parts of the reply, and yield their text and reasoning as events."""
         for delta in deltas:
             self.usage = delta.usage or self.usage
             if delta.index not in (0, None):
@@ -75,7 +75,7 @@ class AccumulatedReply(CollectedChoice):
                 yield TextEvent(delta.content + delta.refusal)
 
     def message(self, *, reasoning: bool) -> dict[str, Any]:
-        """Return the assistant message for the history.
+        """Return the reply as an assistant message for the conversation.
 
         With `reasoning`, a message with calls keeps the reasoning. A message without calls never does.
         """

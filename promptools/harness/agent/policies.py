@@ -61,19 +61,22 @@ PolicyName: TypeAlias = Literal["default", "paper"]
 class AgentPolicy:
     """Decides which replies a run uses, and what happens after a reply that cannot be used.
 
-    `checks="default"`, for any mode: several calls are run, a call takes precedence over an answer, a faulty call gets
-    its error as its result, and a reply that is empty or cut off is requested again. `"paper"`: the conditions of
-    HarmonyAgent are applied, in its order, to the messages of a strict Harmony parse. `"none"`: every reply is used
-    unchanged.
+    `checks` is one of:
+
+    - `"default"`, for any mode. A reply that is empty or cut off is requested again. A reply may make several calls. If
+      a reply has a call and text, the call is run. The result of a faulty call is its error.
+    - `"paper"`. The conditions of the paper's harness (HarmonyAgent) are checked, in its order. In harmony mode, one of
+      them is that the reply is strict Harmony.
+    - `"none"`. Every reply is used unchanged.
     """
 
     checks: Checks = "default"
     attempts: int = 10
     """Maximum number of replies that are requested for one step."""
     stop: Stop | None = None
-    """A stop condition of tenacity that replaces `attempts`, such as `stop_after_delay(60)`."""
+    """A stop condition of the library tenacity, such as `stop_after_delay(60)`. It replaces `attempts`."""
     wait: WaitFor | None = None
-    """A wait of tenacity between attempts, such as `wait_fixed(2)`. None: no wait."""
+    """A wait of the library tenacity between attempts, such as `wait_fixed(2)`. None: no wait."""
     show_errors: bool = True
     """Whether the next attempt shows the model its reply and the error. False: the same prompt is sent again, as in the
     paper. Either way, nothing of a failed attempt stays in the conversation."""
@@ -82,12 +85,12 @@ class AgentPolicy:
     cooling: float = 0.0
     """The share by which the temperature is lowered when the context is full.
 
-    If the context is partly full, the temperature is lowered by a proportionally smaller share. The paper's code uses
-    0.5. If the size of the context is unknown, the temperature stays the same.
+    With 0.5, a full context halves the temperature, and a half-full context lowers it by a quarter. The paper's code
+    uses 0.5. If the size of the context is unknown, the temperature stays the same.
     """
     harmony_react: bool = False
-    """Whether, in harmony mode, each reply begins in the `analysis` channel and the exchange asks the model to correct
-    faulty replies, as in HarmonyReAct."""
+    """Whether harmony mode works as in HarmonyReAct: each reply begins in the `analysis` channel, and the model is
+    asked to correct faulty replies."""
     family: str | None = None
     """The family of models that the policy is for. A run with a model that is known to be of another family raises
     `UsageError`. None: any family."""
@@ -102,9 +105,9 @@ class AgentPolicy:
 
     @property
     def request_options(self) -> dict[str, Any]:
-        """The options of each request.
+        """The promptools options of each request.
 
-        Unless `checks` is `"none"`, they ask for the settings for agents in the model's profile.
+        They ask for the settings for agents in the model's profile, except with `checks="none"`.
         """
         own: dict[str, Any] = {} if self.checks == "none" else {"agent": True}
         own |= {} if self.family is None else {"family": self.family}
@@ -136,8 +139,8 @@ PAPER_POLICY = AgentPolicy(
     family="gpt-oss",
     options={"mode": "harmony", "tools_in": "auto", "thoughts": "keep", "corrections": 0, "on_repeat": "off"},
 )
-"""HarmonyAgent's policy, except that the model is shown its errors. `replace(PAPER_POLICY, show_errors=False)` does not
-show them, as in the paper."""
+"""The policy of the paper's harness (HarmonyAgent), except that the model is shown its errors. To hide them as in the
+paper, use `replace(PAPER_POLICY, show_errors=False)`."""
 UNCHECKED_POLICY = AgentPolicy(checks="none")
 _POLICIES: dict[str, AgentPolicy] = {"default": DEFAULT_POLICY, "paper": PAPER_POLICY}
 
@@ -189,7 +192,8 @@ def check_paper(
 ) -> None:
     """Apply the paper's checks in order; raise the exception of the first check that fails.
 
-    If all checks pass, the function returns if the reply has a call, and raises `Submitted` if the reply is an answer.
+    `written` is the raw reply in harmony mode, else None. If all checks pass, a reply with a call leads to a normal
+    return, and an answer raises `Submitted`.
     """
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
@@ -213,7 +217,7 @@ def _check_end(reason: str | None, usage: dict[str, Any] | None, max_tokens: int
 
 
 def parse_strictly(text: str) -> list[Message]:
-    """Parse a reply's text strictly. Raises `HarmonyParsingError`."""
+    """Parse the text of a reply strictly as Harmony, and return its messages. Raises `HarmonyParsingError`."""
     examination = examine(text)
     if examination.error is not None:
         raise HarmonyParsingError(f"the reply is not Harmony: {examination.error}; it is {clip(text)!r}")
@@ -288,7 +292,7 @@ def _check_call(call: Message, toolbox: Toolbox) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyReply:
-    """A reply as the model wrote it. If the prompt already contained its beginning, `text` includes that beginning."""
+    """A reply as the model wrote it. `text` includes the beginning of the reply if the prompt already contained it."""
 
     text: str
     finish_reason: str | None
@@ -296,7 +300,7 @@ class HarmonyReply:
 
 
 class ReplyCapture:
-    """An observer that keeps the last reply of a run, which sends one request at a time."""
+    """An observer of one run that keeps the last reply as the model wrote it. A run sends one request at a time."""
 
     def __init__(self) -> None:
         self.last: HarmonyReply | None = None
@@ -341,14 +345,14 @@ KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
         "malformed": ToolCallArgParsingError,
     }
 )
-"""The exception for each kind of failure that another reply may avoid; failures of other kinds are the server's
-fault."""
+"""The exception for each code of an error that is the model's fault, so that another reply may succeed. Errors with
+other codes are the server's fault."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:
-    """Return the run's exception for an error of the exchange; None if the error is not the model's fault.
+    """Return the `NonTerminatingError` for a failed exchange; None if the failure is not the model's fault.
 
-    The error becomes the cause of the exception.
+    `error` is what the client raised. It becomes the cause of the returned exception.
     """
     if not isinstance(error, (Exhausted, ModelError)):
         return None

@@ -1,8 +1,8 @@
-"""Request replies until one is usable. If the context overflows, shorten the conversation first.
+"""Request replies until one is usable. If the prompt does not fit into the context, shorten the conversation first.
 
 A failed attempt leaves nothing in the conversation. If the policy shows errors, the next prompt ends with the failed
-reply and the reply's error. Parts of the reply that cannot be written as a message are left out. The error is given as
-the result of each call in the reply, or in a user message if the reply has no calls.
+reply and its error. If the reply has calls, the error is the result of each call; else it is in a user message. Parts
+of the reply that cannot be written as a message are left out.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ class RequestSettings:
     policy: AgentPolicy
     compaction: Compaction | None = None
     capture: ReplyCapture | None = None
-    """The observer that keeps the last raw reply, if there is one."""
+    """The observer that keeps the last raw reply; None for a client without observers."""
     context_capture: ContextCapture | None = None
-    """The observer that keeps the size of the context and of the last prompt, if there is one."""
+    """The observer that keeps the size of the context and of the last prompt; None for a client without observers."""
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
-    """Whether tools are declared with their marks, which only promptools' clients read."""
+    """Whether tools are declared with their marks, such as aliases of parameters. Only promptools' clients read them,
+    so this also says whether the client is one of promptools'."""
     dialects: OwnDialects = field(default_factory=partial(read_own, ()))
-    """The app's own dialects, if the client has any."""
+    """The dialects (formats of calls) that the app or the config defines, if the client has any."""
 
 
 class ReplyRequester:
@@ -132,9 +133,9 @@ class ReplyRequester:
     def _attempt(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, NonTerminatingError | None]]:
-        """Request a reply; return the reply and None.
+        """Request a reply; return `(reply, None)`.
 
-        If the exchange failed because of the model, return an empty reply and the error.
+        If the exchange failed and the failure is the model's fault, return an empty reply and the error.
         """
         try:
             return (yield from self._request_fitting(feedback, parameters)), None
@@ -148,8 +149,7 @@ class ReplyRequester:
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
         """Return the error that makes a reply unusable, or None if the reply is usable.
 
-        If a check raises `Submitted`, the content of that exception becomes the reply's content, and the reply's calls
-        are dropped.
+        If a check raises `Submitted`, its content becomes the reply's content, and the reply's calls are dropped.
         """
         try:
             self._check(reply)
@@ -249,10 +249,10 @@ class ReplyRequester:
         ) from error
 
     def _ask_summary(self, messages: list[dict[str, Any]]) -> Generator[LoopEffect, Any, str]:
-        """Request a summary; return an empty text if even this request does not fit into the context.
+        """Request a summary and return it; return an empty text if even this request does not fit into the context.
 
-        Calls in the summary are left out. The next prompt would show them, and the same calls in a later reply would be
-        mistaken for quotations from the prompt.
+        Text that would be read as a call is removed from the summary. Otherwise the next prompt would contain it, and
+        the same call in a later reply would be mistaken for a quotation from the prompt.
         """
         dropped = {"tool_choice", "parallel_tool_calls", "response_format"}
         body = {key: value for key, value in self._create.items() if key not in dropped}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CompactionStage: TypeAlias = Literal["reasoning", "results", "summary", "latest results", "images"]
 """What was made shorter: old reasoning, old results, old turns (by a summary), results of the latest turns, or images
-that the model or its server does not take."""
+that the model or its server does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class Transcript:
     usage: dict[str, Any] | None = None
     """The tokens of all replies together, including those of retries and of compaction."""
     ended: str = "answer"
-    """Why the run ended: `answer`; `announced`, for an answer that announces a call but makes none; else the limit, or
-    the name of the exception that holds this transcript."""
+    """Why the run ended. `answer`: the model answered. `announced`: the answer announces a call but makes none. In the
+    transcript of an exception: the name of the limit, such as `steps`, or of the exception."""
     steps: tuple[StepEvent, ...] = field(default=(), repr=False)
 
     @property
     def retries(self) -> int:
-        """The number of replies that were not usable."""
+        """The number of replies that were not usable and were requested again, in all steps together."""
         return sum(len(step.retries) for step in self.steps)
 
 

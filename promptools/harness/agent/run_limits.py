@@ -22,10 +22,10 @@ MAX_PERIOD = 3
 
 
 class Repetition:
-    """Counts how many times the last one, two or three keys of a series occur in a row at the end of the series.
+    """Counts how often a series of keys repeats itself at its end, with a pattern of one, two or three keys.
 
-    The cost of each key is constant. For each period p of 1, 2 and 3, the class counts how many of the last keys equal
-    the key p places before.
+    After `a b c c c` the count is 3, and after `a b a b` it is 2. Adding a key takes constant time: for each pattern
+    length p, the class counts how many keys in a row equal the key p places earlier.
     """
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class Repetition:
         self._matches = [0] * MAX_PERIOD
 
     def add(self, key: str) -> int:
-        """Add a key; return the number of repetitions at the end of the series.
+        """Add a key; return how many times in a row the last one, two or three keys occur at the end of the series.
 
-        This is the highest number of times that the last one, two or three keys occur in a row at the end.
+        The highest of the three numbers is returned. It is at least 1.
         """
         for period in range(1, MAX_PERIOD + 1):
             same = len(self._latest) >= period and self._latest[-period] == key
@@ -51,16 +51,16 @@ class RunLimits:
     steps: int | None = 50
     """Maximum number of replies that are used. The calls of the last one are not run."""
     tokens: int | None = None
-    """Tokens of all prompts and replies together, as far as the server reports them."""
+    """Maximum number of tokens of all prompts and replies together. Only tokens that the server reports count."""
     seconds: float | None = None
-    """Seconds of the whole run. The limit is checked before each request, and the time that is left becomes the timeout
-    of the request. A tool that is running is not interrupted."""
+    """Maximum number of seconds for the whole run. The limit is checked before each request, and the time that is left
+    becomes the timeout of the request. A tool that is running is not interrupted."""
     failures: int | None = 10
     """The number of failed calls in a row at which the run ends."""
     repeats: int | None = 3
-    """The number of times in a row at which a repeated call is no longer run, and its result says so. Calls are
-    repeated if the same call is made again, or the same two or three calls in turn. If the next call is a repetition
-    too, the run ends."""
+    """The number of times in a row at which a repeated call is rejected. With 3, the same call is run twice; the third
+    time it is not run, and its result tells the model so. The same holds for two or three calls that are made in turn.
+    If the next call is a repetition too, the run ends."""
     nudges: int = 1
     """How many times a reply that announces a call, but makes none, is answered with a request to make it."""
 
@@ -105,7 +105,7 @@ class LimitTracker:
             raise LimitsExceeded(f"{used} tokens are used, of at most {limit}", limit="tokens")
 
     def check_call(self, call: Call) -> str | None:
-        """Return why a call may not be run, because it was repeated too many times; None if it may be run.
+        """Return None if a call may be run. If it was repeated too many times, return the text for the model.
 
         Raises `LimitsExceeded` if the previous call was rejected for the same reason.
         """
@@ -138,16 +138,13 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Count a request in which the model is asked to make the call that it announced.
-
-        Return whether the limit allows this request.
-        """
+        """Count a request to make a call that the model announced; return whether the limit allows this request."""
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 
 
 def total_tokens(usage: dict[str, Any] | None) -> int:
-    """Return the total tokens of a usage; 0 if the server reports none."""
+    """Return the total number of tokens in the `usage` of a reply; 0 if the server reports none."""
     counts = usage or {}
     total = counts.get("total_tokens")
     if isinstance(total, int):

@@ -1,11 +1,13 @@
-"""The tape of a run: JSON lines that record each request and reply as sent over the wire, and the conversation.
+"""The tape of a run: a file that records each request and reply as sent over the wire, and the conversation.
+
+Each line of the file is a JSON object, a row. Its key `row` is one of:
 
     run        the format, the task's messages, the parameters of the requests
     exchange   a request of the agent: what was sent to the server, and what came back
     messages   messages added to the conversation; with `from`, they replace all messages from that position on
     end        why the run ended
 
-A row with messages may have `written`: the raw texts that messages were read from, by position.
+A row with messages may have `written`: the raw text that the model wrote for a message, by the message's position.
 
 `TapeWriter` records a run. `read_tape` reads a tape's last run, to replay it or to continue where it ended.
 Credentials are never written; `redact` holds regular expressions for further text to replace.
@@ -54,7 +56,7 @@ _KEPT_HEADERS = frozenset({"content-type"})
 
 
 class TapeWriter:
-    """Writes a tape, as an observer of the run's client. Appends to an existing file."""
+    """Records runs in a file, the tape. It observes the run's client. An existing file is appended to."""
 
     def __init__(self, path: str | os.PathLike[str], *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
         self.path = Path(path)
@@ -74,7 +76,8 @@ class TapeWriter:
     def begin(self, messages: list[dict[str, Any]], create: dict[str, Any], api_key: object = None) -> None:
         """Write the first row of a run. The client's `api_key` is redacted in this row and all later ones.
 
-        Any other secret is redacted from the first request on that contains it.
+        Other secrets become known from the headers and the URL of a request. They are redacted in the row of this
+        request and in all later rows.
         """
         if isinstance(api_key, str) and len(api_key) >= MIN_SECRET_LENGTH:
             self._hide({api_key})
@@ -119,12 +122,12 @@ class TapeWriter:
     # --- the methods of an observer of exchanges -------------------------------------------------------------------
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Begin the record of an exchange."""
+        """Begin the record of an exchange: a request of the agent, and all requests to the server that it leads to."""
         self._sent = []
         self._hide(secrets_in(exchange.request.headers, exchange.request.url) | exchange.secrets)
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Begin the record of a request to the server."""
+        """Begin the record of one request to the server."""
         self._hide(secrets_in(sent.request.headers, sent.request.url) | exchange.secrets)
         self._sent.append(
             {
@@ -211,7 +214,7 @@ def as_text(data: bytes) -> str:
 
 INTERRUPTED = "Error: not run: the run was interrupted."
 ERROR_PREFIX = "Error: "
-"""The beginning of the results of failed calls."""
+"""The text with which the result of a failed call begins."""
 
 
 class TapeMismatch(HarnessError):
@@ -227,7 +230,7 @@ class TapeMismatch(HarnessError):
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """The last run of a tape."""
+    """The last run that a tape file records."""
 
     path: Path
     task: list[dict[str, Any]]
@@ -311,7 +314,7 @@ def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class ReplayedToolbox(Toolbox):
-    """The tools of an agent in a replay: calls are not run, but get their results from the tape."""
+    """The tools of an agent in a replay. Calls are not run; their results come from the tape."""
 
     def __init__(self, toolbox: Toolbox, results: dict[str, Any]) -> None:
         self.__dict__.update(toolbox.__dict__)
@@ -332,7 +335,7 @@ class ReplayedToolbox(Toolbox):
 
 
 class TapePlayer:
-    """Answers the requests of a client from a tape."""
+    """Answers the requests of a client with the replies that a tape recorded."""
 
     def __init__(self, tape: Tape) -> None:
         self.results = tape.results
@@ -393,14 +396,14 @@ class TapePlayer:
 
 
 class _KnownServer(DetectionCache):
-    """A detection cache that returns the recorded detection for any server."""
+    """A cache of what was detected about servers. It always returns what the tape recorded."""
 
     def __init__(self, seen: ServerInfo) -> None:
         super().__init__()
         self._seen = seen
 
     def get(self, root: str, model: str = "", kind: str = "", *, at: float = 0.0) -> ServerInfo | None:  # noqa: ARG002
-        """Return the recorded detection."""
+        """Return what the tape recorded about the server."""
         return self._seen
 
 

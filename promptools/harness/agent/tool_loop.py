@@ -54,7 +54,7 @@ _ANNOUNCED = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
 _SEARCHED = 400
-"""How many characters at the end of a reply are searched."""
+"""How many characters at the end of a reply are searched for the announcement of a call."""
 _CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you|it|this|that|the)\b|\?", re.IGNORECASE)
 
 
@@ -69,7 +69,7 @@ def announces_call(content: str) -> bool:
 
 
 SHOWN = 100
-"""If a command timed out, the model reads this many characters of its output."""
+"""If a command timed out, the model reads the first 100 characters of its output."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -123,7 +123,7 @@ class LoopSettings:
 
 
 class RunLoop:
-    """The loop of one run."""
+    """The loop of one run: it requests replies and runs their calls, until a reply ends the run."""
 
     def __init__(self, settings: LoopSettings, conversation: Conversation, toolbox: Toolbox) -> None:
         self._settings = settings
@@ -153,7 +153,7 @@ class RunLoop:
             raise
 
     def _finish_step(self, reply: AccumulatedReply) -> Generator[LoopEffect, Any, str]:
-        """Use a reply: run its calls, or take it as the answer. Return why the run ends; empty if the run goes on."""
+        """Run the calls of a reply, or take it as the answer. Return why the run ends; empty if it goes on."""
         conversation = self.conversation
         before = list(conversation.messages)
         conversation.add_reply(reply, reasoning=self._settings.reasoning)

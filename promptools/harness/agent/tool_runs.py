@@ -57,15 +57,15 @@ def run_tools(
     """Run a conversation in which the model may call Python functions, until it answers.
 
     `client` is an OpenAI client, either promptools' or the SDK's. `tools` are Python functions, whose type hints become
-    the schema, or tool dicts, which `dispatch` runs. `dispatch` maps names to functions, or is a single function that
-    takes the name and the arguments of a call. `model="default"` is the provider's default model. Other keywords are
-    passed to `create`. If a call names an unknown tool, has bad arguments, or its tool raises an exception, the model
-    receives the error as the result of the call.
+    the schema, or tool dicts, which `dispatch` runs. `dispatch` maps tool names to functions, or is a single function
+    that takes the name and the arguments of a call. `model="default"` is the provider's default model. Other keywords
+    are passed to `create`. If a call names an unknown tool or has bad arguments, or if its tool raises an exception,
+    the model receives the error as the result of the call.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
-    last of which is the `Transcript`. Raises `IterationLimitError` after `max_iterations` replies, `UsageError`, and
-    all errors of the client. An error of promptools reaches the client as an HTTP error, but this function raises the
-    error as its own type.
+    last of which is the `Transcript`. Raises `IterationLimitError` if the reply number `max_iterations` still calls
+    tools, `UsageError`, and all errors of the client. If the client raises an HTTP error for an error of promptools,
+    such as `UpstreamError`, this function raises the error of promptools instead.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)

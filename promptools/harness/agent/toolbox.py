@@ -59,9 +59,9 @@ def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], A
 
 
 def without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that has a `RunContext` parameter: the wrapper hides this parameter and sets it to the context.
+    """Wrap a function that has a `RunContext` parameter, so that the model does not see this parameter.
 
-    The context is the one that `bind_context` set. Any other function is returned unchanged.
+    The wrapper passes the context that `bind_context` set. A function without such a parameter is returned unchanged.
     """
     parameter_of_context = _find_parameter(function)
     if parameter_of_context is None:
@@ -107,28 +107,29 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 Dispatch: TypeAlias = "Mapping[str, Callable[..., Any]] | Callable[[str, dict[str, Any]], Any]"
-"""Functions by tool name (called with the arguments as keywords), or one function of `(name, arguments)`."""
+"""What runs tool dicts: a mapping of tool names to functions, which get the arguments as keywords; or one function of
+`(name, arguments)`."""
 AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
 """What an agent takes as tools: functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Returned by `approve` to reject a call: it is not run, and the model reads `words` as the error."""
+    """What `approve` returns to reject a call. The call is not run, and the model reads `words` as the error."""
 
     words: str = "the user does not allow this call; find another way, or answer without it"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Returned by `approve` to run a call with these arguments; the model is told that they were changed."""
+    """What `approve` returns to run a call with other arguments. The model is told that they were changed."""
 
     arguments: Mapping[str, Any]
 
 
 Approve: TypeAlias = "Callable[[Call], Change | Deny | Awaitable[Change | Deny | None] | None]"
-"""A function that is called before each call that can be run; it returns None to allow the call. In an async run it may
-be async."""
+"""A function that is called before each call that can be run. It returns None to allow the call, a `Change` to run the
+call with other arguments, or a `Deny` to reject it. In an async run it may be async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,9 @@ class PreparedCall:
 class Toolbox:
     """An agent's tools, each with the function that runs it. Raises `UsageError` for a tool without a function.
 
-    A tool that matches one of the `discovered` tools is declared under the discovered name. The other discovered tools
-    are offered if `dispatch` runs them, else listed in `not_offered`. `approve` is called before each call is run.
+    `discovered` are tools that the model was trained on, from `read_discovered_tools`. A tool that matches one of them
+    is declared under the discovered name. Each other discovered tool is offered if `dispatch` runs it; otherwise
+    `not_offered` lists it. `approve` is called before each call is run.
     """
 
     def __init__(
@@ -173,14 +175,15 @@ class Toolbox:
         own_names = [*prepared.names, *(tool.name for tool in known.added)]
         declared = list(zip(self.tools.names, own_names, listed, strict=True))
         self.own_names = {name: own for name, own, _ in declared}
-        """The own name of each tool, by the name under which it is declared."""
+        """The name that the app gave to each tool, by the name under which the tool is declared to the model."""
         self._parallel = {name for name, _, entry in declared if isinstance(entry, AgentTool) and entry.parallel}
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
-        """Return the tools as a request declares them.
+        """Return the tools in the form of the `tools` of a request.
 
-        `marks` adds keys that promptools' clients read; these keys are never sent to a server.
+        `marks` adds a key with promptools' own facts about a tool, such as aliases. promptools' clients read the key,
+        and never send it to a server.
         """
         payloads = self.tools.to_openai()
         if not marks:
@@ -191,7 +194,7 @@ class Toolbox:
         ]
 
     def parameters(self, name: str) -> frozenset[str]:
-        """Return the names of a tool's arguments: those in its schema, and others that its function accepts.
+        """Return the names of the arguments that a tool accepts: those in its schema, and its function's parameters.
 
         gpt-oss passes some arguments that were not declared (`timeout`, `line_numbers`).
         """
@@ -281,9 +284,9 @@ def success_result(call: Call, value: Any) -> Result:
 
 
 def exception_result(call: Call, error: Exception) -> Result:
-    """Build the result of a tool that raised `error`: an error result, unless the error has an `observation`.
+    """Build the result of a call whose tool raised `error`.
 
-    An `observation` becomes the text of a normal result.
+    The result is an error result. But if the exception has an `observation`, this text becomes a normal result.
     """
     observation: object = getattr(error, "observation", "")
     if observation and isinstance(observation, str):

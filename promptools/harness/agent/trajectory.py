@@ -1,4 +1,4 @@
-"""A transcript as a trajectory file of mini-swe-agent, format `mini-swe-agent-1`.
+"""Convert a transcript to a trajectory of mini-swe-agent, in the format `mini-swe-agent-1`.
 
 The viewers of mini-swe-agent (as of version 2.4.6) need `info`, and read `role`, `content` and `reasoning_content` of
 each message, all strings. In older viewers, a step ends with a user message, so results are written as user messages.

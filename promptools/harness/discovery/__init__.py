@@ -1,5 +1,5 @@
 """Discover which tools a model was trained on.
 
-The model is asked without definitions of tools. The tools that it calls are counted and compared, and the model
-describes them.
+The model gets tasks for an agent, but no definitions of tools. Its calls show which tools it knows. These tools are
+counted and compared, and the model is asked to describe them.
 """

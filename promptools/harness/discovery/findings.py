@@ -1,4 +1,4 @@
-"""Compute the findings: each tool with its figures and its verdict. The findings depend on the samples alone."""
+"""Compute what a discovery found: each tool with its figures and its verdict. Only the samples are needed for this."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ integer boolean array null function additionalproperties arguments example examp
 return schema minimum maximum format none true false int str bool float list dict note
 """
 SCHEMA_WORDS = frozenset(_WORDS.split())
-"""Words of JSON Schema and of explanations, which are not taken for names."""
+"""Words of JSON Schema and of explanations. They are not read as names of tools or parameters."""
 
 
 def mentioned_tools(text: str, called: Collection[str] = ()) -> set[str]:
@@ -80,12 +80,12 @@ def _is_file(name: str) -> bool:
 
 
 MAX_MENTIONED = 40
-"""Maximum number of tools that are listed though they were only mentioned: there can be hundreds of them."""
+"""Maximum number of listed tools that were mentioned but never called. There can be hundreds of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterFinding:
-    """A parameter of a tool, with its figures and verdict."""
+    """What was found about a parameter of a tool: how often it is used, and the verdict on it."""
 
     name: str
     verdict: ParameterVerdict
@@ -101,9 +101,10 @@ class ParameterFinding:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Compares how often a tool is called when it is defined and when it is not.
+    """Compares how often a tool is called when it is defined (`defined`) and when it is not (`baseline`).
 
-    The figures are for one kind of prompt, or for all prompts if `kind` is empty.
+    `placement` is where the request defines the tool, such as `system`. The figures are for one kind of prompt, or for
+    all prompts if `kind` is empty.
     """
 
     placement: str
@@ -117,15 +118,15 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinding:
-    """A tool, with its figures and verdict."""
+    """What was found about a tool: how often it is called, its parameters, and the verdict on it."""
 
     name: str
     verdict: ToolVerdict
     alias_of: str | None
     calls: int
-    """Number of replies that call the tool, though the prompt neither defines nor names it."""
+    """Number of replies that call the tool, to prompts that neither define nor name it."""
     rate: Interval | None
-    """The share of replies to intents that call the tool."""
+    """The share of replies that call the tool, among replies to tasks that were sent without definitions of tools."""
     by_kind: dict[str, Interval]
     mentions: Interval | None
     """The share of replies that mention the tool when the model is asked for its tools."""
@@ -139,20 +140,20 @@ class ToolFinding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of a discovery, and what was left out of it."""
+    """The findings of a discovery, and which questions were not asked."""
 
     settings: dict[str, Any]
     tools: tuple[ToolFinding, ...]
     samples: dict[str, int]
     """The number of replies in each stage."""
     any_call: Interval | None
-    """The share of replies to intents that call any tool."""
+    """The share of replies that call any tool, among replies to tasks that were sent without definitions of tools."""
     mentioned_only: int
     """Number of names that were mentioned but never called. The most frequent of these are among `tools`."""
     unsampled: dict[str, int] = field(default_factory=dict[str, int])
     """The number of questions in each stage that were not asked because the budget was spent."""
     skipped: tuple[str, ...] = ()
-    """Why stages or tools were left out."""
+    """Texts that say which stages or tools were left out of the discovery, and why."""
     failed: dict[str, int] = field(default_factory=dict[str, int])
     requests: int = 0
     tokens: int = 0
@@ -168,14 +169,14 @@ class Findings:
 
 
 def tools_to_define(samples: Sequence[Sample]) -> list[str]:
-    """Return the names of tools that are called often enough, without those that resemble a more frequent tool."""
+    """Return the names of the tools to define in the last stage: those called often enough, without likely aliases."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     return [name for name in tool_counts(baseline) if name not in aliases and is_called_enough(name, baseline)]
 
 
 def find_tools(samples: Sequence[Sample], *, seed: int = 0) -> tuple[list[ToolFinding], int]:
-    """Return the tools that the samples show, and the number of names that were mentioned but never called."""
+    """Return the tools that the samples call or mention, and how many names were mentioned but never called."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     called = list(tool_counts(baseline))
@@ -252,7 +253,10 @@ def _lifts(name: str, intents: Sequence[Sample], defined: Sequence[Sample], seed
 
 
 def describe(name: str, samples: Sequence[Sample]) -> str:
-    """Return the first line of the first description of a tool that begins with prose; empty if there is none."""
+    """Return one line that describes a tool, in the words of the model; empty if there is none.
+
+    It is the first line of the first description that begins with prose, cut after 200 characters.
+    """
     for sample in samples:
         if sample.stage == "describe" and sample.subject == name:
             line = next((own.strip() for own in sample.content.splitlines() if own.strip()), "")

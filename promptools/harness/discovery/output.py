@@ -21,7 +21,7 @@ NOTHING = "–"
 
 
 def render_page(findings: Findings, *, title: str, images: Sequence[str] = ()) -> str:
-    """Return the Markdown report of a discovery. `images` are the file names of plots in the report's folder."""
+    """Return the Markdown report of a discovery. `images` are names of image files in the same folder to show in it."""
     lines = [f"# {title}", "", *_summary(findings), ""]
     for image in images:
         lines += [f"![{image}]({image})", ""]
@@ -140,7 +140,7 @@ def require_matplotlib() -> None:
 
 
 def draw_plots(findings: Findings, folder: Path) -> list[str]:
-    """Draw the plots that have data, and write each as PNG and SVG; return the names of the PNG files."""
+    """Draw each plot for which there is data, and write it as PNG and SVG; return the names of the PNG files."""
     require_matplotlib()
     called = [tool for tool in findings.tools if tool.calls and tool.rate is not None][:MAX_ROWS]
     names: list[str] = []
@@ -216,7 +216,7 @@ def _name_rows(axes: Any, tools: Sequence[ToolFinding]) -> None:
 
 
 def definitions(tools: Sequence[ToolFinding]) -> list[dict[str, Any]]:
-    """Return the confirmed tools as a request declares them, with their marks under `x-promptools` (see `marks`)."""
+    """Return the confirmed tools in the form of the `tools` of a request, with their aliases under `x-promptools`."""
     return [
         {"type": "function", "function": {**definition(tool), "x-promptools": marks(tool, tools)}}
         for tool in tools
@@ -234,7 +234,7 @@ def definition(tool: ToolFinding) -> dict[str, Any]:
 
 
 def marks(tool: ToolFinding, tools: Sequence[ToolFinding]) -> dict[str, Any]:
-    """Return the marks of a tool.
+    """Return the marks of a tool, which tell promptools about other names that the model uses.
 
     `names` lists the aliases of the tool. `aliases` maps each alias of a parameter to the parameter.
     """

@@ -1,6 +1,6 @@
-"""The stages of a discovery, one after the other.
+"""Run the stages of a discovery, one after the other.
 
-1. The intents are sent without definitions of tools.
+1. The intents, which are tasks for an agent, are sent without definitions of tools.
 2. The calls in the replies are counted by name.
 3. The intents that were answered with calls are sent again, asking for precise arguments.
 4. The model is asked to list its tools.
@@ -40,13 +40,13 @@ class Plan:
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
-    """Number of replies to each intent without definitions of tools, and the same number with definitions."""
+    """Number of times that each intent is sent without definitions of tools, and with definitions in each place."""
     targeted_intents: int = 20
-    """Maximum number of intents that are sent again to get precise arguments: those with the most calls."""
+    """Maximum number of intents that are sent again to get precise arguments. Those with the most calls are chosen."""
     question_repeats: int = 5
     """Number of replies to each question that asks for names of tools, for a call, or for a description."""
     max_tools: int = 12
-    """Maximum number of tools that the model is asked to call and to describe: those that it called most."""
+    """Maximum number of tools that the model is asked to call and to describe. Those that it called most are chosen."""
     validate: bool = True
 
 
@@ -97,9 +97,10 @@ def _validate(run: _Run, intents: Sequence[Sample]) -> None:
 
 
 def _placements(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Return the places where a request can define tools, each with the options that select it.
+    """Return the places where a request can define tools, each with the promptools options that select the place.
 
-    In harmony mode these are the system message and the developer message; otherwise it is the `tools` of the request.
+    In harmony mode, tools can be in the system message or in the developer message. Otherwise they are in the `tools`
+    of the request.
     """
     if not any(sample.mode == "harmony" for sample in samples):
         return {"request": {}}

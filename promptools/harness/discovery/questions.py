@@ -1,4 +1,4 @@
-"""The questions for the model: the intents, the questions of each stage, and reasoning from logs as further intents."""
+"""The questions for the model. Many contain an intent: a task for an agent, or reasoning from the logs of agents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A prompt and its kind: `explore`, `search`, `read`, `edit`, `run`, or another kind from a file of intents."""
+    """A prompt, such as a task for an agent, and its kind: `explore`, `search`, `read`, `edit`, `run` or another."""
 
     text: str
     kind: str = OTHER
@@ -83,7 +83,7 @@ INTENTS = tuple(Intent(text, kind) for kind, texts in _TEXTS.items() for text in
 
 
 def read_intents(path: Path) -> list[Intent]:
-    """Read a file of intents. Each line is a text, or a JSON object `{"text": ..., "kind": ...}`."""
+    """Read intents from a file. Each line is a text, or a JSON object `{"text": ..., "kind": ...}`."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -136,7 +136,7 @@ DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to the model in one stage. `repeat` is the number of times that it was asked before."""
+    """A question to the model in one stage. `repeat` is 0 when it is first asked, then 1, and so on."""
 
     stage: Stage
     prompt: str
@@ -155,12 +155,12 @@ class Question:
 
 
 def intent_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return, for each intent, questions that contain its text, without definitions of tools."""
+    """Return questions that consist of the texts of the intents, without definitions of tools; each `repeats` times."""
     return [Question("intent", own.text, repeat, own.kind) for repeat in range(repeats) for own in intents]
 
 
 def targeted_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return, for each intent, questions that contain its text and also ask for a call with precise arguments."""
+    """Return questions that contain the texts of the intents, and also ask for a call with precise arguments."""
     return [
         Question("targeted", form.format(text=own.text), repeat, own.kind)
         for repeat in range(repeats)
@@ -193,7 +193,10 @@ def defined_questions(
     placement: str,
     options: Mapping[str, Any],
 ) -> list[Question]:
-    """Return, for each intent, questions that contain its text and define `tools`."""
+    """Return questions that consist of the texts of the intents, in requests that define `tools`.
+
+    `placement` says where the tools are defined, and `options` are the promptools options that bring this about.
+    """
     return [
         Question("defined", own.text, repeat, own.kind, placement, tools, options)
         for repeat in range(repeats)
@@ -211,14 +214,15 @@ KIND = "log"
 FIELDS = ("reasoning", "reasoning_content", "thinking")
 SUFFIXES = frozenset({".json", ".jsonl", ".tape", ".traj", ".ndjson"})
 MAX_CHARACTERS = 4000
-"""Maximum length of a text of reasoning. The beginning of a longer text is cut off: its end is closest to the call."""
+"""Maximum number of characters of a text of reasoning. A longer text loses its beginning, since its end leads to the
+call."""
 MAX_DEPTH = 40
 
 
 def read_logs(folder: Path) -> list[Intent]:
-    """Return the distinct texts of reasoning in all logs below a folder, as intents.
+    """Return the distinct texts of reasoning in all agents' logs below a folder, as intents.
 
-    Raises `UsageError` if the logs hold none.
+    Raises `UsageError` if the logs contain no reasoning.
     """
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder")
@@ -232,7 +236,7 @@ def read_logs(folder: Path) -> list[Intent]:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """Yield the JSON document in a file, or else the document in each line. Lines that are not JSON are skipped."""
+    """Yield the content of a JSON file. If it is not one JSON document, yield each line that is JSON instead."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Samples of the model's answers, the log that keeps samples, and the sampler that draws them.
+"""Samples of the model's replies: the log that keeps them, and the sampler that asks the questions.
 
-A run that ended early is continued with the samples in the log. Samples that failed are drawn again.
+A run that ended early is continued with the samples in the log. Questions whose requests failed are asked again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from promptools.wire.json_body import as_object
 
 
 def well_formed(value: Any) -> Any:
-    """Return a JSON value with lone surrogates replaced by U+FFFD. Neither UTF-8 nor TOML can encode surrogates."""
+    """Return a JSON value with lone surrogates in its texts replaced by U+FFFD, since UTF-8 cannot encode them."""
     match value:
         case str():
             return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -42,12 +42,12 @@ class CallMade:
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     valid_json: bool = True
-    """Whether the arguments were strict JSON in the text that the model wrote."""
+    """Whether the model wrote the arguments as strict JSON, so that no repair was needed to read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The reply to a question."""
+    """The reply of the model to one question, with the data of the question that the findings need."""
 
     key: str
     stage: str
@@ -60,7 +60,7 @@ class Sample:
     calls: tuple[CallMade, ...] = ()
     finish_reason: str = ""
     mode: str = ""
-    """The mode of the last request to the server; empty if the request was forwarded unchanged."""
+    """The promptools mode of the last request to the server; empty if the request was forwarded unchanged."""
     tokens: int = 0
     error: str = ""
     """Why there is no reply. A question without a reply is asked again when the run is resumed."""
@@ -105,17 +105,18 @@ class SampleLog(ResumableLog):
 
 
 Progress: TypeAlias = "Callable[[str, int, int], object]"
-"""A function that is called with a text about a new sample, the number of questions that are done, and the number of
-all questions that are asked together."""
+"""A function that is called after each reply with a text about it, the number of finished questions, and the total.
+
+The total is the number of questions that were given to `Sampler.sample` together."""
 
 OPTIONS = {"undeclared": "call", "trace": True, "corrections": 0}
 REPAIRS = frozenset({"json", "closer", "unwrap"})
-"""The kinds of fixes which show that the arguments were not strict JSON."""
+"""The kinds of repairs of a call which show that its arguments were not strict JSON."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """How many requests and tokens may be used (None: any number), and how many were used so far."""
+    """How many requests and tokens may be used, and how many were used so far. A maximum of None means no limit."""
 
     max_requests: int | None = None
     max_tokens: int | None = None
@@ -149,7 +150,7 @@ class Sampler:
     failed: Counter[str] = field(default_factory=Counter[str])
 
     def sample(self, questions: Sequence[Question]) -> list[Sample]:
-        """Return the sample of each question; a question that the log has a sample for is not asked again.
+        """Ask the questions that have no sample in the log; return the samples of all questions.
 
         A question that failed, or was not asked because the budget was spent, has no sample. Raises `UpstreamError` if
         all questions were asked and all failed.

@@ -59,7 +59,7 @@ PARAMETER_STAGES = frozenset({*BASELINE, "forced"})
 
 
 def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool]) -> list[float]:
-    """Return, for each prompt, the share of the prompt's samples for which `happened` is true."""
+    """Return one number for each prompt: the share of its samples for which `happened` returns True."""
     outcomes: defaultdict[str, list[bool]] = defaultdict(list)
     for sample in samples:
         outcomes[sample.prompt].append(happened(sample))
@@ -67,7 +67,10 @@ def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool])
 
 
 def call_rate(samples: Iterable[Sample], name: str, *, seed: int) -> Interval | None:
-    """Return the share of replies that call the tool, as the mean over prompts; None without samples."""
+    """Return the share of replies that call the tool `name`, with its interval; None without samples.
+
+    The share is the mean of the shares of all prompts, so that each prompt has the same weight.
+    """
     shares = prompt_shares(samples, lambda sample: sample.calls_tool(name))
     return share_interval(shares, seed=seed) if shares else None
 
@@ -97,12 +100,12 @@ def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
 
 
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
-    """Return the calls to a tool in these stages, by default the stages that do not define tools."""
+    """Return the calls of a tool in the samples of some stages, by default of those that do not define tools."""
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 
 
 def kind_shares(samples: Iterable[Sample], name: str) -> dict[str, float]:
-    """Return, for each kind of prompt, its share of the samples that call the tool."""
+    """Return how the samples that call a tool are distributed over the kinds of prompts: the share of each kind."""
     kinds = Counter(sample.kind for sample in samples if sample.calls_tool(name))
     return {kind: count / kinds.total() for kind, count in kinds.items()}
 
@@ -110,7 +113,7 @@ def kind_shares(samples: Iterable[Sample], name: str) -> dict[str, float]:
 def schema_shares(calls: Sequence[CallMade]) -> dict[str, float]:
     """Return, for each parameter, the share of calls that have it.
 
-    Names that consist of the same words (`fold_parameter`) count as one parameter.
+    Names that consist of the same words, such as `maxResults` and `max_results`, count as one parameter.
     """
     present = Counter(fold for call in calls for fold in {fold_parameter(name) for name in call.arguments})
     return {fold: count / len(calls) for fold, count in present.items()}
@@ -123,7 +126,10 @@ def fold_parameter(name: str) -> str:
 
 
 def overlap(one: dict[str, float], other: dict[str, float]) -> float:
-    """Return the overlap of two sets of shares, from 0 to 1; it is 1 if both are empty."""
+    """Return the overlap of two sets of shares: the sum of the smaller shares divided by the sum of the larger ones.
+
+    The result is from 0 to 1. It is 1 if both sets are empty.
+    """
     names = one.keys() | other.keys()
     most = sum(max(one.get(name, 0), other.get(name, 0)) for name in names)
     return sum(min(one.get(name, 0), other.get(name, 0)) for name in names) / most if most else 1.0
@@ -158,7 +164,7 @@ ParameterVerdict = Literal["confirmed", "alias", "optional", "confabulated", "un
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The thresholds of the rules in the module's docstring."""
+    """The thresholds of the rules for verdicts. The docstring of this module explains each of them."""
 
     min_calls: int = 3
     min_prompts: int = 2
@@ -175,7 +181,7 @@ THRESHOLDS = Thresholds()
 
 
 def suspected_aliases(baseline: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, str]:
-    """Return the tools that are similar to a more frequent tool, each with the name of that tool."""
+    """Return the tools that are similar to a more frequent tool, each mapped to the name of the more frequent tool."""
     primaries: list[str] = []
     aliases: dict[str, str] = {}
     for name in tool_counts(baseline):
@@ -203,7 +209,11 @@ def is_called_enough(name: str, baseline: Sequence[Sample]) -> bool:
 def judge_tool(
     name: str, alias_of: str | None, baseline: Sequence[Sample], defined: Sequence[Sample]
 ) -> tuple[ToolVerdict, str | None]:
-    """Return the verdict on a tool, and the name of the other tool if the verdict is `alias`."""
+    """Return the verdict on a tool and, if the verdict is `alias`, the name of the tool that it is an alias of.
+
+    `alias_of` is a similar and more frequent tool, if there is one. `baseline` are replies to prompts without
+    definitions of tools, and `defined` are replies to prompts with definitions.
+    """
     calls = sum(sample.calls_tool(name) for sample in baseline)
     if alias_of is not None and _vanished(name, alias_of, baseline, defined):
         return "alias", alias_of
@@ -226,9 +236,10 @@ def _vanished(name: str, primary: str, baseline: Sequence[Sample], defined: Sequ
 def judge_parameters(
     calls: Sequence[CallMade], described: Mapping[str, int]
 ) -> dict[str, tuple[ParameterVerdict, str | None]]:
-    """Return the verdict on each parameter, and the name of the other parameter if the verdict is `alias`.
+    """Return the verdict on each parameter and, if the verdict is `alias`, the parameter that it is an alias of.
 
-    The most frequent parameters come first.
+    `calls` are the calls of the tool. `described` counts how many descriptions of the tool name each parameter. The
+    most frequent parameters come first.
     """
     present = Counter(name for call in calls for name in call.arguments)
     verdicts: dict[str, tuple[ParameterVerdict, str | None]] = {}
@@ -266,5 +277,5 @@ def main_type(name: str, calls: Sequence[CallMade]) -> str:
 
 
 def parameter_types(name: str, calls: Sequence[CallMade]) -> Counter[str]:
-    """Return the number of calls in which a parameter has each JSON type."""
+    """Return how many calls have a value of each JSON type for a parameter, such as `{"string": 5, "null": 1}`."""
     return Counter(json_type(call.arguments[name]) for call in calls if name in call.arguments)

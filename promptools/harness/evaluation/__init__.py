@@ -1,4 +1,4 @@
-"""Runners of public benchmarks: they solve tasks and grade the answers, and report intervals and costs.
+"""Run public benchmarks: let a model or an agent solve tasks, grade the answers, and report results and costs.
 
 A run that is interrupted can be resumed.
 """

@@ -20,7 +20,7 @@ ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """One run of an agent that has ended."""
+    """A run of an agent that has ended, with or without an answer."""
 
     transcript: Transcript
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The Berkeley Function Calling Leaderboard: its own package asks the questions and checks the answers.
+"""Run the Berkeley Function Calling Leaderboard. Its own package, bfcl-eval, asks the questions and checks the answers.
 
 The package runs in a separate process: `BfclProcess` runs `bfcl_worker` in another Python. `BfclRunLog` keeps the
 settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` renders the report.
@@ -98,7 +98,7 @@ class BfclProcess:
         return ids
 
     def answers(self) -> Iterator[tuple[str, str]]:
-        """Yield `(id, error)` for each new answer, then wait until all answers are checked.
+        """Yield `(id, error)` as each question is answered or fails, then wait until all answers are checked.
 
         The error is empty if the question was answered.
         """
@@ -134,9 +134,10 @@ class BfclProcess:
             raise self._ended() from None
 
     def _read(self) -> dict[str, Any]:
-        """Return the next event of the process.
+        """Wait for the next event of the process, and return it.
 
-        Raises `UsageError` for an event that reports a problem, and `PromptoolsError` if the process has ended.
+        Raises `UsageError` if the package cannot be imported or does not know a category, and `PromptoolsError` if the
+        process has ended.
         """
         assert self._process.stdout is not None
         event = try_json(self._process.stdout.readline())
@@ -173,7 +174,7 @@ FILE = "run.jsonl"
 
 
 class BfclRunLog(ResumableLog):
-    """The log in the folder of a run."""
+    """The log in the folder of a run: its settings, and how each reply was obtained, without the reply's text."""
 
     PLACE = "folder"
 
@@ -208,7 +209,7 @@ class BfclRunLog(ResumableLog):
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `UsageError` unless the folder is missing, empty, or the folder of a run."""
+    """Raise `UsageError` if a folder cannot be used for a run: it must be missing, empty, or from an earlier run."""
     if folder.is_file():
         raise UsageError(f"{str(folder)!r} is a file; --output is a folder")
     if folder.is_dir() and any(folder.iterdir()) and not ((folder / FILE).exists() or (folder / LOG).exists()):
@@ -223,7 +224,7 @@ def check_folder(folder: Path) -> None:
 
 CHOSEN = "test_case_ids_to_generate.json"
 PREREQUISITE = "_prereq_"
-"""A text in the ids of conversations that only fill the memory, and are not questions."""
+"""A part of the ids of entries that are not questions: their conversations only fill the memory for later questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +308,13 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if its result is kept. A context overflow is a result."""
+    """Return why a question must be asked again; empty if its result is kept, as after a context overflow."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 
 
 def _failure(row: dict[str, Any]) -> str:
-    """Return the error in a result, without the package's prefix; empty if the result is not an error."""
+    """Return the text of the error in a result, without the package's prefix; empty if the result is an answer."""
     result = row.get("result")
     if "traceback" in row and isinstance(result, str) and result.startswith(FAILED):
         return result.removeprefix(FAILED).strip() or "an error without a text"
@@ -338,7 +339,7 @@ def _total(value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BfclSummary:
-    """The figures of a run. Questions whose requests failed count as wrong."""
+    """The results of a run: accuracy, tokens and seconds. Questions whose requests failed count as wrong."""
 
     accuracy: Interval
     """The share of correct answers among all questions. Every question has the same weight, whatever its category."""
@@ -372,7 +373,7 @@ class BfclSummary:
 
 
 def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSummary:
-    """Return the figures of one or more answers. The intervals come from resampling questions."""
+    """Return the results of a run from its answers, at least one. The intervals come from resampling questions."""
     every = list(answers)
     by_category: dict[str, list[float]] = {}
     for answer in every:

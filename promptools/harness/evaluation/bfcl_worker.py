@@ -1,6 +1,7 @@
-"""A program for the Python that has bfcl-eval: it runs the package's own generator and checker on one model.
+"""A program that runs in the Python in which bfcl-eval is installed: it asks a model the questions of the package.
 
-It uses nothing from promptools, and needs Python 3.10. The folder of the run is in BFCL_PROJECT_ROOT.
+It uses the package's own generator and checker, and nothing from promptools. It needs Python 3.10. The environment
+variable BFCL_PROJECT_ROOT names the folder of the run.
 
 The first line of standard input is a JSON object with `model`, `categories`, `limit` (0: all questions), `seed`,
 `threads`, and `request` (keys that are added to each request). The program writes events as JSON lines to standard
@@ -27,12 +28,12 @@ from typing import Any
 
 PACKAGE = "bfcl_eval"
 NAME = "promptools"
-"""The model's name within the package. The name has no `_`, which the package would take for `/`, and it can be part of
-a name in Python."""
+"""The model's name within the package. It must not contain `_`, which the package would replace by `/`, and it must be
+valid as a part of a name in Python."""
 FAILED = "Error during inference:"
 """The beginning of a result for a question whose request failed."""
 OVERFLOW = "context_length_exceeded"
-"""The code of an error that counts as a result: the conversation does not fit into the model's context."""
+"""The error code for a conversation that does not fit into the model's context. Such an error counts as a result."""
 
 
 def main() -> None:
@@ -91,9 +92,10 @@ def _run(settings: dict[str, Any], categories: list[str], emit: Callable[..., No
 
 
 def choose(entries: list[dict[str, Any]], limit: int, seed: int) -> list[str]:
-    """Return the ids of `limit` random questions, and of the entries that these depend on; 0 means all questions.
+    """Return the ids of `limit` random questions, and of the entries that these questions depend on.
 
-    With the same seed, a larger limit keeps these questions and adds others.
+    A `limit` of 0 means all questions. With the same seed, a larger limit keeps the questions of a smaller limit and
+    adds others.
     """
     questions = [entry for entry in entries if "_prereq_" not in entry["id"]]
     if limit:

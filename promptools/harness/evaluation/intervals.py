@@ -34,7 +34,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with the interval around it. If all values of a sample are equal, `low` and `high` equal them too."""
+    """An estimate, with the lower and the upper end of the interval around it.
+
+    If all values of a sample are equal, a bootstrap interval has no width. For this reason `rate_interval` and
+    `share_interval` give a rate of 0 or 1 an exact bound instead.
+    """
 
     estimate: float
     low: float
@@ -59,7 +63,7 @@ def mean_interval(sample: Sequence[float], *, seed: int = 0) -> Interval:
 
 
 def rate_interval(successes: int, trials: int, *, seed: int = 0) -> Interval:
-    """Return the share of successes with its interval. If the share is 0 or 1, one end is the exact one-sided bound."""
+    """Return the share of successes with its interval. If the share is 0 or 1, one end is an exact one-sided bound."""
     if not 0 <= successes <= trials or not trials:
         raise UsageError(f"{successes} of {trials} is not a valid rate")
     rate = successes / trials
@@ -104,10 +108,12 @@ def paired_difference_interval(
 ) -> Interval:
     """Return the mean of `shares` minus the mean of `baseline`, with the interval of this difference.
 
-    Both samples have the same cases in the same order. The intervals of the gains and of the losses are combined as in
-    `share_difference_interval`. But a case cannot be both a gain and a loss, so gains and losses are correlated, like
-    counts of a multinomial distribution. If only a few cases differ, the interval usually
-    includes 0. If many cases agree, it is narrow.
+    Both samples have the same cases in the same order. If only a few cases differ, the interval usually includes 0. If
+    many cases agree, it is narrow.
+
+    A case in which `shares` is higher is a gain, and a case in which `baseline` is higher is a loss. The intervals of
+    the mean gain and the mean loss are combined as in `share_difference_interval`. But a case cannot be both a gain and
+    a loss, so gains and losses are correlated, like counts of a multinomial distribution.
     """
     differences = [one - other for one, other in zip(shares, baseline, strict=True)]
     gains, losses = (

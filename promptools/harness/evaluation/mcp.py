@@ -33,12 +33,12 @@ from promptools.types import Call, Result
 
 
 WORKSPACE = "${workspace}"
-"""The placeholder, in the texts of a task, for the folder of the attempt."""
+"""Stands for the folder of the attempt, in a task's prompt, the arguments of its checks, and its servers' settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The outcome of a run, as far as checks can examine it."""
+    """What checks can examine after a run: the answer, the calls, the servers and the workspace."""
 
     answer: str
     calls: Sequence[tuple[Call, Result]]
@@ -68,9 +68,9 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextPattern:
-    """A condition for a text: the text must contain `contains`, and `matches` must match somewhere in it.
+    """A condition for a text: it must contain `contains`, and `matches` must match somewhere in it.
 
-    A condition that is None is always met.
+    If one of the two is None, only the other counts.
     """
 
     contains: str | None = None
@@ -97,10 +97,10 @@ class AnswerCheck:
 
 @dataclass(frozen=True, slots=True)
 class CallCheck:
-    """Checks that a tool was called with `arguments`, or that it was never called with them.
+    """Checks that the model called a tool with `arguments`, or, without `wanted`, that it never did so.
 
-    A call matches if it has these arguments; it may also have others. If `wanted`, at least one matching call must have
-    succeeded. Otherwise there must be no matching call, not even one that failed.
+    A call matches if it has these arguments; it may also have others. With `wanted`, at least one matching call must
+    have succeeded. Without it, there must be no matching call, not even one that failed.
     """
 
     label: str
@@ -121,7 +121,7 @@ class CallCheck:
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """Calls a tool after the run, and checks that the call succeeds and its result matches a pattern."""
+    """Calls a tool itself after the run, and checks that the call succeeds and that its result matches a pattern."""
 
     label: str
     tool: str
@@ -139,7 +139,7 @@ class ResultCheck:
 
 @dataclass(frozen=True, slots=True)
 class CommandCheck:
-    """Runs a command in the workspace, and checks that it exits with 0 and its output matches a pattern."""
+    """Runs a command in the workspace after the run; checks that it exits with 0 and its output matches a pattern."""
 
     label: str
     command: Command
@@ -156,7 +156,7 @@ class CommandCheck:
 
 @dataclass(slots=True)
 class _Entry:
-    """Reads an object in a file of tasks, and records which keys were read. Any other key is an error."""
+    """Reads a check in a file of tasks. It records which keys were read, so that unknown keys can be reported."""
 
     data: dict[str, Any]
     where: str
@@ -208,7 +208,7 @@ def _read(entry: _Entry, label: str) -> Check:
 
 
 def is_subset(part: Any, whole: Any) -> bool:
-    """Return whether the JSON value `whole` equals `part`, except that objects in `whole` may have more keys."""
+    """Return whether two JSON values are equal, except that objects in `whole` may have more keys than in `part`."""
     if is_object(part):
         return is_object(whole) and all(key in whole and is_subset(part[key], whole[key]) for key in part)
     if is_array(part):
@@ -295,24 +295,23 @@ PREFIX = "promptools-eval-"
 
 @dataclass(frozen=True, slots=True)
 class McpRun(FinishedRun):
-    """A run of an agent. `failed_checks` has the label of each check that failed, with the reason."""
+    """A finished run of an agent. `failed_checks` maps the label of each check that failed to the reason."""
 
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
 class McpSolver:
-    """Solves tasks with new servers and an empty folder for each attempt.
+    """A solver that lets an agent work on tasks, with new servers and an empty folder for each attempt.
 
-    An attempt therefore does not see the state of another attempt, except in servers over HTTP, which all attempts
-    share.
+    One attempt therefore cannot see what another has changed. Only servers over HTTP are shared by all attempts.
     """
 
     make_agent: Callable[[Toolset], Agent]
     open_sandbox: Callable[[Path], Sandbox]
     """Returns a sandbox for a workspace; the commands of checks run in it."""
     timeout: float = 60.0
-    """Maximum number of seconds for a call of a server."""
+    """Maximum number of seconds for a call of a server's tool, and for connecting to a server."""
     overflow_retries: int = 0
     """Maximum number of times that a run is started again, with new servers and an empty folder, after its context
     overflowed."""

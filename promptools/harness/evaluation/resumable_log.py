@@ -25,7 +25,7 @@ class ResumableLog(ABC):
     """
 
     PLACE = "file"
-    """What a user chooses as the place of the log: a file or a folder. Error messages use this word."""
+    """The word for what the user chose as the place of the log, `file` or `folder`. Error messages use it."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self._path = path

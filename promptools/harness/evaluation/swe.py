@@ -1,4 +1,4 @@
-"""SWE-bench: an agent changes a repository to resolve an issue, and the `swebench` package grades the changes."""
+"""Run SWE-bench: an agent changes a repository to resolve an issue, and the package `swebench` grades the changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ _IMAGE = re.compile(r"[A-Za-z0-9][^\s]*")
 
 @dataclass(frozen=True, slots=True)
 class SweInstance:
-    """An instance: an issue of a repository at a commit. Only `swebench` reads the fields about tests."""
+    """A task of SWE-bench: an issue that is to be resolved in a repository, at a commit.
+
+    The data set also has fields about tests. They are not kept here, because only `swebench` needs them.
+    """
 
     id: str
     repo: str
@@ -59,7 +62,9 @@ class SweInstance:
     base_commit: str
     problem_statement: str
     image: str
-    """The Docker image with the repository in `/testbed`. It is named in the file, or else `swebench` publishes it."""
+    """The name of the Docker image that has the repository in `/testbed`.
+
+    If the file names none, it is the image that `swebench` publishes for the instance."""
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
         """Return the attempt unchanged: all attempts are graded together, after the run."""
@@ -67,7 +72,7 @@ class SweInstance:
 
 
 def read_instances(path: Path) -> list[SweInstance]:
-    """Read a file of instances.
+    """Read a file of SWE-bench instances, in JSON or JSON lines.
 
     Raises `UsageError` for an instance with a missing or invalid field, and for two instances with the same id.
     """
@@ -111,7 +116,8 @@ The repository of a project is in {WORKSPACE_PATH}. Change its code so that this
 There is nobody to ask. When you have checked your change, answer with one sentence that describes it.
 """
 MAX_PATCH = 16 * 2**20
-"""Maximum length of a patch: a longer patch is not a change of code, and would break the log and the grading."""
+"""Maximum number of characters of a patch. A longer patch contains more than a change of code, and would break the log
+and the grading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +129,10 @@ class SweRun(FinishedRun):
 
 @dataclass(frozen=True, slots=True)
 class SweSolver:
-    """A solver that lets an agent change the repository of an instance, and writes the agent's trajectory.
+    """A solver that lets an agent change the repository of an instance, and returns the changes as a patch.
 
-    Each instance has a separate repository. If a run ends without an answer, its patch is only in the trajectory.
+    Each run has a new repository. The agent's trajectory is written to a file, together with the patch. If a run ends
+    without an answer, the trajectory is the only place where its patch is kept.
     """
 
     make_agent: Callable[[Sandbox], Agent]
@@ -194,12 +201,12 @@ HARNESS = "swebench.harness.run_evaluation"
 
 
 class GradingError(PromptoolsError):
-    """The harness of `swebench` failed."""
+    """The grading program of `swebench` failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """The verdicts in a report of `swebench`, as the ids of instances."""
+    """What a report of `swebench` says about patches: which instances are resolved, and which led to errors."""
 
     resolved: frozenset[str]
     errors: frozenset[str]
@@ -207,7 +214,7 @@ class GradedRun:
 
 
 def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
-    """Return the predictions by instance.
+    """Return the patches as the predictions that `swebench` grades, by the id of the instance.
 
     A failed attempt has no prediction. The prediction for a run without an answer is an empty patch.
     """
@@ -219,18 +226,18 @@ def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[s
 
 
 def write_predictions(folder: Path, predicted: Mapping[str, Mapping[str, str]]) -> None:
-    """Write `predictions.jsonl` in a folder."""
+    """Write predictions to the file `predictions.jsonl` in a folder."""
     lines = "".join(json.dumps(prediction) + "\n" for prediction in predicted.values())
     (folder / PREDICTIONS).write_text(lines, encoding="utf-8", newline="\n")
 
 
 def report_name(model: str) -> str:
-    """Return the name of the file that the harness writes its report to."""
+    """Return the name of the file that `swebench` writes its report to."""
     return f"{model.replace('/', '__')}.{RUN_ID}.json"
 
 
 def grading_arguments(instances: Path, workers: int) -> list[str]:
-    """Return the arguments for Python to run the harness. Python must run in the folder of the predictions."""
+    """Return the arguments with which Python runs `swebench`. Run it in the folder that has `predictions.jsonl`."""
     named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
     return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
 
@@ -242,10 +249,11 @@ def require_swebench() -> None:
 
 
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
-    """Run the harness to grade the predictions in a folder; return the path of the harness's report.
+    """Run `swebench` to grade the predictions in a folder; return the path of its report.
 
-    The harness writes to stderr. It skips instances that are already in its logs. Raises `UsageError` if a log is about
-    a different patch, since the grade of that patch would be reused. Raises `GradingError` if the harness fails.
+    Its output goes to stderr. It skips instances that its logs show as graded already. Raises `UsageError` if such a
+    log is about a different patch, since that patch's grade would be reused, and if there is no patch to grade. Raises
+    `GradingError` if `swebench` fails.
     """
     if not any(prediction["model_patch"] for prediction in predicted.values()):
         raise UsageError("there is no patch to grade")
@@ -263,7 +271,7 @@ def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, st
 
 
 def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> GradedRun:
-    """Read a report of the harness; raise `UsageError` if it is not about these predictions."""
+    """Read a report of `swebench`; raise `UsageError` if it is not about these predictions."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -294,7 +302,7 @@ def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SweSummary:
-    """The figures of a run: those that every benchmark has, and the verdicts of `swebench` on the patches."""
+    """The results of a run: those that every benchmark has, and the verdicts of `swebench` on the patches."""
 
     run: RunSummary
     attempts: list[TaskAttempt]
@@ -310,11 +318,11 @@ class SweSummary:
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:
-        """Return the ids of the instances with this `result`."""
+        """Return the ids of the instances for which the method `result` returns this text."""
         return [attempt.task for attempt in self.attempts if self.result(attempt) == result]
 
     def result(self, attempt: TaskAttempt) -> str:
-        """Return the outcome of an instance, in one or two words."""
+        """Return the outcome of an attempt in a few words, such as `resolved`, `no change` or `not graded`."""
         if attempt.error:
             return "failed"
         if attempt.ended:
@@ -342,7 +350,10 @@ class SweSummary:
 
 
 def summarize_swe(attempts: Iterable[TaskAttempt], graded: GradedRun | None) -> SweSummary:
-    """Return the figures of a run, from its attempts and the report. The interval comes from resampling instances."""
+    """Return the results of a run, from its attempts and the verdicts of `swebench`, which are None before grading.
+
+    The interval comes from resampling instances.
+    """
     resolved = graded.resolved if graded else frozenset[str]()
     marked = [replace(attempt, correct=attempt.task in resolved) for attempt in attempts]
     return SweSummary(summarize(marked), marked, graded)

@@ -1,7 +1,7 @@
 """The workspaces in which an agent changes a repository: git work trees.
 
-A work tree is made from a local clone, or from the Docker image of an instance. The agent's changes are the difference
-from the initial state of the work tree.
+A work tree is made from a local clone, or from the Docker image of a SWE-bench instance. The agent's changes are the
+difference from the initial state of the work tree.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _DIFF = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 _LINK = b"160000"
-"""The mode that submodules have in git's index."""
+"""The file mode that git's index has for a submodule."""
 _OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-"""Environment in which git uses only the settings of the repository, so that ignored files and line ends are the same
-on all machines."""
+"""Environment variables with which git uses only the settings of the repository. Ignored files and line ends are then
+the same on all machines."""
 
 
 _GENERATED = "__pycache__/\n*.pyc\n*.pyo\n.pytest_cache/\n"
@@ -65,10 +65,10 @@ def check_commit(clone: Path, commit: str) -> None:
 
 
 def check_out(clone: Path, commit: str, folder: Path) -> None:
-    """Make a work tree at a commit in an empty folder.
+    """Make a git work tree in an empty folder, with the files of a commit.
 
-    The work tree's repository has only this commit and the commits before it, because a later commit may resolve the
-    issue.
+    Its repository has only this commit and the commits before it. A later commit might contain the solution of the
+    issue that the agent has to resolve.
     """
     _git("init", "--quiet", ".", cwd=folder)
     _git("fetch", "--quiet", "--no-tags", str(clone), commit, cwd=folder, settings={})
@@ -79,7 +79,10 @@ def check_out(clone: Path, commit: str, folder: Path) -> None:
 
 
 class WorkTreeChanges:
-    """Finds the changes made in a work tree since this object was created. `git_folder` keeps the initial state."""
+    """Finds the changes made in a work tree since this object was created.
+
+    The initial state is kept in a separate repository, `git_folder`.
+    """
 
     def __init__(self, root: Path, git_folder: Path) -> None:
         self._root = root
@@ -141,7 +144,7 @@ class WorkTreeChanges:
 
 
 def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> bytes:
-    """Run git and return its output. Variables of git in the environment of this process are not passed on."""
+    """Run git and return its output. Variables such as GIT_DIR in the environment of this process have no effect."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Tasks: they are read from files, solved several times by a `Solver`, graded, and reported."""
+"""Read tasks from files, let a `Solver` solve each several times, grade the attempts, and report the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from promptools.json_values import is_array, is_object
 BOX = re.compile(r"(?:boxed|framebox)\s*\{")
 NUMBER = re.compile(r"((?:(?<![0-9A-Za-z)}\]])[-−])?[0-9](?:[0-9]|,(?=[0-9]{3}(?![0-9])))*)(?:\.([0-9]+))?")
 GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\!|~)+(?=[0-9]{3}(?![0-9]))")
-r"""What LaTeX has between groups of digits, as in `1{,}024` and `1\,024`."""
+r"""What may separate groups of digits in LaTeX, as in `1{,}024` and `1\,024`."""
 MAX_DIGITS = 1000
 
 
@@ -86,9 +86,9 @@ class TaskAttempt:
     error: str = ""
     """Why the attempt failed. A failed attempt is made again when the run is resumed."""
     ended: str = ""
-    """Why there is no answer although nothing failed: a limit was reached, for example."""
+    """Why there is no answer although no error occurred: for example, the agent reached a limit."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
-    """The reason for each failed check of the task, by the label of the check."""
+    """Maps the label of each failed check of the task to the reason why it failed."""
 
 
 class RunLog(ResumableLog):
@@ -130,7 +130,7 @@ class GradedTask(Protocol):
         ...
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return an attempt at this task with its grade."""
+        """Return the attempt with its grade filled in."""
         ...
 
 
@@ -139,13 +139,13 @@ TaskT = TypeVar("TaskT", bound=GradedTask)
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The result of a solver's work on a task."""
+    """What a solver returns for a task."""
 
     text: str
     usage: Mapping[str, object] | None = None
     """The tokens that the work took."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
-    """The reason for each failed check of the solver, by the label of the check."""
+    """Maps the label of each check that failed to the reason. Only some solvers run checks."""
 
 
 Solver: TypeAlias = "Callable[[TaskT, int], Solution]"
@@ -155,7 +155,7 @@ It is called in several threads. If it raises `Unanswered`, the attempt has a re
 attempt fail.
 """
 Progress: TypeAlias = "Callable[[TaskAttempt, int, int], object]"
-"""A function that is called with each new attempt, the number of attempts that are done, and the number of all."""
+"""A function that is called after each attempt, with the attempt, the number of finished attempts, and the total."""
 
 
 class Unanswered(Exception):
@@ -175,9 +175,10 @@ def run_tasks(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskAttempt]:
-    """Make the attempts that the log lacks; return all attempts in the order of the tasks, including earlier ones.
+    """Make all attempts that are missing or failed in the log; return the attempts at all tasks, in their order.
 
-    After an interrupt no attempts are started; attempts in progress are completed and recorded.
+    Each task is attempted `repeats` times, by `workers` threads. After an interrupt no attempts are started; attempts
+    in progress are completed and recorded.
     """
     if repeats < 1 or workers < 1:
         raise UsageError(f"repeats is {repeats} and workers is {workers}; both must be at least 1")
@@ -342,7 +343,7 @@ def _read_answer(answer: object, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The figures of a run."""
+    """The results of a run over all its tasks: accuracy, tokens and seconds."""
 
     accuracy: Interval
     """The mean, over all tasks, of the share of correct attempts. Failed attempts count as wrong."""
@@ -352,9 +353,9 @@ class RunSummary:
     failed: int
     """Number of attempts that failed."""
     unanswered: int
-    """Number of attempts without an answer that did not fail.
+    """Number of attempts that did not fail, but have no answer.
 
-    They ended at a limit, for example; or the answer must be an integer, and the text has none."""
+    For example, they ended at a limit, or their text has no integer although the answer must be one."""
     usage: dict[str, int]
     seconds: float
 
@@ -373,7 +374,7 @@ class RunSummary:
 
 
 def summarize(attempts: Iterable[TaskAttempt], *, seed: int = 0) -> RunSummary:
-    """Return the figures of attempts. The interval comes from resampling tasks, not attempts."""
+    """Return the results of a run from its attempts. The interval comes from resampling tasks, not attempts."""
     by_task: dict[str, list[TaskAttempt]] = {}
     usage: Counter[str] = Counter()
     for attempt in attempts:
@@ -432,7 +433,7 @@ def settings_section(settings: Mapping[str, Any]) -> list[str]:
 
 
 def reasons_section(attempts: Iterable[TaskAttempt]) -> list[str]:
-    """Return the lines of a report that count why attempts have no answer; empty if all attempts have one."""
+    """Return the section of a report that counts the reasons why attempts have no answer; empty if there are none."""
     reasons = Counter(clip(reason) for attempt in attempts if (reason := attempt.error or attempt.ended))
     if not reasons:
         return []

@@ -27,8 +27,9 @@ def run_workers(
 ) -> None:
     """Call `work` with each item, in `workers` threads. Pass each result to `record`, then to `show`, as it arrives.
 
-    The next item is taken from `items` only when a thread is free, so `items` can end the run early. After an interrupt
-    or another exception, no further item is started, but the results of work in progress are still recorded.
+    The next item is taken from `items` only when a thread is free, so a generator of items can end the run early. After
+    an interrupt or another exception, no further item is started, but the results of work in progress are still
+    recorded.
     """
     waiting = iter(items)
     running: set[Future[ResultT]] = set()

@@ -1,4 +1,7 @@
-"""Runs commands under limits, with one protocol: in bubblewrap, in Docker, or, if explicitly allowed, unconfined."""
+"""Run commands under limits: in bubblewrap, in Docker or, if explicitly allowed, without a sandbox.
+
+All classes implement the protocol `Sandbox`.
+"""
 
 from promptools.harness.sandbox.bubblewrap import BubblewrapSandbox
 from promptools.harness.sandbox.docker import DockerSandbox

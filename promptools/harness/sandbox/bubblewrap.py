@@ -77,12 +77,12 @@ _END_SECONDS = 2
 
 
 class BubblewrapSandbox:
-    """Runs commands in namespaces, where they see only the system's programs and the workspace.
+    """Runs commands in Linux namespaces, where they see only the system's programs and the workspace.
 
-    Commands cannot use the network unless `network` is set. `read_only` and `writable` are further folders or files of
-    this machine that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace.
-    `path` is searched for programs. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing,
-    or if the system does not allow it to make a sandbox.
+    `network` lets commands use the network. `read_only` and `writable` are further folders or files of this machine
+    that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace. `path` is the
+    PATH of commands. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing, or if the
+    system does not allow it to make a sandbox.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class BubblewrapSandbox:
 
     @property
     def workspace(self) -> str:
-        """The path of the workspace.
+        """The path of the workspace, which is the same in the sandbox and on this machine.
 
-        It is the same inside and outside, because programs may contain paths of the workspace.
+        Programs in the workspace, such as those of a virtual environment, may contain this path.
         """
         return str(self.root)
 
@@ -164,9 +164,9 @@ class BubblewrapSandbox:
 
     @contextlib.contextmanager
     def _settings(self, command: Command, cwd: str | None, env: Mapping[str, str] | None) -> Generator[ProcessSettings]:
-        """Yield the settings for starting a command.
+        """Yield the settings for starting a command. Start it inside the `with` block.
 
-        The system-call filter's descriptor stays open until the block ends.
+        The file descriptor of the system-call filter is closed when the block ends.
         """
         with open_filter() as calls:
             yield ProcessSettings(
@@ -182,7 +182,7 @@ class BubblewrapSandbox:
             )
 
     def _arguments(self, command: Command, cwd: str | None, calls: int) -> list[str]:
-        """Return the command line of bwrap. `calls` is the descriptor of the system-call filter."""
+        """Return the command line of bwrap. `calls` is the file descriptor of the system-call filter."""
         inner = with_limits(to_arguments(command, self._shell), self.limits)
         folder = str(PurePosixPath(self.workspace) / (cwd or ""))
         return [self._bwrap, *self._options(), "--seccomp", str(calls), "--chdir", folder, "--", *inner]
@@ -248,8 +248,8 @@ class BubblewrapSandbox:
 def _end_namespace(process: subprocess.Popen[bytes]) -> None:
     """Kill the first process inside the sandbox, and wait for the end of bwrap.
 
-    The kernel delays the end of the first process until all other processes inside have ended, and bwrap waits for the
-    first process. If bwrap itself were killed, the processes inside would end only some time later.
+    The kernel then ends all other processes inside before the first process ends, and bwrap waits for the first
+    process. If bwrap itself were killed, the processes inside would end only some time later.
     """
     for child in children(process.pid):
         with contextlib.suppress(ProcessLookupError):

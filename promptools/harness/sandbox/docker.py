@@ -45,7 +45,7 @@ _SPECIAL = stat.S_ISUID | stat.S_ISGID
 
 @dataclass(slots=True)
 class _Level:
-    """A folder that is being visited: its identity, and the subfolders still to be visited."""
+    """A folder that is being visited. `identity` is its device and inode; `waiting` are subfolders not yet visited."""
 
     name: str
     identity: tuple[int, int]
@@ -53,11 +53,11 @@ class _Level:
 
 
 def clear_special_bits(root: Path) -> list[str]:
-    """Clear the setuid and setgid bits of all files below a folder; return the paths of the files that had any.
+    """Clear the setuid and setgid bits of all files below a folder; return the paths of the files that had such bits.
 
     No command may still be running in the folder. Folders keep their setgid bits, which only decide the group of new
-    files. Raises `SandboxError` for files whose bits cannot be cleared, after clearing all others. Only one folder is
-    open at a time, so the depth of the folders is not limited by the number of open files.
+    files. If bits of some files cannot be cleared, all others are cleared first, and then `SandboxError` is raised.
+    Folders are opened one at a time, so they may be nested deeper than a process may have files open.
     """
     cleared: list[str] = []
     failed: list[str] = []
@@ -116,7 +116,7 @@ def _cleared(folder: int, name: str, mode: int) -> bool:
 
 
 def _open_folder(folder: int, name: str) -> int | None:
-    """Open a folder, making it readable first if its owner may not list it; return None if that fails."""
+    """Open a subfolder. If that fails, make the subfolder readable and try again; return None if that fails too."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError:
@@ -142,9 +142,9 @@ def _path(levels: list[_Level], name: str) -> str:
 
 
 _GRACE = 5
-"""Seconds after which timeout(1) kills a command that did not end when told to."""
+"""Seconds after which timeout(1) kills a command that has ignored the signal to end."""
 _HOST_GRACE = 10.0
-"""Further seconds after which the command's client is killed if the container does not answer."""
+"""Further seconds after which docker's process on this machine is killed, if the container does not answer."""
 _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
 """What the container runs: a shell instead of just `sleep`, because the first process has to reap orphans."""
 
@@ -233,7 +233,7 @@ class DockerSandbox:
         return CommandResult(result.output, code, timed_out, result.truncated, result.stopped)
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
-        """Start a command; see `Sandbox.start`. The command gets its own session, which `kill` ends."""
+        """Start a command; see `Sandbox.start`. The command gets its own process group, which `kill` ends."""
         record = ["sh", "-c", 'echo $$; exec "$@"', "sh", *to_arguments(command, self._shell)]
         arguments = self._exec(record, cwd=None, env=env, interactive=True)
         group = ""

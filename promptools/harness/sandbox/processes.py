@@ -1,8 +1,8 @@
 """Run commands on this machine for any sandbox, with a fixed environment and limited time, output and resources.
 
 `run_process` runs a command to its end. `StartedProcess` is a process that exchanges data with the caller.
-`interruptible` lets another thread end commands. `OutputBuffer` keeps the output within a budget, and `UsageWatch`
-watches the resources that the system itself does not limit.
+`interruptible` lets another thread end commands. `OutputBuffer` keeps only the beginning and the end of long output.
+`UsageWatch` watches the resources that the system itself does not limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _CONTINUATION = range(0x80, 0xC0)
-"""The bytes of UTF-8 that continue a character."""
+"""The bytes of UTF-8 that continue a character, rather than begin one."""
 _LONGEST_CHARACTER = 4
 
 
@@ -84,7 +84,7 @@ class OutputBuffer:
 
 
 def shorten(text: str, budget: int) -> str:
-    """Return `text` if it fits into a budget of bytes, else its beginning and its end, with a notice between them."""
+    """Return `text` if it has at most `budget` bytes, else its beginning and its end, with a notice between them."""
     buffer = OutputBuffer(budget)
     buffer.feed(text.encode("utf-8", "replace"))
     return buffer.text()
@@ -117,7 +117,7 @@ def _whole_tail(data: bytes) -> str:
 
 
 Watch = Callable[[int], str]
-"""A function of the id of a process; returns which limit was exceeded, in words, or an empty string."""
+"""A function that gets the id of a process. It returns which limit was exceeded, in words, or an empty string."""
 Kill = Callable[["subprocess.Popen[bytes]"], None]
 
 INTERVAL = 0.1
@@ -144,7 +144,7 @@ class ProcessSettings:
     watch: Watch | None = None
     kill: Kill = kill_group
     descriptors: Sequence[int] = ()
-    """The only open files that the process inherits."""
+    """The file descriptors that the process inherits, besides its standard input, output and error."""
 
     def open(self, stdin: int) -> subprocess.Popen[bytes]:
         """Start the process in its own session. Raises `OSError`, or `ValueError` for a NUL in an argument."""
@@ -166,10 +166,11 @@ _INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_inter
 
 @contextlib.contextmanager
 def interruptible(interruption: threading.Event) -> Generator[None]:
-    """When `interruption` is set, end the commands that run inside the block, or in threads with the block's context.
+    """Let another thread end the commands that run inside the block, by setting `interruption`.
 
-    For a command that `run_process` runs in a Docker container, only Docker's client is ended. The command itself ends
-    when its time is up.
+    Commands of `run_process` and code of the tool `python` are ended, also in threads that were started with a copy of
+    the block's context. For a command of `run_process` in a Docker container, only Docker's client is ended. The
+    command itself ends when its time is up.
     """
     token = _INTERRUPTION.set(interruption)
     try:
@@ -185,7 +186,7 @@ def is_interrupted() -> bool:
 
 
 def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout: float, output: int) -> CommandResult:
-    """Run a command to its end and return how it ended. `timeout` is in seconds; `output` is a budget in bytes."""
+    """Run a command and return how it ended. It may take `timeout` seconds; `output` bytes of its output are kept."""
     source = stdin.encode("utf-8", "replace") if isinstance(stdin, str) else stdin or b""
     try:
         process = settings.open(subprocess.PIPE if source else subprocess.DEVNULL)
@@ -231,7 +232,10 @@ class _Run:
             self._selector.register(process.stdin, selectors.EVENT_WRITE)
 
     def wait(self, deadline: float) -> tuple[bool, str]:
-        """Wait for the end of the process, or kill it. Return whether it timed out, and which limit it exceeded."""
+        """Wait for the end of the process; kill it at the deadline, or if it exceeds a limit or is interrupted.
+
+        Return whether it timed out, and the limit or interruption that ended it, in words.
+        """
         while self._process.poll() is None:
             left = deadline - time.monotonic()
             stopped = self._exceeded()
@@ -274,7 +278,7 @@ class _Run:
             self._process.stdin.close()
 
     def _read_once(self) -> bool:
-        """Read the available output; return whether more may follow."""
+        """Read one piece of the available output. Return False if there was nothing to read."""
         if self._output is None:
             return False
         try:
@@ -395,10 +399,10 @@ def to_arguments(command: Command, shell: str = "bash") -> list[str]:
 def with_limits(arguments: list[str], limits: CommandLimits) -> list[str]:
     """Return a shell command that sets limits and then runs `arguments`, as the first process of a namespace.
 
-    Limits that a process lowers stay low, and its children inherit them. The limit on processes must be set inside the
-    namespace: outside, it would count all processes of the user. POSIX has no option for this limit; bash has -u, other
-    shells have -p. The shell does not exec the command, since the first process of a namespace ignores most signals and
-    has to reap orphans.
+    The command and its child processes inherit the limits, and cannot raise them. The limit on processes must be set
+    inside the namespace: outside, it would count all processes of the user. POSIX has no option for this limit; bash
+    has -u, other shells have -p. The shell stays the first process of the namespace, instead of being replaced by the
+    command: the first process ignores most signals, and has to reap orphans.
     """
     return ["sh", "-c", f'{_ulimits(limits)}; "$@"; exit $?', "sh", *arguments]
 
@@ -418,11 +422,16 @@ def _ulimits(limits: CommandLimits) -> str:
 
 _OWN_MEMORY = (b"RssAnon:", b"RssShmem:")
 _SPARE_PROCESSES = 8
-"""Processes that are allowed in addition: those of the sandbox itself, and commands that count processes."""
+"""Processes that are allowed beyond the limit: those of the sandbox itself, and commands that count processes, such as
+`ps`."""
 
 
 class UsageWatch:
-    """Watches the descendants of a process, and the free space on the disk of `root`."""
+    """Checks whether a command has exceeded its limits on processes, memory or disk.
+
+    All descendants of the command's process count. The use of the disk is the loss of free space on the disk of `root`
+    since this object was created.
+    """
 
     def __init__(self, limits: CommandLimits, root: Path) -> None:
         self._limits = limits
@@ -430,7 +439,7 @@ class UsageWatch:
         self._free_before = _free(root)
 
     def __call__(self, process: int) -> str:
-        """Return a description of the limit that was exceeded, or an empty string."""
+        """Return a description of the limit that was exceeded; empty if none was."""
         limits = self._limits
         processes = descendants(process)
         if sum(map(_threads, processes)) > limits.processes + _SPARE_PROCESSES:
@@ -443,17 +452,17 @@ class UsageWatch:
 
 
 class ProcessWatch:
-    """Watches how many processes an unconfined command has.
+    """Checks whether a command without a sandbox has exceeded its limit on processes.
 
-    The descendants of the command's process are counted, and the processes of its session whose parents have ended. A
-    process that leaves the session and whose parent ends is not counted. Without /proc, nothing is counted.
+    The process itself, its descendants and the processes of its session are counted. A process that has left the
+    session is not counted once its parent has ended. Without /proc, nothing is counted.
     """
 
     def __init__(self, limits: CommandLimits) -> None:
         self._limits = limits
 
     def __call__(self, process: int) -> str:
-        """Return a message if the limit was exceeded, or an empty string."""
+        """Return a description of the limit if it was exceeded, else an empty string."""
         if sum(map(_threads, started_by(process))) > self._limits.processes:
             return f"it had more than {self._limits.processes} processes"
         return ""
@@ -509,7 +518,7 @@ def _resident(process: int) -> int:
 
 
 def _proportional(process: int) -> int:
-    """Like `_resident`, but shared memory is divided among its processes, so that sums are exact. This is slow."""
+    """Like `_resident`, but memory that several processes share is divided among them. So sums are exact. Slow."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

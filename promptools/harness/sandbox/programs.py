@@ -26,7 +26,7 @@ INSIDE = "/opt/promptools"
 PYTHON = os.path.realpath(sys.executable)
 _IMPORT = "import sys; sys.path.insert(0, {folder!r}); from promptools.harness.toolsets.patch import main; main()"
 _OPTIONS = "-I -S -B"
-"""Options of Python with which neither the current folder nor the environment decides what is imported."""
+"""Options of Python that keep the current folder and the environment from deciding what is imported."""
 _SCRIPT = """\
 #!/bin/sh
 for python in {pythons}; do
@@ -58,9 +58,10 @@ class SandboxPrograms:
 
 
 def program_environment(folder: Path | str, path: str) -> dict[str, str]:
-    """Return the environment variables with which a shell finds the programs in a folder before those on `path`.
+    """Return environment variables that make a shell search a folder for programs before the folders of `path`.
 
-    A login shell, as in `bash -lc`, resets its path. For this reason bash also gets a function with the program's name.
+    A login shell, as in `bash -lc`, resets its path. For this reason bash also gets a function `apply_patch`, which
+    runs the program in the folder.
     """
     function = f'() {{ {shlex.quote(f"{folder}/{NAME}")} "$@"; }}'
     return {"PATH": f"{folder}:{path}", f"BASH_FUNC_{NAME}%%": function}

@@ -13,7 +13,7 @@ Command: TypeAlias = "Sequence[str] | str"
 """A list is a program and its arguments; a string is a line for the shell."""
 
 TIMED_OUT = 124
-"""Exit code of a command that was ended because its time was up. It is the exit code of timeout(1)."""
+"""Exit code of a command that was ended because it took too long. The program timeout(1) uses the same code."""
 
 
 class SandboxError(PromptoolsError):
@@ -25,7 +25,7 @@ class CommandResult:
     """How a command ended."""
 
     output: str
-    """Standard output and standard error in the order of arrival, with a notice in place of what was left out."""
+    """Standard output and standard error, in the order of arrival. A notice replaces any part that was left out."""
     exit_code: int
     """The exit code. As in shells, it is 128 plus the signal's number for a command that a signal ended. After a
     time-out it is 124."""
@@ -33,7 +33,7 @@ class CommandResult:
     truncated: bool = False
     """Whether a part of the output was left out."""
     stopped: str = ""
-    """Which limit ended the command, in words; empty if none did."""
+    """The limit or interruption that ended the command, in words; empty if none did."""
 
 
 class SandboxProcess(Protocol):
@@ -46,9 +46,9 @@ class SandboxProcess(Protocol):
     """Which limit ended the process, in words; empty if none did."""
 
     def kill(self) -> None:
-        """End the process, and the processes that it started, as far as the sandbox reaches them.
+        """End the process and the processes that it started. The process may have ended already.
 
-        The process may have ended already.
+        In some sandboxes, a process that left the process group of this process is not ended.
         """
         ...
 
@@ -76,7 +76,7 @@ class Sandbox(Protocol):
         stdin: str | bytes | None = None,
         max_output: int | None = None,
     ) -> CommandResult:
-        """Run a command to its end, or to its time-out, and return how it ended.
+        """Run a command until it ends or its time is up, and return how it ended.
 
         `cwd` is relative to the workspace. `timeout`, in seconds, cannot exceed the timeout of the sandbox's limits.
         `max_output`, in bytes, replaces the output limit of the sandbox. Without `stdin`, the command's input is empty.
@@ -85,11 +85,14 @@ class Sandbox(Protocol):
         ...
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> SandboxProcess:
-        """Start a command in the workspace; return its process, which reads what the caller writes to `stdin`."""
+        """Start a command in the workspace, and return its process without waiting for its end.
+
+        The process reads what the caller writes to its `stdin`.
+        """
         ...
 
     def close(self) -> None:
-        """End whatever is still running."""
+        """End all processes that are still running in the sandbox."""
         ...
 
 
@@ -106,9 +109,9 @@ class CommandLimits:
     output: int = 10_000
     """Bytes of output that are kept: half of them from its beginning, half from its end."""
     memory: int = 2 * GIGABYTE
-    """Bytes of memory of each process, and of all processes together."""
+    """Bytes of memory that each process, and all processes together, may use."""
     processes: int = 256
-    """Processes and threads at one time."""
+    """Processes and threads that may exist at the same time."""
     file_size: int = GIGABYTE
     """Bytes of the largest file that may be written."""
     disk: int = 4 * GIGABYTE

@@ -28,13 +28,16 @@ from typing import TypeAlias
 from promptools.harness.sandbox.protocol import SandboxError
 
 Instruction: TypeAlias = "tuple[int, int, int, int]"
-"""An instruction: its code, the jump if true, the jump if false, and its operand. Jumps are relative to the next
-instruction."""
+"""An instruction of the filter: its code, the jump if true, the jump if false, and its operand. A jump is the number of
+instructions that are skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """The kernel's id of an architecture, and the numbers of those calls whose numbers differ between architectures."""
+    """A processor architecture: the numbers of its system calls, and the kernel's id for it, `audit`.
+
+    System calls that always fail, and have the same number on all architectures, are in `_EVERYWHERE` instead.
+    """
 
     audit: int
     left_out: tuple[int, ...]
@@ -47,7 +50,7 @@ class Architecture:
     sockets: tuple[int, ...]
     """The numbers of socket and socketpair."""
     second_abi: int | None = None
-    """The lowest call number of a second interface, all of whose calls fail."""
+    """The lowest number of a second set of system calls, such as x32 on x86_64. All calls of this set fail."""
 
 
 _EVERYWHERE = (425, 426, 427, 437)
@@ -80,7 +83,7 @@ _LOAD = 0x20
 _JUMP_IF_EQUAL = 0x15
 _JUMP_IF_AT_LEAST = 0x35
 _JUMP_IF_ANY = 0x45
-"""Jump if the value has any bit of the operand."""
+"""The code of an instruction that jumps if the value has any bit of the operand."""
 _RETURN = 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _ARGUMENT_BYTES = 8
@@ -91,12 +94,16 @@ _ENOSYS, _EPERM, _EAFNOSUPPORT = 38, 1, 97
 _MISSING: Instruction = (_RETURN, 0, 0, _FAIL | _ENOSYS)
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 _CREATES = 0o100 | 0o20000000
-"""O_CREAT and __O_TMPFILE. Without these flags, the argument for the mode is whatever is in its register."""
+"""The flags of open(2) with which a file is created: O_CREAT and __O_TMPFILE. Without them, the caller passes no mode,
+and the register for it may hold any value."""
 
 
 @contextmanager
 def open_filter() -> Generator[int]:
-    """Yield a descriptor from which the filter for this machine can be read once."""
+    """Yield a file descriptor from which the filter for this machine can be read once, as bwrap does.
+
+    Raises `SandboxError` if there is no filter for this architecture.
+    """
     architecture = ARCHITECTURES.get(platform.machine())
     if architecture is None:
         raise SandboxError(
@@ -113,7 +120,7 @@ def open_filter() -> Generator[int]:
 
 
 def filter_program(architecture: Architecture) -> bytes:
-    """Return the filter program for an architecture."""
+    """Return the filter for an architecture, as bytes that the kernel accepts."""
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_JUMP_IF_EQUAL, 1, 0, architecture.audit),
@@ -136,12 +143,15 @@ def filter_program(architecture: Architecture) -> bytes:
 
 
 def _for_call(number: int, block: list[Instruction]) -> Iterable[Instruction]:
-    """Return instructions that run `block` for one call and skip it for all others. `block` must end the program."""
+    """Return instructions that run `block` for the system call `number`, and skip `block` for all other calls.
+
+    `block` must end with a verdict, so that no instruction after it is run.
+    """
     return [(_JUMP_IF_EQUAL, 0, len(block), number), *block]
 
 
 def _load_argument(place: int) -> Instruction:
-    """Return an instruction that loads the lower 32 bits of an argument, into which modes, flags and families fit."""
+    """Return an instruction that loads the lower 32 bits of an argument. Modes, flags and families fit into them."""
     return (_LOAD, 0, 0, _ARGUMENTS_AT + _ARGUMENT_BYTES * place)
 
 

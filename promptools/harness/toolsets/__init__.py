@@ -1,4 +1,4 @@
-"""Tools for agents, with the functions that run them: gpt-oss' in-distribution tools, patches, Python, MCP servers."""
+"""Tools for agents, with the functions that run them: those that gpt-oss was trained on, and those of MCP servers."""
 
 from promptools.harness.toolsets.agent_tool import AgentTool, ToolOutput, Toolset
 

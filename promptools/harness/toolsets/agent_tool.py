@@ -1,4 +1,4 @@
-"""Defines a tool with the function that runs it, a set of tools, and what the function may return or raise."""
+"""A tool with the function that runs it, a set of such tools, and what the function may return or raise."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class AgentTool:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Tools that belong together."""
+    """Tools that belong together, with what the model should know about all of them."""
 
     tools: tuple[AgentTool, ...]
     namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The description of each namespace, by its name, such as `container` for `container.exec`."""
+    """Maps the name of each namespace to its description. The namespace of the tool `container.exec` is `container`."""
     instructions: str = ""
     """What the model should know about the tools, besides their descriptions."""
 
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Formats that servers of vision models read."""
+"""Formats that servers of vision models accept."""
 MAX_IMAGE = 8 * 2**20
 """Maximum number of bytes of an image that is shown to a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """Text for the model, and images to show it, as `image_url` parts of Chat Completions."""
+    """What a tool may return: text for the model, and images as `image_url` parts of Chat Completions."""
 
     text: str
     images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
@@ -65,9 +65,8 @@ def image_part(content: bytes, mime_type: str) -> dict[str, Any] | None:
 class ToolTimeoutError(PromptoolsError):
     """A tool was ended because it took too long.
 
-    `seconds` is how long the tool was allowed to take, and `output` is what it had written by then. The model reads
-    `observation` as a normal result, like the result of a command that fails. If `observation` is empty, the model
-    reads the message as an error, as with any exception.
+    `seconds` is the time that the tool was allowed, and `output` is what it had written by then. If `observation` is
+    given, the model reads this text as a normal result. Otherwise it reads the message of the exception as an error.
     """
 
     def __init__(self, message: str, *, seconds: float, output: str = "", observation: str = "") -> None:

@@ -40,7 +40,7 @@ WIDTH = 100
 
 
 class BrowserError(ValueError):
-    """A page that cannot be shown; the message is for the model."""
+    """A page cannot be shown. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,14 @@ class Found:
 
 
 Search: TypeAlias = Callable[[str, int], "Sequence[Found] | str"]
-"""A function of a query and the number of results wanted; returns the results, or a text that contains them."""
+"""A search: a function that gets a query and the wanted number of results. It returns a list, or text with results."""
 
 
 def search_by_url(template: str) -> Search:
-    """Return a search that requests the URL `template`, with the query in place of `{query}`.
+    """Return a search that requests a URL, made from a template such as `https://example.org/search?q={query}`.
 
-    The answer may be JSON that contains a list of results, or text.
+    `{query}` is replaced by the query, and `{count}`, if present, by the wanted number of results. The server may
+    answer with text, or with JSON that contains a list of results.
     """
     if "{query}" not in template or not template.startswith(("http://", "https://")):
         raise UsageError(
@@ -217,9 +218,9 @@ class _Browser:
         return "\n".join([head, *(f"L{at}: {page.lines[at]}" for at in range(start, end))])
 
     def _check(self, url: str) -> None:
-        """Raise `BrowserError` unless `url` is an HTTP(S) address.
+        """Raise `BrowserError` if `url` may not be opened. Only HTTP(S) addresses may be opened.
 
-        Unless private pages are allowed, also raise if the host has no address, or any address that is not public.
+        If private pages are not allowed, all IP addresses of the host must be public, and there must be at least one.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -235,9 +236,9 @@ class _Browser:
 
 
 def _get(url: str, check: Callable[[str], None]) -> tuple[str, str, str]:
-    """Request a page, and return its final address, its text and its type.
+    """Request a page; return its address after all redirects, its text and its content type.
 
-    `check` is called with the address of the page and of each redirect, before it is requested.
+    `check` is called with each address before it is requested. It raises an exception to refuse the address.
     """
     http: Any = installed_library().module
     with http.Client(timeout=SECONDS, follow_redirects=False) as client:

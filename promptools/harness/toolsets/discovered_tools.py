@@ -30,9 +30,10 @@ FILE_NAME = "tools.json"
 
 
 def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
-    """Return the tools that `promptools discover` wrote, with their aliases. `path` is its output folder, or the file.
+    """Return the tools that `promptools discover` wrote, with their aliases.
 
-    Raises `UsageError` for a file that cannot be read, or does not hold a list of tools.
+    `path` is the folder that the command wrote, or the file `tools.json` in it. Raises `UsageError` if the file cannot
+    be read, or does not contain a list of tools.
     """
     file = Path(path) / FILE_NAME if Path(path).is_dir() else Path(path)
     try:
@@ -50,7 +51,7 @@ def read_discovered_tools(path: str | os.PathLike[str]) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownTools:
-    """Holds an app's tools, declared under the names that a model was trained on."""
+    """An app's tools, declared under the names that a model was trained on."""
 
     tools: Tools
     """The app's tools in their order, under the names that the model knows, followed by `added`."""
@@ -63,7 +64,7 @@ class KnownTools:
 def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:
     """Return an app's tools, declared under discovered names and with discovered aliases.
 
-    Discovered tools that the app does not have are added if they can be run.
+    Discovered tools that the app does not have are added if `can_run` returns True for them.
     """
     matches: dict[str, list[Tool]] = {}
     added: list[Tool] = []

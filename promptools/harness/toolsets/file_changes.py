@@ -24,11 +24,11 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getat
 REGULAR = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 NEW_FILE_MODE = 0o666
 PERMISSIONS = 0o777
-"""The bits of its mode that a changed file keeps. Like write(2), a change clears the setuid and setgid bits."""
+"""The permission bits that a changed file keeps. As with write(2), a change clears the setuid and setgid bits."""
 MAX_FOLDERS = 100
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
-"""The name of a folder whose files no patch may change. They are not content: git executes some of them, its hooks."""
+"""The name of git's folder. No patch may change the files in it, because git runs some of them, the hooks."""
 
 Undo: TypeAlias = "list[Callable[[], object]]"
 
@@ -42,7 +42,7 @@ class FileState:
 
 
 class PatchedFolder:
-    """A folder whose changes are collected first, and then written together."""
+    """Collects changes to the files in a folder. `commit` then writes all of them, or none."""
 
     def __init__(self, root: Path) -> None:
         if os.open not in os.supports_dir_fd:
@@ -142,7 +142,10 @@ class PatchedFolder:
             os.close(file)
 
     def similar(self, path: PurePosixPath) -> list[str]:
-        """Return all names in the folder of a missing `path`; none if the folder cannot be read."""
+        """Return all names in the folder where a missing `path` should be, so that one of them can be suggested.
+
+        Return an empty list if the folder cannot be read.
+        """
         try:
             with _Parent(self._root_fd, path) as parent, os.scandir(parent) as entries:
                 return sorted(entry.name for entry in entries)
@@ -234,7 +237,7 @@ class PatchedFolder:
 
 
 class _Parent:
-    """Opens the directory of a path, from the root down without following links."""
+    """A context manager that opens the folder in which `path` is, and yields its descriptor. It follows no links."""
 
     def __init__(self, root: int, path: PurePosixPath) -> None:
         self.descriptor = os.dup(root)

@@ -24,11 +24,11 @@ from promptools.harness.toolsets.patch_format import MAX_PROBLEMS, Hunk, PatchEr
 
 
 NAME_END = re.compile(r"\s*[(:{<\[=;]")
-"""The end of the name in a definition. What follows may be missing in a header, or differ from the file."""
+"""The end of the name in a definition, such as `(` in `def run(self):`. A header may lack what follows the name."""
 
 
 class HeaderSearch:
-    """Finds the lines that headers of hunks refer to, in one file."""
+    """Finds the lines of a file that the headers of hunks, such as `@@ class App`, refer to."""
 
     def __init__(self, lines: Sequence[str], loose: LineSearch) -> None:
         self._lines = lines
@@ -36,7 +36,7 @@ class HeaderSearch:
         self._block_ends: dict[int, int] = {}
 
     def positions(self, headers: Sequence[str]) -> Sequence[int]:
-        """Return the lines that match the last of `headers`, inside the blocks of the headers before it.
+        """Return the positions of lines that match the last of `headers`, inside the blocks of the headers before it.
 
         Headers that the file does not contain are skipped.
         """
@@ -50,7 +50,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return the positions that are in the blocks below the lines `heads`, or on the lines `heads` themselves."""
+        """Return those of `positions` that are in a block. `heads` are the positions of the lines that begin blocks."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -58,9 +58,9 @@ class HeaderSearch:
         return sorted(kept)
 
     def block_end(self, head: int) -> int:
-        """Return the first line after the block of `head`.
+        """Return the position of the first line after a block. `head` is the position of the line that begins it.
 
-        The block consists of the line `head` and the blank or more indented lines that follow it.
+        The block consists of this line and of the blank or more indented lines that follow it.
         """
         if head not in self._block_ends:
             indent, end = indentation(self._lines[head]), head + 1
@@ -72,7 +72,7 @@ class HeaderSearch:
         return self._block_ends[head]
 
     def enclosing(self, at: int) -> str:
-        """Return the nearest line above `at` that is less indented, stripped; empty if there is no such line."""
+        """Return the nearest line above position `at` that is less indented, without its indentation; empty if none."""
         own = len(indentation(self._lines[at]))
         for line in reversed(self._lines[:at]):
             if line.strip() and len(indentation(line)) < own:
@@ -207,7 +207,7 @@ class _HunkPlacer:
         return self._searches[likeness]
 
     def place(self, hunk: Hunk) -> None:
-        """Add the edits of a hunk."""
+        """Find the lines of a hunk in the file, and add its edits. Raises `PatchError` if they cannot be found."""
         if not hunk.lines:
             raise PatchError(f"line {hunk.number}: the hunk has no lines.")
         variant, likeness, at = self._place_lines(hunk) if hunk.old else (hunk, Likeness.EXACT, self._insertion(hunk))
@@ -238,9 +238,9 @@ class _HunkPlacer:
         self.edits.insert(index, edit)
 
     def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
-        """Return the form of the hunk that matches, the `Likeness` of the match, and the line where it begins.
+        """Return the hunk, the `Likeness` with which it matches, and the line of the file where the match begins.
 
-        Blank context at the edges of the hunk is left out if the hunk matches only without it.
+        If the hunk matches only without the blank context lines at its edges, it is returned without them.
         """
         trimmed = hunk.without_blank_edges()
         variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
@@ -266,7 +266,7 @@ class _HunkPlacer:
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the position that the hunk refers to; raise `PatchError` if there is none, or more than one."""
+        """Return the one of `positions` that the hunk refers to; raise `PatchError` if that cannot be decided."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -397,7 +397,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation; unchanged if the file's indentation for it is not known."""
+        """Return an added line with the file's indentation. If no such indentation was learned, it is unchanged."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -414,7 +414,7 @@ class _Indentation:
 def _shift(theirs: str, own: str) -> tuple[str, str]:
     """Return the white space to add before the patch's indentation to get the file's, and the white space to remove.
 
-    One of the two is empty, or both are.
+    One of the two is empty, or both are. If the patch has two spaces and the file four, two spaces are to be added.
     """
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""

@@ -177,7 +177,7 @@ def _tool(
 
 
 Observation: TypeAlias = Callable[[CommandResult, float], str]
-"""A function of a result and the seconds that the command was allowed; returns the text for the model."""
+"""A function that returns the text for the model. It gets a command's result and the command's time-out in seconds."""
 
 
 def observe(result: CommandResult, seconds: float, observation: Observation, note: str = "") -> str:
@@ -197,7 +197,7 @@ def observe(result: CommandResult, seconds: float, observation: Observation, not
 
 
 def plain_observation(result: CommandResult, seconds: float) -> str:
-    """Return the output. A note in brackets follows if the command failed, or was ended."""
+    """Return the output of a command. If the command failed or was ended, a note in brackets follows."""
     notes = [_ended(result, seconds)] if result.timed_out or result.stopped else []
     if result.exit_code and not notes:
         notes.append(f"[exit code {result.exit_code}]")
@@ -208,7 +208,7 @@ def plain_observation(result: CommandResult, seconds: float) -> str:
 
 
 def tagged_observation(result: CommandResult, seconds: float) -> str:
-    """Return the exit code and the output in tags, as in the paper's harness."""
+    """Return the exit code and the output of a command, each in tags as in the paper's harness."""
     if result.timed_out or result.stopped:
         return f"{_ended(result, seconds)}\n<output>\n{result.output}\n</output>"
     return f"<returncode>{result.exit_code}</returncode>\n<output>\n{result.output}</output>"
@@ -224,13 +224,13 @@ def _ended(result: CommandResult, seconds: float) -> str:
 
 
 _LEAST_MILLISECONDS = 1000
-"""A time-out of at least this number is in milliseconds, as models mean it. A smaller number is taken as seconds, since
-no command is given less than a second."""
+"""If a model asks for a time-out of at least this number, it is read as milliseconds. A smaller number is read as
+seconds, because no command is given less than a second."""
 _LONGEST_PROGRAM = 4096
 
 
 def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -> Callable[..., str]:
-    """Return the function of `container.exec`. The model may ask for a time-out of at most `timeout`."""
+    """Return the function that runs `container.exec`. Its time-out is `timeout` seconds, or less if the model asks."""
 
     def run(
         command: object,
@@ -251,8 +251,9 @@ def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -
 def read_command(given: object) -> Command:
     """Return the command that a model means: a list is a program and its arguments, a string is a line for the shell.
 
-    A list written as a string is parsed. A list of one string with spaces is a line for the shell too: no program has
-    such a name, and the coercion of arguments makes such a list from a string, because the schema requires a list.
+    A string such as `'["ls", "-l"]'` is read as a list. A list of one string with spaces, such as `["ls -l"]`, is a
+    line for the shell. Such a list is made from a string when arguments are adapted to the schema, which requires a
+    list.
     """
     if isinstance(given, str):
         inner = _read_list(given)
@@ -286,9 +287,9 @@ def _strings(env: object) -> dict[str, str] | None:
 
 
 def _inside(workspace: str, workdir: str | None) -> str | None:
-    """Return the folder in which a command starts.
+    """Return the folder in which a command starts; None for the workspace.
 
-    The sandbox resolves the path, and decides whether commands may see it.
+    The folder is not checked here: the sandbox decides which folders commands may see.
     """
     return None if not workdir else str(PurePosixPath(workspace) / workdir)
 
@@ -373,11 +374,11 @@ class PythonSession:
 
 
 class _Reply:
-    """The output of one piece of code, up to the end marker, the end of the interpreter, or the deadline."""
+    """Reads the output of a piece of code, until the end marker, the end of the interpreter, or the deadline."""
 
     def __init__(self, process: SandboxProcess, mark: bytes, max_output: int) -> None:
         self.ended = False
-        """Whether the interpreter is gone."""
+        """Whether the interpreter has ended."""
         self._process = process
         self._descriptor = process.stdout.fileno()
         self._mark = mark
@@ -408,7 +409,7 @@ class _Reply:
         return self._result(TIMED_OUT, timed_out=True)
 
     def _take(self, data: bytes) -> int | None:
-        """Add output; return the exit code once the end marker and the exit code have arrived, else None."""
+        """Add output. Return the exit code if the end marker and the exit code have arrived, else None."""
         data = self._held + data
         before, mark, after = data.partition(self._mark)
         if mark:

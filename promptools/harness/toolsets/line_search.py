@@ -30,7 +30,7 @@ QUOTES_AND_DASHES = {
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
 }
 UNDECODABLE = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Invalid UTF-8 in the file, as `surrogateescape` decodes it. A model was shown U+FFFD in its place."""
+"""Maps bytes that are not valid UTF-8, as `surrogateescape` decodes them, to U+FFFD, which the model saw instead."""
 LOOK_ALIKES = {**str.maketrans(QUOTES_AND_DASHES), **UNDECODABLE}
 
 
@@ -41,9 +41,11 @@ class Likeness(IntEnum):
     TRAILING_SPACE = 1
     """Space at the end of lines is ignored."""
     ALL_SPACE = 2
-    """Space at both ends is ignored. Any run of space inside, U+00A0 and U+202F included, counts as a single space."""
+    """In addition, space at the beginning of lines is ignored, and several spaces in a row count as a single space.
+
+    No-break spaces (U+00A0 and U+202F) count as spaces."""
     LOOK_ALIKE = 3
-    """In addition, typographic quotes and dashes count as those of ASCII, and characters without width are ignored."""
+    """In addition, typographic quotes and dashes count as those of ASCII, and invisible characters are ignored."""
 
 
 def _one_space(line: str) -> str:
@@ -63,7 +65,7 @@ NORMALIZE: dict[Likeness, Callable[[str], str]] = {
 
 
 class LineSearch:
-    """Searches one file for sequences of lines; `likeness` is how similar the lines must be."""
+    """Searches the lines of one file for sequences of lines; `likeness` is how similar the lines must be."""
 
     def __init__(self, lines: Sequence[str], likeness: Likeness) -> None:
         self._normalize = NORMALIZE[likeness]
@@ -77,7 +79,10 @@ class LineSearch:
         return _prefix_sums(self._file)
 
     def positions(self, old: Sequence[str]) -> Sequence[int]:
-        """Return the positions in the file at which the lines `old` begin, in order."""
+        """Return all positions in the file, in order, at which the sequence of lines `old` begins.
+
+        A position may be wrong if two hashes collide: check the one that is used with `matches`.
+        """
         wanted = self._to_numbers(old)
         if wanted is None or not 0 < len(wanted) <= len(self._file):
             return ()
@@ -95,12 +100,12 @@ class LineSearch:
         return self._file[at : at + len(old)] == self._to_numbers(old)
 
     def longest_prefix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the first lines of `old` occur together in the file, and where they first occur."""
+        """Return the length of the longest beginning of `old` that is in the file, and its first position there."""
         size = _largest(len(old), lambda size: bool(self.positions(old[:size])))
         return size, self.positions(old[:size])[0] if size else 0
 
     def longest_suffix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return how many of the last lines of `old` occur together in the file, and where they first occur."""
+        """Return the length of the longest end of `old` that is in the file, and its first position there."""
         size = _largest(len(old), lambda size: bool(self.positions(old[len(old) - size :])))
         return size, self.positions(old[len(old) - size :])[0] if size else 0
 
@@ -168,5 +173,5 @@ def _largest(limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def from_position(positions: Sequence[int], start: int) -> Sequence[int]:
-    """Return the positions from `start` on. `positions` must be sorted."""
+    """Return the positions that are at least `start`. `positions` must be sorted."""
     return positions[bisect_left(positions, start) :]

@@ -1,8 +1,8 @@
 """Tools from MCP servers (extra `mcp`): the settings of servers, and a toolset that holds the connections to them.
 
-The client of the `mcp` package is async, and its connections belong to the task that opened them. The connections
-therefore run on an event loop in a separate thread, and the tools are plain functions. A sync agent calls these
-functions directly; an async agent calls them in threads, like all plain functions.
+The client of the `mcp` package is async, and its connections belong to the asyncio task that opened them. The
+connections therefore run on an event loop in a separate thread, and the tools are plain functions. A sync agent calls
+these functions directly; an async agent calls them in threads, like all plain functions.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """A server that is started as a process.
+    """An MCP server that is started as a process on this machine.
 
-    The process gets a few harmless environment variables and those of `env`.
+    The process gets a few harmless environment variables, such as `PATH`, and those of `env`.
     """
 
     command: str
@@ -58,7 +58,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """A server that speaks Streamable HTTP."""
+    """An MCP server that is reached at a URL, over the transport Streamable HTTP."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -68,7 +68,7 @@ McpServer: TypeAlias = StdioServer | HttpServer
 
 
 def read_server(name: str, given: McpServer | Mapping[str, Any]) -> McpServer:
-    """Return the settings of a server from a dict that has `command` or `url`, as in the files of MCP clients."""
+    """Return the settings of a server. A dict must have `command` or `url`, as in the config files of MCP clients."""
     if not name.strip():
         raise UsageError("an MCP server has an empty name")
     if isinstance(given, StdioServer | HttpServer):
@@ -119,10 +119,10 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
-    """Return the text and the images of a tool's result; if it has no text, its structured content is used.
+    """Return the text of a tool's result, with its images if `images` is true.
 
-    If there is text, structured content is left out, because servers repeat it as text. Each image or other file is
-    described by its type and size. It is also written to `folder`, if one is given.
+    Structured content is used only if the result has no text, because servers repeat it as text. In the text, each
+    image or other file is described by its type and size. It is also written to `folder`, if one is given.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))
@@ -133,7 +133,7 @@ def result_output(result: CallToolResult, folder: Path | None, *, images: bool) 
 
 
 def _parts(content: list[ContentBlock], folder: Path | None, shown: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the texts in a result, and a description of each file; append images to `shown`."""
+    """Yield the texts in a result, and a description of each file in it; append its images to `shown`."""
     from mcp.types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
     for block in content:
@@ -176,7 +176,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
-    """Return `server__tool` as a valid name. If the name is too long, or taken, a digest at its end makes it unique."""
+    """Return the name `server__tool`, made valid. If it is too long or taken, a digest at its end makes it unique."""
     full = f"{server}__{tool}"
     name = _OTHER.sub("_", full)
     if len(name) <= LONGEST and name not in taken:
@@ -189,7 +189,7 @@ def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
 
 
 MAX_PAGES = 100
-"""Maximum number of pages of a server's list of tools that are read."""
+"""Maximum number of pages that are read of a server's list of tools, which MCP servers may split into pages."""
 MAX_TOOLS = 1000
 MAX_DESCRIPTION = 20_000
 """Maximum number of bytes that a model reads of a tool's description, or of a server's instructions."""
@@ -321,10 +321,10 @@ async def _connected(settings: McpServer, timeout: float, log: TextIO) -> AsyncG
 
 
 def _http_client(settings: HttpServer, timeout: float) -> Any:
-    """Return a client without timeouts: `_call_tool` limits the time of a call.
+    """Return an HTTP client without timeouts: `_call_tool` limits the time of a call.
 
-    If this client raised an exception, the connection would end with all calls on it. Only the request that ends a
-    session has a timeout, because nothing else limits the time of that request.
+    A timeout of the HTTP client would end the connection, and with it all calls in progress. Only the request that ends
+    a session has a timeout, because nothing else limits the time of that request.
     """
     import httpx2
 
@@ -372,7 +372,7 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 
 
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
-    """Call a tool, for at most `timeout` seconds.
+    """Call a tool and return its result. Raises `TimeoutError` after `timeout` seconds.
 
     The MCP client's own timeout is off. With two timeouts, the later one would find the connection already broken.
     """

@@ -1,5 +1,6 @@
-"""Apply patches in the V4A format to all affected files of a folder or to none, and define the tool for this.
+"""Apply patches in the V4A format to the files in a folder, and define the tool for this.
 
+Either all changes of a patch are made, or none.
 A patch is parsed (`patch_format`), its hunks are located in the files (`hunk_placement`), and the files are written
 (`file_changes`).
 """
@@ -23,7 +24,7 @@ from promptools.types import Tool
 MAX_NOTES = 20
 EMPTY_PATCH = "*** Begin Patch\n*** End Patch\n"
 MAX_UPDATES = 50
-"""Maximum number of sections that update one file, since each of them scans the whole file."""
+"""Maximum number of sections of a patch that update the same file. Each of them scans the whole file."""
 NAMES = ("repo_browser.apply_patch", "apply_patch")
 ALIASES = ("input", "diff", "unified_diff")
 
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def patch_tool(root: Path, name: str = NAMES[0]) -> AgentTool:
-    """Return the tool that applies patches in `root`, under the names that gpt-oss knows."""
+    """Return the tool that applies patches to the files in `root`. It can be called by both names that gpt-oss uses."""
 
     def run(patch: str = EMPTY_PATCH, **_: Any) -> str:
         return apply_patch(root, patch)
@@ -96,7 +97,7 @@ class _Application:
     updates: Counter[PurePosixPath] = field(default_factory=Counter[PurePosixPath])
 
     def apply(self, section: AddFile | DeleteFile | UpdateFile) -> None:
-        """Collect the changes of one section."""
+        """Collect the changes of one section of a patch, which adds, removes or updates one file."""
         if isinstance(section, AddFile):
             self._add(section)
         elif isinstance(section, DeleteFile):

@@ -57,7 +57,7 @@ def quote(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HunkLine:
-    """A line of a hunk: `sign` is a space for context, `-` or `+`; `number` is its line number in the patch."""
+    """A line of a hunk. `sign` is `-`, `+`, or a space for context; `number` is the line number in the patch."""
 
     sign: str
     text: str
@@ -66,7 +66,7 @@ class HunkLine:
 
 @dataclass(slots=True)
 class Hunk:
-    """Lines that are changed together, with their context."""
+    """A part of a file's update: neighboring lines to remove or add, and lines of context between and around them."""
 
     number: int
     """Line of the patch where the hunk begins."""
@@ -76,11 +76,11 @@ class Hunk:
     """The line of the file, counted from 0, that a header in the style of a unified diff names."""
     lines: list[HunkLine] = field(default_factory=list[HunkLine])
     at_end: bool = False
-    """Whether `*** End of File` follows."""
+    """Whether `*** End of File` follows, so that the hunk is at the end of the file."""
 
     @property
     def old(self) -> list[HunkLine]:
-        """The lines that the file must contain."""
+        """The lines that the file must contain: the context and the removed lines."""
         return [line for line in self.lines if line.sign != "+"]
 
     def without_blank_edges(self) -> Hunk:
@@ -102,7 +102,7 @@ class Hunk:
 
 @dataclass(slots=True)
 class AddFile:
-    """A file that is added."""
+    """The section of a patch that adds a file. `number` is the line of the patch where the section begins."""
 
     path: str
     number: int
@@ -111,7 +111,7 @@ class AddFile:
 
 @dataclass(slots=True)
 class DeleteFile:
-    """A file that is removed."""
+    """The section of a patch that removes a file. `number` is the line of the patch where the section begins."""
 
     path: str
     number: int
@@ -119,7 +119,10 @@ class DeleteFile:
 
 @dataclass(slots=True)
 class UpdateFile:
-    """A file whose lines are changed. With `move_to`, it is also renamed."""
+    """The section of a patch that changes lines of a file. With `move_to`, the file is also renamed.
+
+    `number` is the line of the patch where the section begins.
+    """
 
     path: str
     number: int
@@ -165,7 +168,7 @@ class _PatchParser:
         """The line numbers of empty lines in a new file. They belong to the file only if another line of it follows."""
 
     def _unwrap(self, text: str) -> str:
-        """Return the patch inside a call's JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
+        """Return the patch in a text that is JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
 
         Any other text is returned unchanged.
         """

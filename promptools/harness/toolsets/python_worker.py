@@ -49,7 +49,7 @@ def execute(code: str, name: str, names: Dict[str, Any]) -> bool:  # noqa: UP006
 
 
 def report(error: BaseException) -> None:
-    """Print the traceback of an error, without the worker's own frames."""
+    """Print the traceback of an error, without the stack frames of this program."""
     frames = error.__traceback__
     while frames is not None and not frames.tb_frame.f_code.co_filename.startswith("<cell "):
         frames = frames.tb_next

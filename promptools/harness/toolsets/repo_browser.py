@@ -33,8 +33,8 @@ SKIPPED_FOLDERS = frozenset((
     ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox",
     ".mypy_cache", ".pytest_cache", ".ruff_cache",
 ))  # fmt: skip
-"""Large, generated folders. They are named in lists, but their contents are not listed or searched unless the path of a
-call is such a folder."""
+"""Large, generated folders. They are named in lists, but their contents are not listed or searched. The contents are
+used only if a call names such a folder as its path."""
 
 MAX_DEPTH = 100
 """Maximum number of levels of folders that are listed or searched. A folder of each level is open at the same time."""
@@ -57,7 +57,7 @@ class WorkspaceFiles:
         self._workspace = workspace
 
     def locate(self, path: str) -> Parts:
-        """Return the file or folder that a path refers to; raise `PathError` if it is outside, or does not exist.
+        """Return the resolved parts of a path; raise `PathError` if it leads outside the workspace or does not exist.
 
         A relative path starts in the workspace. An absolute path must be inside the workspace. It may begin with the
         path of the workspace as commands see it, or with the path of the workspace on this machine.
@@ -147,14 +147,14 @@ MAX_ENTRIES = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A name in a folder, with the entries below it."""
+    """A file, folder or link in a list, with the entries below it."""
 
     name: str
     is_folder: bool = False
     link: str | None = None
     inner: tuple[_Entry, ...] = ()
     note: str = ""
-    """Why something is not listed."""
+    """A note for the model about names that are not listed, such as `[not listed]`; empty if there are none."""
 
 
 class FolderLister:
@@ -188,7 +188,7 @@ class FolderLister:
 
 
 class _Room:
-    """Counts how many more names may be listed, and holds the note for folders that are too deep."""
+    """Counts how many more names may be listed. `too_deep` is the note for folders that are too deep to be listed."""
 
     def __init__(self, left: int, too_deep: str) -> None:
         self.left = left
@@ -381,9 +381,9 @@ class FileSearch:
         return "\n".join(filter(None, (results, *notes)))
 
     def _by_ripgrep(self, parts: Parts, query: str, most: int) -> list[str] | None:
-        """Return the matching lines, at most `most` + 1, where the extra line shows that more exist.
+        """Return the lines that ripgrep finds; None if ripgrep is missing or fails.
 
-        Return None if ripgrep cannot search.
+        At most `most` + 1 lines are returned. The additional line only shows that there are more than `most` matches.
         """
         try:
             if self._has_ripgrep is None:

@@ -1,4 +1,4 @@
-"""Ask a server with the official client. The answers are those that an app gets from this client."""
+"""Ask a server with the OpenAI client, or with promptools' client. The answers are those that an app would get."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Asked:
 
 
 class Asker:
-    """Asks one server, with a client of `openai` or with the client of promptools.
+    """Asks one server, with the client of `openai` or with that of promptools.
 
-    `keys` are added to each request. `traced` must be set for the client of promptools: a trace lists the tokens of all
-    attempts, not only of the last attempt.
+    `keys` are added to the body of each request. `traced` must be true for the client of promptools. Its replies then
+    have a trace, which lists the tokens of all attempts, not only of the last one.
     """
 
     def __init__(self, client: openai.OpenAI, model: str, keys: Mapping[str, Any], *, traced: bool) -> None:
         self.mask = SecretMask({key for key in (client.api_key,) if len(key) >= MIN_SECRET_LENGTH})
-        """Masks the client's key in texts that are kept: some servers repeat the key in their errors."""
+        """Masks the client's API key in all texts that are recorded: some servers repeat the key in their errors."""
         self._client = client
         self._model = model
         self._extra = {**keys, **({"promptools": {"trace": True}} if traced else {})}
@@ -72,7 +72,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Received:
-    """A reply that is assembled from its chunks, as in an app."""
+    """A reply that is assembled from its chunks, in the way an app would do it."""
 
     status: int | None = 200
     error: str | None = None
@@ -115,7 +115,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return the reply as an answer. The tokens of all attempts are added up, as far as they are known."""
+        """Return the reply as an answer. The tokens of all attempts are added up; unknown numbers count as 0."""
         answer = Answer(
             self.status,
             self.content,

@@ -1,4 +1,4 @@
-"""Compare two runs, to see what an update of the server, the model or promptools has changed."""
+"""Compare two verifications, to see what an update of the server, the model or promptools has changed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from promptools.wire.json_body import as_list
 
 ChangeKind: TypeAlias = Literal["gain", "loss", "same"]
 ABOUT = ("date", "base_url", "model", "server", "promptools", "settings")
-"""The facts about a run that a comparison shows if they differ between the runs."""
+"""The names of the facts about a verification that a comparison shows if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of a run, as `promptools verify --json` printed it."""
+    """The result of a verification, as `promptools verify --json` printed it."""
 
     about: Mapping[str, Any]
     rows: tuple[Row, ...]
@@ -29,9 +29,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How the results of a scenario changed on one side: the server alone, or promptools.
+    """How the results of a scenario changed on one side: with the server alone, or through promptools.
 
-    Only cases that both runs have are compared.
+    Only cases that both runs have are compared. `before` and `after` are mean shares of right answers.
     """
 
     scenario: str
@@ -41,7 +41,7 @@ class Change:
     after: float
     difference: Interval
     outcome: ChangeKind
-    """`gain` or `loss` if the difference is beyond chance, else `same`."""
+    """`gain` or `loss` if the difference is statistically significant, else `same`."""
 
 
 def read_run(path: Path) -> Run:

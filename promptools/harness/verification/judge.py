@@ -31,7 +31,8 @@ class WantedCall:
     tool: Mapping[str, Any]
     """The tool as the request declares it."""
     meant: Mapping[str, Any]
-    """The schema of the tool's arguments as it is meant, in JSON Schema 2020-12."""
+    """The schema that the arguments must fit, in JSON Schema 2020-12. The schema in `tool` may express it oddly, for
+    example with the type names of Python."""
     values: Mapping[str, Any] | None = None
     """Values that the arguments must contain; None if it is enough that the arguments fit the schema.
 
@@ -46,7 +47,7 @@ class WantedCall:
 
 
 def judge_calls(answer: Answer, wanted: Sequence[WantedCall]) -> str:
-    """Return what is wrong with an answer that must consist of the calls `wanted`, in any order."""
+    """Return what is wrong with an answer that must have exactly the calls `wanted`, in any order."""
     if answer.failed:
         return answer.describe_error()
     if not answer.calls:
@@ -102,7 +103,7 @@ def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str,
 
 
 def _why_no_call(answer: Answer, wanted: WantedCall) -> str:
-    """Return why an answer has no call: the text contains the call, tokens were lost, or the model wrote only text."""
+    """Return why an answer has no call, such as a call that was left in the text, or a model that wrote only text."""
     cut = " and was cut off" if answer.cut else ""
     return find_call(answer, dict(wanted.tool)) or find_loss(answer) or f"no call came{cut}: {answer.describe_text()}"
 
@@ -138,7 +139,7 @@ def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
-    """Describe the first of the `wanted` values that `value` lacks or that differs there; empty if there is none."""
+    """Describe the first of the `wanted` values that is missing in `value` or different there; empty if none is."""
     for name, expected in wanted.items():
         if name not in value:
             return f"{name} is missing"

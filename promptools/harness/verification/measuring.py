@@ -20,12 +20,12 @@ Side: TypeAlias = Literal["alone", "through"]
 SIDES: tuple[Side, ...] = get_args(Side)
 _MAX_SHOWN = 2_000
 _TRIES = 3
-"""How many times the SDK sends a request that times out. All these tries together must not outlast the run."""
+"""How many times the OpenAI SDK sends a request that times out. All these tries together must not outlast the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """The result of a case on one side."""
+    """The result of a case on one side: with the server alone, or through promptools."""
 
     share: float
     failure: str
@@ -36,12 +36,12 @@ class SideResult:
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """For a case through promptools: the mode and the outcome of each request to the server for that answer."""
+    """Through promptools: the mode and the outcome of each request to the server that led to the answer in `reply`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of a case on both sides."""
+    """The result of a case on both sides: with the server alone, and through promptools."""
 
     case: str
     scenario: str
@@ -51,7 +51,7 @@ class Row:
 
 
 def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
-    """Run a case on one side. `timeout` is called before each request, and returns the request's timeout in seconds."""
+    """Run a case with one client. `timeout` is called before each request, and returns its timeout in seconds."""
     asked: list[Asked] = []
     steps = case.start()
     ask = next(steps)
@@ -86,11 +86,11 @@ def measure(
     progress: Callable[[Row, int, int], object],
     now: Callable[[], float] = time.monotonic,
 ) -> list[Row]:
-    """Run the cases that the log lacks, and return all rows.
+    """Run each case on both sides, unless the log has its result already; return the results of all cases.
 
-    A case that is still running after `seconds` has no row. The sides take turns in going first, because a server may
-    have cached the beginning of a prompt from the request of the other side. After an interrupt, cases in progress are
-    completed and recorded.
+    A case that is still running after `seconds` has no result. The two sides take turns in going first, because the
+    server may cache the beginning of a prompt, which makes the second side faster. After an interrupt, cases in
+    progress are completed and recorded.
     """
     wanted = [(case, repeat) for repeat in range(repeats) for case in cases]
     missing = [(number, case, repeat) for number, (case, repeat) in enumerate(wanted)
@@ -121,9 +121,9 @@ def measure(
 def _run_sides(
     case: Case, askers: Mapping[Side, Asker], timeout: float, left: Callable[[], float]
 ) -> dict[Side, SideResult] | None:
-    """Run a case on one side and then on the other. Return None if the time runs out.
+    """Run a case on one side and then on the other; return both results.
 
-    The result of a request that was cut short would prove nothing.
+    Return None if the time runs out, because the result of a request that was cut short would prove nothing.
     """
     results: dict[Side, SideResult] = {}
     for side, asker in askers.items():
@@ -134,7 +134,7 @@ def _run_sides(
 
 
 class VerificationLog(ResumableLog):
-    """A log of rows. With a path, the rows are also written to a file."""
+    """A log of the results of cases. With a path, they are also written to a file, from which a run can be resumed."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self.rows: dict[tuple[str, int], Row] = {}
@@ -153,7 +153,7 @@ class VerificationLog(ResumableLog):
 
 
 def read_row(data: Any) -> Row | None:
-    """Return a row from its JSON form; None if `data` is not a row."""
+    """Return a `Row` from its JSON form; None if `data` is not the JSON form of a row."""
     try:
         sides = {side: _read_side(data[side]) for side in SIDES}
         return Row(str(data["case"]), str(data["scenario"]), int(data["repeat"]), **sides)

@@ -1,4 +1,4 @@
-"""Tools with odd schemas, as apps, frameworks and converters write them, and the meaning of those schemas.
+"""Tools with odd schemas, as apps, frameworks and converters write them, and what those schemas mean.
 
 The meaning is written by hand in JSON Schema 2020-12. It is not derived by `promptools.schema`, because that package is
 under test too.
@@ -27,14 +27,14 @@ class OddTool:
     parameters: Any
     """The schema as it is sent."""
     meant: dict[str, Any]
-    """The schema as it is meant, in JSON Schema 2020-12."""
+    """What the schema means, written in JSON Schema 2020-12."""
     values: dict[str, Any]
 
 
 Fields: TypeAlias = dict[str, Any]
 """The schemas of parameters, by name."""
 Shape: TypeAlias = tuple[Any, dict[str, Any], dict[str, Any]]
-"""A schema as it is sent, the same schema as it is meant, and arguments that fit it."""
+"""A schema as it is sent, what it means in JSON Schema 2020-12, and arguments that fit it."""
 
 
 def _record(**properties: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ _NOUNS = (
 
 
 def odd_tools() -> tuple[OddTool, ...]:
-    """Return tools with all oddities, shuffled. They are always the same, in the same order."""
+    """Return `SETS` tools for each oddity, shuffled. Each call returns the same tools in the same order."""
     rng = random.Random(SEED)  # noqa: S311 - a table, and no secret
     names = [f"{verb}_{noun}" for verb in _VERBS for noun in _NOUNS]
     made: list[OddTool] = []
@@ -159,7 +159,7 @@ def _plain(fields: Fields, values: dict[str, Any]) -> Shape:
 
 
 def _required_inside(fields: Fields, values: dict[str, Any]) -> Shape:
-    """Mark parameters as required as in draft 3: by a key in the schema of each parameter, not by a list."""
+    """Mark parameters as required in the way of JSON Schema draft 3: by a key in the schema of each parameter."""
     marked = {name: each if "required" in each else {**each, "required": True} for name, each in fields.items()}
     required = [name for name, each in fields.items() if "required" not in each]
     properties = {"type": "object", "properties": fields}

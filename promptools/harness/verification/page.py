@@ -1,4 +1,4 @@
-"""Render the result of a run as a self-contained HTML page."""
+"""Render the result of a verification as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ tr { border-bottom: 1px solid #8886 } pre { white-space: pre-wrap; overflow-wrap
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, ...]]:
-    """Return the table of a run: a row for each scenario, and a last row for all scenarios together."""
+    """Return the rows of the page's table: a row for each scenario, and a last row for all scenarios together."""
     return [_row(each) for each in (*summary.scenarios, summary.overall)]
 
 
@@ -44,7 +44,7 @@ def _per_request(side: SideSummary, total: float) -> float:
 
 
 def render_html(summary: Summary, about: Mapping[str, Any]) -> str:
-    """Return the HTML page on a run; `about` holds the facts about the run."""
+    """Return the HTML page on a verification. `about` holds facts about it, such as the model and the base URL."""
     title = f"{about['model']} at {about['base_url']}"
     facts = ((key, value) for key, value in about.items() if key not in {"model", "base_url"})
     parts = [

@@ -1,4 +1,4 @@
-"""Estimate how long a run will take, and which cases can be run in the given time, from one case that was tried."""
+"""Estimate how long a verification will take, and which cases fit into the given time, from a trial of one case."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from promptools.harness.verification.measuring import SIDES, SideResult
 from promptools.harness.verification.scenarios import Ask, Case
 
 _PROMPT_WEIGHT = 0.1
-"""The time for a token of a prompt, as a share of the time for a generated token: servers read many tokens at once."""
+"""The time for a token of a prompt, divided by the time for a generated token. Servers read many tokens at once."""
 _USED = 0.9
-"""The share of the given time that a plan uses: the estimate may be too low."""
+"""The share of the given time that a plan uses. The rest is a reserve, since the estimate may be too low."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The expected course of a run."""
+    """The cases that should fit into the given time, with the expected requests, tokens and seconds."""
 
     cases: tuple[Case, ...]
     left_out: int
@@ -40,7 +40,7 @@ class Speed:
 
 
 def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
-    """Return the speed that the results of one case show.
+    """Return the speed of a server, computed from the results of one case, `trial`.
 
     If the server reports no tokens, their number is estimated.
     """
@@ -56,9 +56,10 @@ def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
 def plan(
     cases: Sequence[Case], speed: Speed, known: Container[str], *, repeats: int, workers: int, seconds: float
 ) -> Plan:
-    """Return a plan with the cases that can be run in `seconds`, in their order; at least one case is planned.
+    """Return a plan with the cases that should take at most `seconds` in total, in their order.
 
-    `known` holds the ids of cases that have results already and take no time.
+    At least one case is planned, even if it takes longer. `known` holds the ids of cases that have results already, and
+    therefore take no time.
     """
     chosen: list[Case] = []
     requests, characters, needed, times = 0, 0, 0.0, repeats * len(SIDES)

@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case: the share of right answers, from 0 to 1, and the first problem with an answer."""
+    """The outcome of a case: the share that was right, from 0 to 1, and the first problem with its answer."""
 
     share: float
     failure: str = ""
@@ -41,7 +41,7 @@ Steps: TypeAlias = Generator[Ask, Answer, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case of a scenario; `start` begins a new run of the case."""
+    """A test case: requests to a model, and rules that grade the answers. `start` begins a new run of the case."""
 
     scenario: str
     name: str
@@ -64,11 +64,11 @@ class Case:
 
 
 Verdict: TypeAlias = Callable[[Answer], str]
-"""A function that returns what is wrong with an answer; empty if the answer is right."""
+"""A function that returns what is wrong with an answer, or an empty string if the answer is right."""
 
 
 def _case(scenario: str, name: str, judge: Verdict, right: Answer, *bodies: dict[str, Any]) -> Case:
-    """Return a case of independent requests. The case is right if `judge` finds no problem in any answer."""
+    """Return a case that sends each of `bodies` as a request. It is right if `judge` finds no problem in any answer."""
 
     def start() -> Steps:
         first = Outcome(1.0)
@@ -382,7 +382,7 @@ def _turns() -> Iterator[Case]:
 
 
 def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]:
-    """Return a conversation with two turns for each topic: a call, and an answer that uses the result.
+    """Return a function that begins a conversation of two turns for each topic: a call, and an answer with its result.
 
     If the model does not make the right call for a topic, both of the topic's turns count as wrong. The topic's
     question is then left out of the rest of the conversation.

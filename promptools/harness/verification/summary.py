@@ -1,4 +1,4 @@
-"""The summary of a run: figures for each scenario and side, and which side is significantly better."""
+"""The summary of a verification: figures for the server alone and for promptools, and which is significantly better."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_CASES = 6
 
 @dataclass(frozen=True, slots=True)
 class SideSummary:
-    """The figures of one side."""
+    """The results of one side (the server alone, or promptools) in a scenario, or in all scenarios together."""
 
     right: int
     """Number of cases that were entirely right in all repeats."""
@@ -36,7 +36,7 @@ class SideSummary:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSummary:
-    """The figures of a scenario, or of all scenarios together."""
+    """The results of both sides in a scenario, or in all scenarios together."""
 
     name: str
     cases: int
@@ -45,15 +45,15 @@ class ScenarioSummary:
     difference: Interval
     """The rate through promptools minus the rate of the server alone, with a 95 % interval for this scenario alone."""
     verdict: Verdict
-    """Which side is better, by an interval that is wider than that of `difference`.
+    """Which side is better, judged by an interval that is wider than that of `difference`.
 
-    The more scenarios there are, the wider it is, so that all verdicts are right with a probability of 95 %."""
+    This interval is wider the more scenarios there are, so that all verdicts are right with a probability of 95 %."""
     failures: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a run."""
+    """The results of a verification: for each scenario, for all together, and a conclusion in words."""
 
     scenarios: tuple[ScenarioSummary, ...]
     overall: ScenarioSummary
@@ -61,7 +61,7 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row]) -> Summary:
-    """Return the figures of a run from its rows, of which there must be at least one."""
+    """Return the summary of a verification from the results of its cases. There must be at least one."""
     by_scenario: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_scenario[row.scenario].append(row)
@@ -107,10 +107,10 @@ def _side(shares: Mapping[str, float], results: Sequence[SideResult]) -> SideSum
 
 
 def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: int) -> int:
-    """Return 1 if the mean of `shares` is significantly higher than the mean of `baseline`, -1 if lower, else 0.
+    """Return 1 if the mean of `shares` is significantly higher than that of `baseline`, -1 if lower, else 0.
 
-    A difference that is not significant counts as 0. `family` is the number of comparisons that are made together. The
-    probability that any of them is wrong is at most 5 %.
+    `family` is the number of comparisons that are made together. The probability that any of them is wrong is at most
+    5 %. With fewer than `MIN_CASES` cases, the result is 0.
     """
     if len(shares) < MIN_CASES:
         return 0
@@ -119,10 +119,10 @@ def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: in
 
 
 def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return up to `MAX_FAILURES` rows with failures.
+    """Return up to `MAX_FAILURES` rows with failures, chosen to show different kinds of failures.
 
-    There are three kinds of rows: promptools is worse, promptools is better, and all others. First comes one row of
-    each kind, in this order. The remaining rows follow in the same order of kinds.
+    There are three kinds: promptools is worse, promptools is better, and all others. First comes one row of each kind,
+    in this order. If there is room, further rows follow, again in the order of the kinds.
     """
 
     def order(row: Row) -> float:
@@ -163,7 +163,7 @@ def describe_points(difference: Interval) -> str:
 
 
 def to_dict(summary: Summary, rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a run; `about` holds the facts about the run."""
+    """Return the JSON form of a verification. `about` holds facts about it, such as the model and the base URL."""
     return {
         **about,
         "conclusion": summary.conclusion,
