@@ -49,7 +49,7 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class LineProblem:
-    """Describes why a request has no result, for the file of errors."""
+    """Describes why a request failed, for the file of errors."""
 
     line: int
     custom_id: str | None
@@ -74,7 +74,10 @@ class LineProblem:
 
 
 def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
-    """Parse line number `line` of a batch file. `body` may be an object, or the JSON of an object as a string."""
+    """Parse a line of a batch file, with the number `line`; return a `LineProblem` if the request is invalid.
+
+    The request's `body` may be an object, or the JSON of an object as a string.
+    """
     try:
         value: Any = _load(text.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError) as error:
@@ -131,8 +134,7 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
 
 
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
-"""Statuses which mean that the server, or a gateway before it, cannot answer now. The request is sent again until it
-can."""
+"""Statuses which mean that the server, or a gateway before it, cannot answer now: the request is sent again."""
 SHORT_LIVED_STATUSES = frozenset({500})
 """Statuses for which the request itself may be the reason: it is sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
@@ -146,7 +148,10 @@ ADVICE = {
 
 
 class TemporaryFailureError(Exception):
-    """A request has no result, but may get one later. `retry_after` is in seconds; None if the server named no time."""
+    """Raised for a request that has no result now, but may get one if it is sent again.
+
+    `retry_after` is the wait that the server asked for, in seconds; None if it named no time.
+    """
 
     def __init__(self, message: str, *, retry_after: float | None = None, may_be_request: bool = False) -> None:
         super().__init__(message)
@@ -167,7 +172,7 @@ class BatchAnswer:
 
     @property
     def usage(self) -> tuple[int, int]:
-        """The tokens of the prompt and of the completion, as reported by the server."""
+        """The number of tokens of the prompt and of the completion, as the server reported them; 0 if it did not."""
         usage = as_object(as_object(as_object(self.result.get("response")).get("body")).get("usage"))
         # the Responses API has its own names
         prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
@@ -313,9 +318,10 @@ PAUSE_SECONDS = 5.0
 
 
 class RequestServers:
-    """Sends each request to the server of the client's provider that has the fewest requests in progress.
+    """Distributes requests over all servers of the client's provider.
 
-    `model` replaces the model of each request (None: keep it). `default_model` is used for requests that name no model.
+    Each request goes to the server that has the fewest requests in progress. `model` replaces the model of each request
+    (None: keep it). `default_model` is used for requests that name no model.
     The client must not retry by itself (`max_retries=0`). `clock` returns the time in seconds.
     """
 
@@ -364,7 +370,7 @@ def answer_timeout(seconds: float) -> openai.Timeout:
 
 
 def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:
-    """Return the other base URLs of the client's provider, if the client uses the first one."""
+    """Return the other base URLs of the client's provider; none if the client does not use the provider's first URL."""
     session = client.promptools
     provider = session.config.providers.get(session.provider or "")
     if provider is None or not provider.base_url:

@@ -46,7 +46,7 @@ from promptools.json_values import is_object, try_json
 
 SETTINGS = "settings"
 BEGINNING = f'{{"{SETTINGS}": '.encode()
-"""The beginning of each log."""
+"""The first bytes of each log file."""
 
 
 class BatchLog:
@@ -196,15 +196,15 @@ class BatchTotals:
     """Counts of the results so far."""
 
     requests: int
-    """Requests with a `custom_id`."""
+    """Number of requests with a `custom_id`."""
     earlier: int = 0
-    """Requests that had a result before this run."""
+    """Number of requests that had a result before this run."""
     done: int = 0
-    """Requests that have a result."""
+    """Number of requests that have a result."""
     failed: int = 0
-    """Requests whose result is a failure, including invalid requests."""
+    """Number of requests that failed, including invalid requests."""
     unnamed: int = 0
-    """Invalid lines without a `custom_id`."""
+    """Number of invalid lines without a `custom_id`."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 

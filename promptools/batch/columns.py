@@ -73,7 +73,7 @@ REPLY_COLUMNS = InputColumns(
 
 
 class RowReader:
-    """Converts the rows of tables of one Arrow schema.
+    """Converts rows of Arrow tables, all with the schema `schema`, to JSON objects.
 
     Raises `UsageError` if a column is missing or has a wrong type.
     """

@@ -20,9 +20,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def guard_engine() -> Generator[None, None, None]:
-    """Start a guard, which kills the child processes of multiprocessing once the block or this process has ended.
+    """Start a guard process, which kills the engine's processes once the block or this process has ended.
 
-    A process that is forked later inherits the pipe to the guard, so the forked process must not outlive this one.
+    The engine's processes are all current child processes of multiprocessing. A process that is forked later inherits
+    the pipe to the guard, so the forked process must not outlive this one.
     """
     pids = [str(child.pid) for child in multiprocessing.active_children()]
     command = [sys.executable, "-P", str(Path(__file__).resolve()), *pids]
@@ -36,7 +37,10 @@ def guard_engine() -> Generator[None, None, None]:
 
 
 def wait_and_kill(pids: Iterable[int]) -> None:
-    """Wait until standard input ends; then kill the processes `pids`, unless other processes have got these ids."""
+    """Wait until standard input ends; then kill the processes with the ids `pids`.
+
+    If a process has ended and another one has its id now, the other one is not killed.
+    """
     psutil: Any = import_module("psutil")
     processes: list[Any] = []
     for pid in pids:

@@ -23,7 +23,7 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 """Endings of the names of files that need fsspec."""
 PARQUET = ".parquet"
 ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
-"""Endings that are removed from the name of an output to make the name of its file of errors."""
+"""Endings of an output's name that `errors_path` replaces with `.errors.jsonl`."""
 
 
 def check_name(path: str) -> None:
@@ -49,7 +49,7 @@ def is_parquet(path: str) -> bool:
 
 
 def identity_of(path: str) -> str:
-    """Return a value that is the same for all names of a local file."""
+    """Return a text that is equal for two names of the same file: its resolved absolute path, or an unchanged URL."""
     return str(Path(path).resolve()) if is_local(path) else path
 
 
@@ -74,7 +74,7 @@ def exists(path: str) -> bool:
 
 
 def read_lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, without line ends, and their numbers from 1.
+    """Yield the number and the text of each line that is not blank. Numbers begin at 1; line ends are removed.
 
     A line longer than `MAX_LINE` is cut off. Raises `UsageError` if the file cannot be read.
     """
@@ -132,7 +132,7 @@ def remove(path: str) -> None:
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open a file for reading, and decompress it by its suffix; raise `UsageError` if it is a folder or a pipe."""
+    """Open a file for reading, decompressed according to its suffix; raise `UsageError` for a folder or a pipe."""
     if is_local(path):
         if Path(path).exists() and not Path(path).is_file():
             raise UsageError(f"{path!r} is not a regular file: name one, since it is read more than once")
@@ -166,7 +166,11 @@ def _fsspec(path: str) -> Any:
 
 @contextmanager
 def file_errors(path: str, action: str) -> Generator[None, None, None]:
-    """Raise a clear error for a problem with a file, since each of fsspec's file systems raises its own exceptions."""
+    """Convert errors in the block to a `PromptoolsError` that names the file. `action` is `read` or `write`.
+
+    The error is a `UsageError` if the file does not exist or cannot be read. The conversion is needed because each of
+    fsspec's file systems raises its own exceptions.
+    """
     try:
         yield
     except PromptoolsError:

@@ -21,25 +21,25 @@ from promptools.wire.json_body import as_list, as_object
 
 @dataclass(slots=True)
 class InputSurvey:
-    """The contents of a batch file."""
+    """What a batch file contains: counts and a digest, taken by `survey_input` before anything is sent."""
 
     requests: int = 0
-    """Requests with a `custom_id`, including invalid ones. The output has a line for each of them."""
+    """Number of requests with a `custom_id`, including invalid ones. The output has a line for each of them."""
     invalid: int = 0
-    """Lines that are not sent."""
+    """Number of lines that are not valid requests, and so are not sent."""
     unnamed: int = 0
-    """Invalid lines without a `custom_id`, which have no line in the output."""
+    """Number of invalid lines without a `custom_id`, which have no line in the output."""
     without_model: int = 0
     urls: Counter[str] = field(default_factory=Counter[str])
     models: Counter[str] = field(default_factory=Counter[str])
     not_utf8: int = 0
-    """The first line whose `custom_id` cannot be written in UTF-8, and so not in Parquet either; 0 if there is none."""
+    """The number of the first line whose `custom_id` is not valid UTF-8; 0 if none. Parquet cannot contain it."""
     digest: str = ""
     """A digest of all lines."""
 
 
 def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = None) -> InputSurvey:
-    """Read a batch file and return its survey; call `measure` with each valid request.
+    """Read a batch file and return what it contains; call `measure` with each valid request.
 
     Raises `UsageError` if the file cannot be read, is empty, or contains a `custom_id` twice. Takes about 100 bytes of
     memory for each request while it reads.
@@ -68,7 +68,7 @@ def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = Non
 
 
 def read_requests(path: str) -> Iterator[BatchRequest | LineProblem]:
-    """Yield the content of each line, or each row, of a batch file."""
+    """Yield the request in each line or row of a batch file; for an invalid request, yield a `LineProblem`."""
     return (_read_line(number, text) for number, text in read_input(path, REQUEST_COLUMNS))
 
 
@@ -118,7 +118,7 @@ class PendingRequests:
 
     source: str
     done: bytes = field(repr=False)
-    """A byte for each line, starting at line 0: 1 if the line has a result. Any further line has none."""
+    """A byte for each line, from line 0: 1 if the line has a result. Lines beyond the last byte have no result."""
 
     def __iter__(self) -> Iterator[BatchRequest | LineProblem]:
         """Yield the requests in the order of the file."""
@@ -136,7 +136,7 @@ AnswerRequests: TypeAlias = Callable[[PendingRequests, Callable[[BatchAnswer], N
 
 
 class PromptSize:
-    """Adds up the text of requests: messages, prompts, inputs and instructions, and tools as JSON.
+    """Adds up the size of the text in requests: messages, prompts, inputs and instructions, and tools as JSON.
 
     The unit is tokens of o200k_base if promptools finds that vocabulary, else characters. Markup of the chat template
     is not counted.
@@ -151,7 +151,7 @@ class PromptSize:
         self.largest_line = 0
 
     def add(self, request: BatchRequest) -> None:
-        """Add the text of a request."""
+        """Add the size of a request's text."""
         text = "\n".join(_texts(request.body))
         size = len(self._encode(text)) if self._encode else len(text)
         self.total += size

@@ -55,9 +55,10 @@ class EngineSettings:
 
 
 def read_engine_arguments(words: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments in words, each of which is a JSON object or `KEY=VALUE`.
+    """Parse engine arguments from words such as `max_model_len=8192` and `{"max_model_len": 8192}`.
 
-    If VALUE is not JSON, it is taken as text. Raises `UsageError` for any other word, and for a key that occurs twice.
+    Each word is a JSON object or `KEY=VALUE`. If VALUE is not JSON, it is taken as text. Raises `UsageError` for any
+    other word, and for a key that occurs twice.
     """
     arguments: dict[str, Any] = {}
     for word in words:
@@ -126,7 +127,10 @@ class EngineTransport:
 
 @cache
 def engine_transport_class(library: HttpLibrary) -> Any:
-    """Return the transport class for a library. It inherits the library's base class, which the clients check for."""
+    """Return the `EngineTransport` class for an HTTP library.
+
+    It inherits the library's base class of transports, since the library's clients check for that class.
+    """
     return type("VllmTransport", (EngineTransport, library.module.AsyncBaseTransport), {})
 
 
@@ -136,9 +140,9 @@ def _unknown_fields(body: bytes, known: frozenset[str]) -> list[str]:
 
 
 def _request_fields(app: Any) -> dict[str, frozenset[str]]:
-    """Return the fields that each route knows, for routes that take a pydantic model.
+    """Return the names of the fields that a request may have, by the path of each route of the application.
 
-    The model would accept any field.
+    Only routes that take a pydantic model are included. The model itself would accept any field.
     """
     fields: dict[str, frozenset[str]] = {}
     for route in app.routes:
@@ -176,14 +180,19 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Each of these tuples has the modules that may contain some functions of vLLM, depending on its version. The module of
-the newest version comes first."""
+"""Modules that may contain the same functions, depending on vLLM's version: the newest version's module comes first.
+
+`_ENTRY`, `_STATE` and `_APP` are alike.
+"""
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
 """Our defaults for engine arguments: nobody reads the metrics of a batch."""
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
 """Arguments that are not accepted, since other settings decide them."""
 _ENVIRONMENT = {"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_LOGGING_LEVEL": "WARNING"}
-"""Settings of vLLM, unless the environment has them: stdout is for results, and stderr shows the progress."""
+"""Environment variables of vLLM that are set unless they already are.
+
+They keep stdout free for results, and stderr free for the progress.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +291,10 @@ def _chat_template(engine: Any, configured: str | None) -> str | None:
 
 
 def parse_arguments(settings: EngineSettings) -> Any:
-    """Return the arguments in vLLM's own form, with its defaults; raise `UsageError` if any is unknown or invalid."""
+    """Return the engine's arguments as vLLM's own parser returns them, with its defaults.
+
+    Raises `UsageError` if an argument is unknown or invalid, or if vLLM is not installed.
+    """
     require_vllm()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -364,7 +376,7 @@ def _has_module(name: str) -> bool:
 BASE_URL = "http://vllm.invalid/v1"
 """The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""How many requests wait in the engine, as a share of those that it computes. They keep it from ever being idle."""
+"""The number of requests that wait in the engine, as a share of those that it computes. They keep it busy."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"

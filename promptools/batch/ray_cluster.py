@@ -148,9 +148,9 @@ def _first_line(error: BaseException) -> str:
 
 
 CELL = "chunk"
-"""The name of the only column."""
+"""The name of the only column of a block in Ray Data."""
 MAX_CHUNK_BYTES = 4 * 2**20
-"""A chunk is closed when it reaches this many bytes; a larger item forms its own chunk."""
+"""Number of bytes of pickled items at which a chunk is complete. Its last item may exceed this number."""
 MAX_FAILED_STARTS = 8
 """How many actors in a row may end before they have started."""
 READ_AHEAD = 1
@@ -252,9 +252,9 @@ def _read_chunks(_: Any, items: Iterable[Any], size: int) -> Iterator[Any]:
 
 
 class ActorSettings(Protocol):
-    """The protocol that `ServerActorSettings` and `EngineActorSettings` implement.
+    """What an actor needs to answer requests: `ServerActorSettings` for a server, `EngineActorSettings` for an engine.
 
-    Settings are pickled for the actors and for the process that starts the actors.
+    The settings are pickled for the actors and for the process that starts them.
     """
 
     def resources(self, ray: Any) -> dict[str, float]:
@@ -275,12 +275,16 @@ class ActorSettings(Protocol):
 
 
 ACTOR_CPUS = 0.25
-"""Processors that an actor reserves. An actor mostly waits; if it reserves little, the actor of a lost node is more
-likely to fit on another node."""
+"""Number of processors that an actor reserves.
+
+An actor mostly waits. If it reserves little, the actor of a lost node is more likely to fit on another node.
+"""
 ENGINE_CPUS = 1
 MAX_SEQUENCES = 256
-"""How many requests an engine computes at once if its arguments do not say. This is vLLM's default on most GPUs. On
-large GPUs vLLM computes more, but not more than the chunks of an actor hold."""
+"""The assumed number of requests that an engine computes at once, if its arguments do not have `max_num_seqs`.
+
+This is vLLM's default on most GPUs. On large GPUs vLLM computes more, but at most as many as an actor's chunks contain.
+"""
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Arguments of an engine. Their product is the number of its GPUs."""
 
@@ -372,7 +376,7 @@ class EngineActorSettings:
         return prod(self._number(name, 1) for name in PARALLEL)
 
     def resources(self, ray: Any) -> dict[str, float]:
-        """Return the GPUs of an engine, or one CPU on a cluster without GPUs."""
+        """Return one CPU and, on a cluster with GPUs, the number of an engine's GPUs."""
         return {"num_cpus": ENGINE_CPUS, **({"num_gpus": self.gpus} if _has_gpus(ray) else {})}
 
     def default_actors(self, ray: Any) -> int:
@@ -423,13 +427,19 @@ def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> 
 
 
 SURPLUS = 3
-"""How many requests are in the chunks of an actor for each request that may be under way."""
+"""The number of requests in the chunks of an actor, as a multiple of those that may be under way in the actor."""
 MAX_CHUNK = 32
-"""Maximum number of requests in a chunk. All are sent again if their actor ends before the last one has a result."""
+"""Maximum number of requests in a chunk.
+
+If an actor ends before all requests of a chunk have a result, all of them are sent again.
+"""
 
 
 class ClusterAnswering:
-    """Answers requests with `actors` actors, which share the concurrency; None: as many as the settings suggest."""
+    """Answers requests with `actors` actors on a Ray cluster; None: as many as `settings` suggests.
+
+    The actors share the number of concurrent requests.
+    """
 
     def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
         self._ray = ray
@@ -463,8 +473,8 @@ class ClusterAnswering:
 def chunk_plan(concurrency: int) -> tuple[int, int]:
     """Return how many requests a chunk has, and how many chunks an actor processes at once.
 
-    All chunks together have more than `concurrency` requests: while a chunk waits for its slowest requests, those of
-    other chunks are sent.
+    Together, the chunks of an actor have more than `concurrency` requests: while a chunk waits for its slowest
+    requests, those of other chunks are sent.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))
     return size, ceil(SURPLUS * concurrency / size)

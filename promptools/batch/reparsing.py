@@ -42,7 +42,7 @@ from promptools.schema import Tools
 from promptools.types import Reply
 
 CHUNK = 256
-"""How many replies a process gets at once."""
+"""How many replies a worker process gets at once."""
 OPTIONS = ("dialect", "finish_reason", "in_reasoning")
 """Keys of a logged reply that are options of `parse`."""
 INVALID = (PromptoolsError, ValueError, TypeError, RecursionError)
@@ -64,7 +64,10 @@ def read_replies(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLine:
-    """Read the reply in line number `line` of a log. With `as_row`, the result has the columns of a Parquet file."""
+    """Parse the logged reply in a line of JSON, with the number `line`, and return the result as a line of JSON.
+
+    With `as_row`, the result has the columns of a Parquet file. If the reply cannot be read, the result has an `error`.
+    """
     row: Any = None
     try:
         row = json.loads(text)
@@ -206,7 +209,7 @@ OPTION_COLUMNS = InputColumns(
 
 
 def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
-    """Read the replies in a batch of columns; return an Arrow table that adds the columns of `reparsed_schema`.
+    """Parse the replies in a batch of columns; return an Arrow table with the columns of `reparsed_schema` added.
 
     `batch` is an Arrow table or record batch, or a mapping of names to lists or arrays, so this function can be passed
     to `map_batches` of Ray Data and to `map(batched=True)` of datasets. The column `text` is required; `tools`,

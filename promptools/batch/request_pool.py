@@ -32,14 +32,15 @@ INFLATION = 3.0
 ROUND = 8
 """Minimum number of answers between two comparisons of how long they take."""
 BASELINE_WEIGHT = 0.2
-"""Weight of the last round in the usual time of answers."""
+"""Weight of the latest round of answers in the moving average of the time per token."""
 
 
 class AdaptiveLimit:
-    """A limit between 1 and `most`, which grows additively and is halved by back-pressure.
+    """A limit on concurrent requests, from 1 to `most`. It grows while the server keeps up; else it is halved.
 
-    It grows by one for each answer until the first back-pressure, and after that by one for each round of answers.
-    Refusals of requests that were sent before the last halving do not halve it again. `clock` returns seconds.
+    The limit is halved if a request is rejected, or if answers take far longer than before. It grows by one for each
+    answer until it is halved for the first time, and by one for each round of answers after that. A rejected request
+    that was sent before the last halving does not halve it again. `clock` returns seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
@@ -147,11 +148,16 @@ TRIES = 3
 """How many times a request is sent if the request itself may be the reason why the server fails."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 20.0
-"""The wait between two tries of a request is a random number of seconds. Its maximum is doubled after each try, from
-`FIRST_WAIT` up to `LONGEST_WAIT`."""
+"""The longest wait between two tries of a request, in seconds.
+
+Each wait is random. Its maximum is `FIRST_WAIT` at first, and is doubled after each try, up to `LONGEST_WAIT`.
+"""
 
 SendRequest: TypeAlias = Callable[[BatchRequest], Awaitable[BatchAnswer]]
-"""A function that returns the result of a request. It raises `TemporaryFailureError` if there may be a result later."""
+"""A function that sends a request once and returns its result.
+
+It raises `TemporaryFailureError` if the request may get a result later.
+"""
 RecordAnswer: TypeAlias = Callable[[BatchAnswer], None]
 
 
@@ -164,8 +170,8 @@ def require_tenacity() -> None:
 class RequestPool:
     """Sends requests, as many concurrently as `limit` allows.
 
-    A request that the server does not accept is sent again for `patience` seconds. If no other request was answered in
-    that time, `run` raises `UpstreamError`. Otherwise only this request counts as failed.
+    A request that the server cannot answer now is sent again for `patience` seconds. If no other request was answered
+    in that time, `run` raises `UpstreamError`. Otherwise only this request counts as failed.
     """
 
     def __init__(self, send: SendRequest, limit: AdaptiveLimit, *, patience: float) -> None:

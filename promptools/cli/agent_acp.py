@@ -1,9 +1,9 @@
 """`promptools agent --acp`: the agent in an editor that speaks the Agent Client Protocol (the extra `acp`).
 
 The editor starts this process and talks to it over stdin and stdout, in JSON-RPC, with the protocol's own SDK. A
-session is a folder with its sandbox, its MCP servers and one conversation. The conversation is on a tape, and each
-prompt continues it from the tape. For this reason the conversation can continue after a prompt that failed or was
-cancelled, and a later process can load the session.
+session is a folder with its sandbox, its MCP servers and one conversation. The conversation is recorded in a file, the
+tape, and each prompt continues it from there. For this reason the conversation can continue after a prompt that failed
+or was cancelled, and a later process can load the session.
 
 The editor's own file system and terminals are not used. Files are read and changed in the folder itself, and commands
 run in promptools' sandbox, because an editor has none.
@@ -106,7 +106,7 @@ async def _open_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 @dataclass(slots=True)
 class EditorSession:
-    """Holds a session: the agent, the tape with the conversation, and the turn in progress."""
+    """A session of the editor: the agent, the file with the conversation (the tape), and the turn in progress."""
 
     id: str
     root: Path
@@ -117,7 +117,7 @@ class EditorSession:
     stop: threading.Event = field(default_factory=threading.Event)
     turn: asyncio.Task[schema.StopReason] | None = None
     question: asyncio.Task[Deny | None] | None = None
-    """The question to the user whether a call may run; None if no question is waiting for an answer."""
+    """The task that asks the user to allow a call; None if no question is waiting for an answer."""
     runs_call: bool = False
     allowed: set[str] = field(default_factory=set[str])
     """The names of tools whose calls the user always allows."""
@@ -141,7 +141,7 @@ class EditorSession:
 
 
 class EditorAgent:
-    """The agent as the SDK calls it: each public method handles a method of the protocol."""
+    """The agent for the protocol's SDK, which calls a method of this class for each message from the editor."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments = arguments
@@ -352,7 +352,10 @@ class EditorAgent:
 
 @contextlib.contextmanager
 def _protocol_errors() -> Generator[None]:
-    """Turn errors of the client and of promptools into errors of the protocol, with the texts of the command line."""
+    """Convert errors of promptools and of the openai package in the block to errors of the protocol.
+
+    Their messages are the same as on the command line.
+    """
     import openai
 
     try:
@@ -495,7 +498,7 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
 def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """Yield the updates that show a conversation.
 
-    Each call is prepared again, so that the editor shows it as when it was made.
+    Each call is prepared again, so that the editor shows the call as it was shown at first.
     """
     for message in messages:
         text = split_content(message.get("content"))[0]

@@ -186,14 +186,14 @@ def _first_lines(text: str) -> str:
 
 
 MAX_FILE = 1 << 20
-"""Maximum size of a file whose changes are shown. Of a larger file, only the fact that it changed is shown."""
+"""Maximum size in bytes of a file whose changes are shown. Of a larger file, only the fact that it changed is shown."""
 MAX_HELD = 256 * 2**20
 """Maximum number of bytes of files held in memory. Of any further file, only the fact that it changed is shown."""
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _SKIPPED = frozenset({*_REPOSITORIES, "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 
 State: TypeAlias = "tuple[int, int, bytes | None]"
-"""The state of a file: the time of its last change, its size, and its content or None if that is not held in memory."""
+"""The state of a file: the time of its last change, its size, and its content (None: not kept in memory)."""
 
 
 class FolderSnapshot:
@@ -509,9 +509,9 @@ def _print_difference(difference: str) -> None:
 
 
 def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
-    """Return the tools.
+    """Return the toolsets. Without --yes, some of the tools ask the user before each call.
 
-    Without --yes, the user is asked before a command or a call of an MCP tool that may change something.
+    These are the tools that run commands, and the tools of MCP servers that may change something.
     """
     if arguments.yes:
         return toolsets

@@ -38,9 +38,10 @@ REDRAW_SECONDS = 0.1
 
 
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
-    """Return a function that is called with the totals of a batch, and shows them at intervals.
+    """Return a function that shows the progress of a batch. It may be called with the totals after every result.
 
-    `at_once` returns a text about how much is done at the same time, such as the number of concurrent requests.
+    It shows them at most every `REPORT_SECONDS` (in a terminal: `REDRAW_SECONDS`), and at the end. `at_once` returns a
+    text about the concurrency, such as `4 at once`.
     """
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")

@@ -26,7 +26,7 @@ SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
 """The arguments that must have the same values when a run is resumed."""
 RESERVED = {"messages", "model", "stream", "tools"}
 Show: TypeAlias = Callable[[str, int, int], None]
-"""A function that shows a text, the number of attempts that are done, and the number of all."""
+"""A function that shows the progress: a text, the number of attempts that are done, and the number of all attempts."""
 
 
 def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
@@ -111,7 +111,7 @@ def open_workspace(arguments: argparse.Namespace, root: Path, *, writable_git: b
 
 
 def command_limits(arguments: argparse.Namespace) -> CommandLimits:
-    """Return the limits of commands that the arguments set."""
+    """Return the limits for commands in the sandbox, as the arguments set them."""
     from promptools.harness.sandbox import CommandLimits
 
     return CommandLimits(timeout=arguments.command_timeout)
@@ -125,7 +125,7 @@ def run_and_report(
     title: str,
     settings: Mapping[str, Any],
 ) -> int:
-    """Make the attempts that the log lacks, and print the report on all attempts; return 1 if some attempts failed."""
+    """Make the attempts that are not in the log yet, and print a report on all attempts; return 1 if some failed."""
     from promptools.harness.evaluation.tasks import render_report, summarize
 
     log = Path(arguments.output)
@@ -145,7 +145,7 @@ def make_attempts(
     *,
     repeats: int | None = None,
 ) -> list[TaskAttempt]:
-    """Make the attempts that the log lacks, and return all attempts.
+    """Make the attempts that are not in the log yet, and return all attempts.
 
     `describe` is called with a function that shows a text and the progress. It returns a function that is called with
     each new attempt and shows it.

@@ -14,7 +14,7 @@ USAGE_ERROR = 2
 _MAX_LISTED = 30
 """Maximum number of values that an error lists: there are some sixty dialects."""
 SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
-"""The attributes of the namespace that hold the names of subcommands."""
+"""The attributes of argparse's namespace that contain the name of a subcommand."""
 _SERVER = "--base-url"
 _URL = re.compile(r"https?://|(?:localhost|[0-9]+(?:\.[0-9]+){3}):[0-9]+(?:/\S*)?$", re.IGNORECASE)
 """A word that is taken for a URL even if the command has other positional arguments.
@@ -45,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._command = command
         self.passed_on = ""
-        """The attribute that gets the unparsed words after `--`; empty unless the command runs another program."""
+        """The name of the attribute for the words after `--`, which are not parsed; empty if the command takes none."""
         # these have no default: the parser of a subcommand would overwrite a value that was given before the subcommand
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")
@@ -89,11 +89,11 @@ class CommandParser(argparse.ArgumentParser):
         return found, others
 
     def format_help(self) -> str:
-        """Return the help text."""
+        """Return the help text. It mentions the server's URL if the command has `--base-url`."""
         return self._with_url(super().format_help())
 
     def format_usage(self) -> str:
-        """Return the usage."""
+        """Return the usage line. It mentions the server's URL if the command has `--base-url`."""
         return self._with_url(super().format_usage())
 
     def _with_url(self, text: str) -> str:

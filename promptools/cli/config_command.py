@@ -82,7 +82,7 @@ _PRECEDENCE = "arguments and a named config take precedence"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A setting, and what decides it."""
+    """A setting, its value, and what decides the value."""
 
     setting: str
     value: str | None
@@ -173,7 +173,7 @@ def _config_by(config: Config, found_by: str | None) -> str:
 
 
 def decide(config: Config, provider: str | None, model: str | None) -> list[Decision]:
-    """Return what decides each setting of a client without `base_url=` and `api_key=`.
+    """Return the settings of a client that is created without `base_url=` and `api_key=`, and what decides each.
 
     Raises `UntrustedConfig` if an untrusted config would decide something.
     """

@@ -61,8 +61,10 @@ class Scenario:
     answer: str | None = None
     """The expected answer (None: any)."""
     lenient: bool = False
-    """Whether the model may make no call, calls of other tools, or too many calls. Then only the mode is checked, and
-    the arguments of calls to the offered tool."""
+    """Whether the model may make no call, calls of other tools, or too many calls.
+
+    If so, only the mode is checked, and the arguments of calls to the offered tool.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class _Record:
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
     """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
 
-    No wait, either for an answer or for the next chunk of a streamed answer, takes longer than the rest of `seconds`.
+    A wait for an answer, or for the next chunk of a streamed answer, takes at most as long as what was left of
+    `seconds` when the request was sent, or 1 s if less was left.
     """
     import openai
 
@@ -470,7 +473,7 @@ def _color(result: ScenarioResult) -> str:
 
 
 def _outcome(result: ScenarioResult) -> str:
-    """Return a remark about a result that differs from what one would expect; empty for any other result."""
+    """Return a remark about an unexpected result, such as `not as expected`; empty for any other result."""
     if result.direct:
         failed = "" if result.fine else "no failure to show"
         return failed or ("the server alone is enough here" if result.calls else "")

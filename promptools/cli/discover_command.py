@@ -60,7 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw the samples that the log lacks, and write the reports; return 1 if any request failed."""
+    """Request the model's replies that are not in the log yet, and write the reports; return 1 if a request failed."""
     from promptools.harness.discovery.output import require_matplotlib
     from promptools.harness.evaluation.intervals import require_numpy
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _discover(arguments: argparse.Namespace, client: openai.OpenAI, model: str, plan: Plan, path: Path) -> Findings:
-    """Run the stages of a discovery, with the log of samples at `path`."""
+    """Run all stages of the discovery, and return the findings. The model's replies are logged in the file `path`."""
     from promptools.harness.discovery.pipeline import discover
     from promptools.harness.discovery.samples import Budget, SampleLog, Sampler
 

@@ -1,4 +1,6 @@
-"""The HTTP server of `promptools serve`: uvicorn, with draining, and with limits on the head of a request.
+"""The HTTP server of `promptools serve`: uvicorn, with an orderly shutdown and limits on the head of a request.
+
+The head of a request is its request line and header fields.
 
 After the first signal the server accepts no more connections. Requests in progress get `drain_seconds` to finish, but
 after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy then ends the remaining requests, each with
@@ -39,21 +41,23 @@ except ImportError as error:
 DRAIN_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
 _END_SECONDS = 3
-"""Seconds after the drain for writing the errors, before uvicorn cancels the requests that are left."""
+"""Seconds after `drain_seconds` for writing errors, before uvicorn cancels the requests that are left."""
 HEAD_SECONDS = 30.0
-"""Default for the seconds within which a client must send the whole head of a request."""
+"""Default time in seconds for a client to send the head of a request: its request line and header fields."""
 _LAST_LOOK_SECONDS = 0.1
-"""Seconds after the time limit in which a connection is still read: a busy event loop may not have read all data."""
+"""Extra seconds before a late connection is closed: a busy event loop may not have read data that arrived in time."""
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
-"""Maximum size of a request's head. It is above the proxy's own limit, so that the client usually gets the proxy's
-error, in the form of its API."""
+"""Maximum size in bytes of a request's head: its request line and header fields.
+
+It is above the proxy's own limit, so that the client usually gets the proxy's error, in the form of its API.
+"""
 _UPGRADE_FIELDS = frozenset({b"upgrade", b"http2-settings", b"connection"})
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class ProxyServer(uvicorn.Server):
-    """A uvicorn server that drains at shutdown: the proxy gets time to finish the requests in flight."""
+    """A uvicorn server that gives the proxy time to finish the requests in progress when it is shut down."""
 
     def __init__(
         self, proxy: Proxy, *, drain_seconds: float = DRAIN_SECONDS, head_seconds: float | None = HEAD_SECONDS
@@ -77,7 +81,7 @@ class ProxyServer(uvicorn.Server):
         self._drain_seconds = drain_seconds
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain at the first signal, and end at once at the second."""
+        """Begin the orderly shutdown at the first signal, and end at once at the second."""
         if self.should_exit:
             self.force_exit = True
         if sig == signal.SIGINT:
@@ -85,7 +89,7 @@ class ProxyServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting connections, and wait until the requests in flight have ended."""
+        """Stop accepting connections, and wait until the requests in progress have ended."""
         drain = asyncio.ensure_future(self._proxy.drain(self._drain_seconds))
         try:
             await super().shutdown(sockets)
@@ -109,9 +113,9 @@ def raise_descriptor_limit() -> None:
 
 
 class _HeadTimer:
-    """Closes a connection if the complete head of a request does not arrive in time.
+    """Closes a connection if the request line and header fields of a request do not arrive in time.
 
-    This holds for every request on the connection. The class is a mixin for uvicorn's protocols, which only limit how
+    This applies to every request on the connection. The class is a mixin for uvicorn's protocols, which only limit how
     long a connection may be idle between two requests. Bytes that arrive do not extend the time: otherwise a client
     that sends a byte every second (Slowloris) would occupy a connection forever.
     """
@@ -162,9 +166,10 @@ class _HeadTimer:
 
 
 def http_protocol(kind: str | None = None, *, head_seconds: float | None = HEAD_SECONDS) -> Any:
-    """Return a uvicorn protocol class with limits on the head of a request.
+    """Return a uvicorn protocol class that limits the time and size of a request's head (its header fields).
 
-    The class for httptools also reads the body of a request that offers an upgrade.
+    `kind` is `h11` or `httptools`; None means httptools if it is installed. `head_seconds` is the time limit; None
+    means no limit. The class for httptools also reads the body of a request that offers an upgrade.
     """
     if kind == "h11" or (kind is None and find_spec("httptools") is None):
         return _h11_protocol(head_seconds)

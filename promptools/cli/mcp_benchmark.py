@@ -39,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the attempts that the log lacks; return 1 if some of them failed."""
+    """Make the attempts that are not in the log yet; return 1 if some of them failed."""
     from promptools.harness.evaluation.intervals import require_numpy
     from promptools.harness.evaluation.mcp import McpSolver, read_mcp_tasks
 

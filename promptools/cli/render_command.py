@@ -257,7 +257,7 @@ def _parse_date(text: str | None) -> str | None:
 
 
 def _prompt_text(ask: ToolRequest, mode: OneStepMode) -> str:
-    """Return the prompt that gpt-oss reads. Messages are rendered by harmony mode, as by gpt-oss's template."""
+    """Return the prompt that gpt-oss reads. If the mode sends messages, they are rendered as by gpt-oss's template."""
     upstream = PREPARE[mode](ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
@@ -309,7 +309,7 @@ def _token_counter() -> tuple[TokenCounter, str]:
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
 """The arguments that apply only to parts of a prompt."""
 PART_BY_ROLE = {"system": "tools", "assistant": "calls", "user": "results"}
-"""For each role, the name of the part that a message of this role holds."""
+"""Maps the role of a rendered message to the part of the prompt that it contains."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -372,7 +372,7 @@ def _read_list(name: str | None, read: Callable[[dict[str, Any], str], dict[str,
 
 
 def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert an entry to a tool call of Chat Completions. The entry may already be one."""
+    """Convert `{"name", "arguments"}` to a tool call of Chat Completions. `data` may already be such a call."""
     function = as_object(data.get("function")) or data
     name: Any = function.get("name")
     arguments: Any = function.get("arguments")
@@ -391,7 +391,7 @@ def _to_tool_call(data: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _to_tool_message(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert an entry to a tool message of Chat Completions. The entry may already be one."""
+    """Convert `{"name", "content"}` to a tool message of Chat Completions. `data` may already be such a message."""
     fields = {"tool_call_id": str(data.get("tool_call_id", data.get("id", ""))), "name": data.get("name")}
     if not isinstance(fields["name"], str) and not fields["tool_call_id"]:
         raise UsageError(f"{where}: a result must be an object with a 'name', not {clip(repr(data))}")

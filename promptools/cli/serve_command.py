@@ -59,7 +59,7 @@ _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options for limits."""
+    """Add the options that limit the number and size of requests."""
     group = parser.add_argument_group("limits")
     group.add_argument(
         "--requests-per-minute",
@@ -131,7 +131,7 @@ def add_times(parser: argparse.ArgumentParser) -> None:
 
 
 def add_processes(parser: argparse.ArgumentParser) -> None:
-    """Add the options about processes that share work and state."""
+    """Add `--workers` and `--redis-url`."""
     group = parser.add_argument_group("processes")
     group.add_argument(
         "--workers",
@@ -148,7 +148,7 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_settings(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
-    """Return the arguments of `Proxy` that the flags set."""
+    """Return the arguments of `Proxy` that the options set: limits, CORS origins, Redis, and the attempt timeout."""
     from promptools.proxy.admission import config_limits
 
     given = {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
@@ -170,7 +170,7 @@ _LOG_FORMATS = ("json", "text", "none")
 
 
 def add_reports(parser: argparse.ArgumentParser) -> None:
-    """Add the options for reports."""
+    """Add the options for logs, metrics and spans."""
     group = parser.add_argument_group("logs and metrics")
     group.add_argument(
         "--log-format",
@@ -191,7 +191,7 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
 
 
 def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the extensions for reports. Those for health and metrics are always there; others need an option."""
+    """Return the proxy's extensions for health checks and metrics, and if requested those for logs and spans."""
     from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
 
     reporting_extensions: list[Extension] = [Health(), MetricsPage(keys=_metrics_keys(arguments))]
@@ -274,7 +274,7 @@ def recording_extensions(arguments: argparse.Namespace, config: Config) -> list[
 
 
 def add_inspector(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the inspector."""
+    """Add `--inspect`."""
     parser.add_argument(
         "--inspect",
         action="store_true",
@@ -283,7 +283,7 @@ def add_inspector(parser: argparse.ArgumentParser) -> None:
 
 
 def inspector_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the inspector's extension if the option asks for it."""
+    """Return the proxy's extension for the inspector if `--inspect` is given."""
     if not arguments.inspect:
         return []
     if arguments.workers > 1:

@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the attempts that the log lacks, and report on all patches; return 1 if some attempts failed."""
+    """Make the attempts that are not in the log yet, and report on all patches; return 1 if some attempts failed."""
     from promptools.harness.evaluation.intervals import require_numpy
     from promptools.harness.evaluation.swe import PROMPT, SweSolver, read_instances
 

@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 def run_exchange(steps: Steps[T]) -> T:
-    """Perform the effects of `steps` over HTTP, without following redirects; return the result of `steps`."""
+    """Run the generator `steps` to its end, and return its result. Its requests are sent over HTTP.
+
+    Redirects are not followed.
+    """
     from promptools.transport import SyncDriver, installed_library
 
     library = installed_library()

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 """Maximum number of tokens of an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
-"""The share of the run's time that a request of the trial may take. The client sends the request up to three times."""
+"""Maximum time of a request in the trial before the run, as a share of the run's time.
+
+The client sends such a request up to three times.
+"""
 _SHOWN_LINES = 6
 _YES = {"", "y", "yes"}
 
@@ -149,7 +152,7 @@ def _request_keys(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> dict[Side, Asker]:
-    """Return an asker for each side: with the official client, and with the client of promptools."""
+    """Return an `Asker` for each side: with the official client for the server alone, and with promptools' client."""
     import openai
 
     from promptools.harness.verification.asking import Asker
@@ -163,9 +166,9 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Plan the run by the time that one case takes.
+    """Plan the run: choose the cases that fit into its time, judged by the time that one case takes.
 
-    If a case has no result yet, it is tried on both sides first.
+    To measure this time, the first case without a result is run on the server alone and through promptools.
     """
     from promptools.harness.verification.measuring import SIDES, run_case
     from promptools.harness.verification.planning import Speed, plan, speed_of

@@ -2,12 +2,12 @@
 
 The parent process only watches. Each worker is a new interpreter, because a process with threads must not be forked.
 Each worker builds its own proxy. It gets the arguments of the command through a pipe, so that no other user can read
-the keys in them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and cannot end a drain at the
-second signal.
+the keys in them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and does not end them at once
+at the second signal.
 
-The parent passes SIGTERM, SIGINT and SIGHUP on to the workers. A worker drains at the first SIGTERM or SIGINT, and ends
-at the second. Each worker has its own session, so that an interrupt from the keyboard reaches it only once. If the
-parent process ends, the workers drain and end.
+The parent passes SIGTERM, SIGINT and SIGHUP on to the workers. At the first SIGTERM or SIGINT, a worker finishes its
+requests and ends; at the second, it ends at once. Each worker has its own session, so that an interrupt from the
+keyboard reaches it only once. If the parent process ends, the workers finish their requests and end.
 """
 
 from __future__ import annotations

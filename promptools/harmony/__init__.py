@@ -1,7 +1,8 @@
 """Harmony, the format of gpt-oss: rendered and parsed without a tokenizer.
 
-Parsing: text or token ids are split into pieces (`tokens`). The pieces become items of messages (`parser`, with
-`messages`, `quotes` and `stripped_headers`). The items are assembled into messages (`transcript`).
+Parsing: text or token ids are split into control tokens and the text between them (`tokens`). These become items: the
+beginning, the content and the end of each message (`parser`, with `messages`, `quotes` and `stripped_headers`). The
+items are assembled into messages (`transcript`).
 
 Rendering: a request becomes a `conversation`, which is rendered (`renderer`, `tool_declarations`, `recipients`).
 """

@@ -19,7 +19,10 @@ from promptools.errors import UsageError, clip
 from promptools.harmony.renderer import Encode
 
 Decode: TypeAlias = Callable[[int], bytes]
-"""Returns the bytes of an ordinary token, which may be only a part of a character. Raises KeyError for other tokens."""
+"""A function that returns the bytes of an ordinary token, perhaps only a part of a character.
+
+Raises KeyError for other tokens.
+"""
 
 
 class TokenCodec(NamedTuple):
@@ -33,12 +36,12 @@ FILE_NAME = "o200k_base.tiktoken"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 """The SHA-256 of the vocabulary's file; openai-harmony checks it too."""
 FILE_URL = f"https://openaipublic.blob.core.windows.net/encodings/{FILE_NAME}"
-"""OpenAI's URL of the file."""
+"""OpenAI's URL of the vocabulary's file."""
 FOLDER_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
-"""The environment variable in which openai-harmony looks for the file's folder."""
+"""The environment variable from which openai-harmony takes the folder of the vocabulary's file."""
 CACHE_VARIABLE = "PROMPTOOLS_CACHE"
 INSTALL_COMMAND = "promptools harmony vocab --from FILE"
-"""The command that installs the file."""
+"""The command that installs the vocabulary's file."""
 
 
 def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
@@ -48,12 +51,15 @@ def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def cached_file(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the path of promptools' own copy in the cache folder; the file may not exist."""
+    """Return the path of promptools' own copy of the vocabulary's file. The file may not exist."""
     return cache_folder(environ, home) / "harmony" / FILE_NAME
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return the paths that are searched, in order. The key of each is the variable or command that determines it."""
+    """Return the paths at which the vocabulary's file is searched, in order.
+
+    The key of each path says where the path comes from: an environment variable, or the command that installs the file.
+    """
     folder = environ.get(FOLDER_VARIABLE)
     return {
         **({FOLDER_VARIABLE: Path(folder) / FILE_NAME} if folder else {}),
@@ -62,12 +68,15 @@ def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
 
 
 def find_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Return the first of the `search_paths` at which a file exists, whatever its content; None if there is none."""
+    """Return the first of the `search_paths` at which a file exists; None if there is none.
+
+    The content of the file is not checked.
+    """
     return next((path for path in search_paths(environ, home).values() if path.is_file()), None)
 
 
 def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | None:
-    """Find the file, and set the variable in `environ` that tells openai-harmony where the file is.
+    """Find the vocabulary's file, and tell openai-harmony its folder through a variable in `environ`.
 
     `environ` must be the environment of the process. A program calls this once when it starts, so that `load_encode`
     works anywhere. Returns the path of the file; None if the file was not found.
@@ -89,7 +98,7 @@ def check_digest(data: bytes, where: str) -> None:
 
 
 def load_codec(file: Path) -> TokenCodec:
-    """Load both functions; `file` is the path from `configure_library`. Raises the same errors as `load_encode`."""
+    """Load a `TokenCodec`; `file` is the path from `configure_library`. Raises the same errors as `load_encode`."""
     return TokenCodec(load_encode(), load_decode(file))
 
 
@@ -130,7 +139,7 @@ def load_encoding() -> Any:
 
 
 def load_decode(file: Path) -> Decode:
-    """Return a function from the id of an ordinary token to the token's bytes; for control tokens see `TOKEN_IDS`.
+    """Return a function from the id of an ordinary token to its bytes; for control tokens see `TOKEN_IDS`.
 
     The bytes are read from the file, without openai-harmony. The first call takes about 0.2 seconds, later calls take
     no time. Raises UsageError if the file cannot be read or is not the vocabulary.

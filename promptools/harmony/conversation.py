@@ -42,12 +42,15 @@ ReasoningPolicy: TypeAlias = Literal["last-final", "first-final", "turn", "keep"
 
 
 def is_reasoning(message: Message) -> bool:
-    """Return whether a message is reasoning."""
+    """Return whether a message is the assistant's reasoning: on the channel `analysis`, and without a recipient."""
     return message.role == "assistant" and message.channel == "analysis" and not message.recipient
 
 
 def last_final(messages: Sequence[Message]) -> list[Message]:
-    """Drop reasoning before the last final answer, like vLLM's PR 28729, which drops built-in calls as well."""
+    """Drop reasoning before the last final answer.
+
+    vLLM's PR 28729 does the same, and also drops calls of built-in tools.
+    """
     return _without_reasoning_before(messages, max(_finals(messages), default=0))
 
 
@@ -94,7 +97,7 @@ FREE_TEXT: Schema = {"type": "string"}
 """The parameters that are declared for a function that takes free text, such as apply_patch of openai/gpt-oss."""
 PARAGRAPH_BREAK = "\n\n"
 WRITTEN = "written_in_harmony"
-"""The key in an assistant's message under which `convert` finds the raw reply from which the message was parsed."""
+"""The key for the raw reply in an assistant's message. `convert` uses it to write the message as the model wrote it."""
 EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     None: "medium",
     "none": "low",
@@ -107,7 +110,7 @@ EFFORTS: Mapping[Any, Effort] = MappingProxyType({
     False: "low",
     True: "medium",
 })  # fmt: skip
-"""For each value of `reasoning_effort`, or of Ollama's `think`, the nearest of the three efforts of gpt-oss."""
+"""Maps a value of `reasoning_effort`, or of Ollama's `think`, to the nearest of the three efforts of gpt-oss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,10 @@ class Options:
     """Descriptions of namespaces, by name."""
     thoughts: ReasoningPolicy = "last-final"
     order: CallOrder = "analysis-first"
-    """Whether reasoning or text comes first before a call. Models reason first; vLLM's PR 28729 puts the text first."""
+    """What comes first in a message with calls: the reasoning or the text.
+
+    Models reason first; vLLM's PR 28729 puts the text first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,10 @@ def convert(
 
 
 def parse_effort(value: Any) -> Effort:
-    """Return the effort for a value of `reasoning_effort` or `think`. Raises UsageError for an unknown value."""
+    """Return gpt-oss's reasoning effort for a value of `reasoning_effort` or of Ollama's `think`.
+
+    Raises UsageError for an unknown value.
+    """
     effort = EFFORTS.get(value) if value is None or isinstance(value, str | bool) else None
     if effort is None:
         known = ", ".join(effort for effort in EFFORTS if isinstance(effort, str))
@@ -245,18 +254,18 @@ class _MessageConverter:
     names: RecipientNames
     order: CallOrder
     free_text: Mapping[str, str]
-    """The parameter that takes free text, by name of the tool."""
+    """Maps the name of a tool to its parameter that takes free text."""
     instructions: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     names_by_id: dict[str, str] = field(default_factory=dict[str, str])
-    """The name of the called tool by the id of the call, for the calls in all messages.
+    """Maps the id of each call, in any message, to the name of the called tool.
 
-    If several calls have one id, the last call that was already read takes precedence.
+    If several calls have the same id, the last one before the current message counts.
     """
     open_calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     last_tool: str = ""
     written_calls: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """The recipient and channel of each call, as the model wrote them, by id of the call."""
+    """Maps the id of a call to its recipient and channel, as the model wrote them."""
 
     def __post_init__(self) -> None:
         for message in reversed(self.messages):
@@ -337,7 +346,7 @@ class _MessageConverter:
         return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
 
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return the tool name of a result, found by the call's id, the result's `name`, or the call before it."""
+        """Return the name of the tool of a result, found by the call's id, the result's `name`, or an earlier call."""
         call_id = _string(message.get("tool_call_id"))
         name = self.names_by_id.get(call_id, "") if call_id else ""
         name = name or _string(message.get("name"))

@@ -1,4 +1,4 @@
-"""A Harmony message: where its header begins and ends in text, what the header says, and the items of the message.
+"""Recognize and parse the headers of Harmony messages, and define the items that a parsed message consists of.
 
     role [":" name] [" to=" recipient] [<|channel|> channel [" to=" recipient]] [[<|constrain|>] type]
 
@@ -35,17 +35,17 @@ HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 STRAY_PUNCTUATION = ".,:;!?"
 """Punctuation that models leave between two messages."""
 HEADER_PARTS = lazy_pattern(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
-"""The longest sequence of known parts of a header."""
+"""Matches the known parts of a header: tokens, white space, `assistant`, channels, content types, `to=NAME`."""
 HEADER_DEBRIS = lazy_pattern(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
-"""The remains of a header that the model did not finish."""
+"""Matches text that is left of a header that the model did not finish, such as `assistant` or `final.`."""
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 _ADDRESS = lazy_pattern(r"to=\s?[^\s<{\[]")
 _SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
-"""The first word of a header, or the beginning of this word, at the end of a text."""
+"""Matches `assistant`, or the first letters of this word, at the end of a text."""
 _OPENING_BRACKET = lazy_pattern(r"[{\[]")
 _TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
-"""A bracket right after a tag. It does not begin the content: more of the header follows."""
+"""A bracket right after a tag, as in `<json>{`. It does not begin the content: more of the header follows."""
 _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
@@ -55,9 +55,10 @@ def has_routing(raw: str) -> bool:
 
 
 def header_end(raw: str) -> int | None:
-    """Return the end of the known parts of a header at the beginning of `raw`, if a bracket follows them.
+    """Return the offset of the bracket that ends a header at the beginning of `raw`.
 
-    Return `len(raw)` if the header may continue after `raw`, and None if other text follows.
+    Before the bracket, only known parts of a header are accepted: tokens, `assistant`, channels, content types, and
+    `to=` with a recipient. Return `len(raw)` if the header may continue after `raw`, and None if other text follows.
     """
     at = len(raw) - len(raw.lstrip(STRAY_PUNCTUATION))
     while True:
@@ -76,17 +77,17 @@ def header_end(raw: str) -> int | None:
 
 
 def may_continue(rest: str) -> bool:
-    """Return whether `rest`, which may be empty, is the beginning of some part of a header."""
+    """Return whether `rest` is empty, or the first letters of a header's word, such as `comm` of `commentary`."""
     return any(part.startswith(rest) for part in (*HEADER_WORDS, "to= "))
 
 
 def may_be_header(raw: str) -> bool:
-    """Return whether all of `raw` may be the beginning of a header that continues after it."""
+    """Return whether the whole of `raw` may be the beginning of a header, so that more text must be awaited."""
     return len(raw) <= MAX_HEADER and header_end(raw) == len(raw)
 
 
 def addressed_header_end(raw: str) -> int | None:
-    """Return the end of a header with a recipient but no `<|message|>`; None if `raw` begins with no such header."""
+    """Return where a header with a recipient but no `<|message|>` ends; None if `raw` does not begin with one."""
     end = header_end(raw)
     return end if end is not None and end <= MAX_HEADER and _ADDRESS.search(raw[:end]) else None
 
@@ -100,10 +101,10 @@ def opening_bracket(raw: str, start: int) -> int:
 
 
 def words_start(header: str, known: IsTool | None) -> int:
-    """Return where other words follow the known parts of a header without a recipient; else the header's length.
+    """Return where the content begins in `header`, a header without `<|message|>`; `len(header)` if it has no content.
 
-    gpt-oss leaves `<|message|>` out: `<|channel|>final Here is the JSON: {"city": "Oslo"}`. Tools' names count as known
-    parts too, unless most of the words after the known parts are not tools' names: then the words only mention a tool.
+    gpt-oss writes `<|channel|>final Here is the JSON: {"city": "Oslo"}`. The words after `final` are content if most of
+    them are not names of tools. In a header with a recipient, no words are content.
     """
     parts = HEADER_PARTS.match(header)
     end = parts.end() if parts is not None else 0
@@ -116,7 +117,10 @@ def words_start(header: str, known: IsTool | None) -> int:
 
 
 def speaker_start(text: str) -> int:
-    """Return the offset of a suffix of `text` that may be the first word of a header; `len(text)` if there is none."""
+    """Return the offset of `assistant`, or of its first letters, at the end of `text`; `len(text)` if there is none.
+
+    This word may begin a header.
+    """
     speaker = _SPEAKER.search(text, max(0, len(text) - len(ASSISTANT)))
     return speaker.start() if speaker is not None else len(text)
 
@@ -125,7 +129,7 @@ def speaker_start(text: str) -> int:
 
 
 IsTool: TypeAlias = Callable[[str], bool]
-"""Returns whether a recipient is an offered tool."""
+"""A function that returns whether a recipient is an offered tool."""
 
 ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 CONTENT_TYPES = ("json", "code")
@@ -145,20 +149,20 @@ _EDGE = ":;,>?!'\"`\\"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The fields of a header. Missing fields are empty."""
+    """The fields of a message's header. Missing fields are empty."""
 
     role: Role = "assistant"
     name: str = ""
-    """In a result, the name of the tool, with its namespace; else the user's name."""
+    """In a tool's result, the tool's name with its namespace; else the name after the role, as in `user:ann`."""
     channel: str = ""
     recipient: str = ""
     content_type: str = ""
-    """`json`, `code`, or `<|constrain|>json`."""
+    """For example `json`, `code` or `<|constrain|>json`."""
     repairs: tuple[str, ...] = ()
 
     @property
     def is_call(self) -> bool:
-        """Whether this is a call of the assistant. The recipient decides, whatever the channel."""
+        """Whether the message is a call: the assistant sends it to a tool, on any channel."""
         return self.role == "assistant" and self.recipient not in NON_TOOL_RECIPIENTS
 
 
@@ -194,7 +198,7 @@ class _HeaderReader:
     known: IsTool | None
     glued: bool
     spaced: bool
-    """Whether a space after a token is not a mistake."""
+    """Whether a space follows each token, so that such a space is not recorded as a deviation."""
     role: Role | None = None
     name: str = ""
     channels: list[str] = field(default_factory=list[str])
@@ -205,9 +209,9 @@ class _HeaderReader:
     """Names of tools that do not follow `to=`."""
     repairs: list[str] = field(default_factory=list[str])
     after_token: str = "start"
-    """The token before the current word."""
+    """The name of the last token before the current word."""
     is_first_word: bool = True
-    """Whether the current word is the first after that token."""
+    """Whether the current word is the first one after `after_token`."""
     started: bool = False
     """Whether the header has its `<|start|>`."""
     unknown_author: str = ""
@@ -297,7 +301,10 @@ class _HeaderReader:
             self.repairs.append(f"unexpected {clip(word, 40)!r}")
 
     def _parse_author(self, word: str) -> bool:
-        """If the first word of a header is a role, set the role; return whether the word is one."""
+        """Set the role if the first word of a header is a role or a tool's name; return whether it is.
+
+        A role that is glued to other text, such as `assistantfinal`, counts too.
+        """
         author, _, name = word.partition(":")
         if author in ROLES:
             self.role, self.name = author, name
@@ -345,7 +352,7 @@ class _HeaderReader:
             self.content_types.append(f"<|constrain|>{word}")
 
     def _add_tool(self, word: str) -> bool:
-        """If the word is a tool's name without `to=` before it, record it; return whether it is a tool's name."""
+        """Record the word if it is a tool's name; return whether it is. There is no `to=` before the word."""
         name = word.strip(_EDGE)
         if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
             return False
@@ -385,7 +392,7 @@ class _HeaderReader:
 
 
 class HarmonyStart(NamedTuple):
-    """The beginning of a message."""
+    """The beginning of a message: its parsed header, and the raw text of the header."""
 
     header: Header
     raw: str
@@ -398,9 +405,10 @@ class ContentChunk(NamedTuple):
 
 
 class HarmonyEnd(NamedTuple):
-    """The end of a message: by a token, by the next message (`start`, `channel`), or by the end of the text.
+    """The end of a message. `reason` is the name of the token that ended the message, or one of these words.
 
-    `cut`: the text ended inside the content of the message; `header`: the text ended inside the header.
+    `start`, `channel`: the next message began with this token. `cut`: the text ended inside the content. `header`: the
+    message ended before its `<|message|>`.
     """
 
     reason: Literal["end", "call", "return", "endoftext", "start", "channel", "cut", "header"]
@@ -408,7 +416,11 @@ class HarmonyEnd(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """Text outside of messages."""
+    """Text outside of messages.
+
+    The kinds: `space` is white space. `token` is a control token, or a header, that begins and ends no message.
+    `debris` is what is left of an unfinished header, or text after the end of the reply. `words` is any other text.
+    """
 
     kind: Literal["space", "token", "debris", "words"]
     raw: str
@@ -426,7 +438,10 @@ _NAMED = lazy_pattern(
     r"<\|(?:start|channel|constrain)\|>"
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
-"""A token of a header, directly followed by what it introduces. In a sentence about tokens something else follows."""
+"""A token and the word that it introduces in a header, as in `<|channel|>final`.
+
+In a sentence about tokens, other text follows the token.
+"""
 _SPACED = lazy_pattern(
     r"(?:<\|start\|> (?:assistant(?: to=[^\s<]{1,128})?|functions\.[^\s<]{1,128}))?"
     r"<\|channel\|> (?:analysis|commentary|final)"
@@ -447,9 +462,9 @@ _ENDS = lazy_pattern(r"<\|(?:end|return|call)\|>")
 
 
 def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | NeedMore:
-    """Return whether a header begins with the token at `text[at]`.
+    """Return whether a header begins with the token at `text[at]`; `NEED_MORE` if this is not clear yet.
 
-    `first`: no text precedes it; `final`: no more text will come.
+    `first`: no text precedes the token. `final`: no more text will come.
     """
     ended = _ENDED.match(text, at)
     if ended is not None:  # `<|end|>` ends a message that the prompt began

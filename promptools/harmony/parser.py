@@ -1,8 +1,8 @@
-"""Parse text or token ids into the items of messages.
+"""Parse text or token ids of Harmony into items: the beginning, the content and the end of each message.
 
     between --<|start|>--> header --<|message|>--> content --<|end|>, <|call|>, <|return|>--> between
 
-`MessageMachine` is the state machine. It turns pieces of text into messages, even if tokens are missing, doubled or
+`MessageMachine` is this state machine. It reads text and control tokens, even if tokens are missing, doubled or
 misplaced. `ItemParser` is the whole pipeline, of which the machine is one step.
 """
 
@@ -75,14 +75,17 @@ if TYPE_CHECKING:
 STRIPPED_TOKENS = "its control tokens were stripped"
 _CHANNEL = "<|channel|>"
 MAX_REREAD = 8
-"""Maximum number of times, on average, that a character is read again because a token in quotes ended the content."""
+"""The limit on rereading: the number of times that a character may be read again, on average.
+
+Text is read again if a token in quotes turns out to end the content.
+"""
 
 
 class MessageMachine:
-    """Converts pieces of text to the items of messages, as a state machine.
+    """A state machine that turns text and control tokens into the items of messages.
 
-    `role`: the role for headers that name no role, since a completion begins inside an assistant's header. `known`: a
-    function that returns whether a recipient is an offered tool; None if the tools are unknown.
+    `role` is the role of a header that names none: a completion begins inside the assistant's header. `known` returns
+    whether a recipient is an offered tool; it is None if the tools are unknown.
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:
@@ -97,26 +100,29 @@ class MessageMachine:
         self._held = HeldPieces()
         """The header so far, or text that may be a header."""
         self._tail = ""
-        """The suffix of the content that may be the first word of a header."""
+        """The end of the text if it may begin a header: `assistant`, or the first letters of this word."""
         self._is_empty = False
         """Whether the message has no content yet."""
         self._is_spaced = False
-        """Whether the header has a space after each token; then a space before the content belongs to the header."""
+        """Whether the header had a space after each token. If so, a space before the content belongs to the header."""
         self._quoted_tokens = QuotedTokens(known)
         self._quote: HeldQuote | None = None
-        """The token in quotes that is in doubt, and what follows it."""
+        """A token in quotes that may end the content, and the text after it; None if no token is held."""
         self._reread = 0
         """Number of characters that were read again because a token in quotes ended the content."""
         self._is_trial = False
-        """Whether this machine only tries how the rest of a reply would be read."""
+        """Whether this machine only reads the rest of a reply on trial (see `_read_trial`)."""
         self._before_first_message = True
         """Whether no message has begun yet."""
         self._repairs: list[str] = []
         self._turn_over = False
-        """Whether the turn is over, so that text that follows is debris."""
+        """Whether `<|return|>` or `<|endoftext|>` ended the reply. Text after these tokens is debris."""
 
     def feed(self, pieces: Iterable[Piece]) -> Iterator[Item]:
-        """Feed pieces, and yield items. O(n) in characters. Raises `MissingSentinel` and `BadHeader` if strict."""
+        """Feed text and control tokens; yield the items that have become certain. O(n) in characters.
+
+        In strict mode, raises `MissingSentinel` or `BadHeader` at the first deviation from the format.
+        """
         for piece in pieces:
             yield from self._token(piece) if isinstance(piece, HarmonyToken) else self._text(piece)
             self._offset += len(raw_text(piece))
@@ -137,9 +143,9 @@ class MessageMachine:
                 yield from self._end_content("cut", "")
 
     def feed_content(self, text: str) -> bool:
-        """Feed text without control tokens if it can only be content; return whether it was fed.
+        """Feed text without control tokens if it is certainly content; return whether it was fed.
 
-        Most text is of this kind, and is cheap to feed in this way. The caller emits the text as one `ContentChunk`.
+        This is a fast path for most text. If the text was fed, the caller emits it as one `ContentChunk`.
         """
         if self._state != "content" or self._tail or self._is_spaced or not text:
             return False
@@ -194,7 +200,7 @@ class MessageMachine:
         self._held.add(piece, self._offset)
 
     def _hold_suffix(self, text: str) -> str:
-        """Return the text so far, except for a suffix that may be the first word of a header. Hold the suffix back."""
+        """Return the held suffix and `text`, but hold back a new suffix that may be the first word of a header."""
         text = self._tail + text
         end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
@@ -215,7 +221,10 @@ class MessageMachine:
         yield from self._check_addressed_header()
 
     def _check_addressed_header(self) -> Iterator[Item]:
-        """Decide whether held text, between two messages or inside content, is a header without its tokens."""
+        """Decide whether the held text is a header that names a recipient but lacks `<|message|>`.
+
+        If it is, begin the message. If it is not, emit the text. If this is not clear yet, do nothing.
+        """
         raw = self._held.raw
         if may_be_header(raw):
             return
@@ -230,7 +239,7 @@ class MessageMachine:
         yield from self._begin_at(raw, end)
 
     def _check_header_end(self) -> Iterator[Item]:
-        """End a header that has lost its `<|message|>`, if a bracket follows or the header is too long."""
+        """End a header that lacks `<|message|>` if a bracket follows it, or if it is longer than `MAX_HEADER`."""
         if self._strict:
             if self._held.size > MAX_HEADER:
                 raise MissingSentinel(
@@ -320,7 +329,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token in the content of a message. `counts`: it is known that the token is not part of the content."""
+        """Read a token in the content of a message. `counts`: the token is certainly not part of the content."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -366,7 +375,7 @@ class MessageMachine:
     # --- tokens in quotes ----------------------------------------------------------------------------------------
 
     def _enter_quotes(self, token: HarmonyToken) -> bool:
-        """If a token is in quotes that may be closed after it, hold the token; return whether it is held."""
+        """Hold a token back if it is inside open quotes, since it may be content; return whether it is held."""
         if self._strict or not may_end_content(token) or self._reread > MAX_REREAD * self._offset:
             return False
         doubt = self._quoted_tokens.doubt(self._tail, token)
@@ -410,7 +419,7 @@ class MessageMachine:
         self._offset = offset
 
     def _read_trial(self, pieces: Sequence[Piece]) -> Iterator[Item]:
-        """Yield the items that the rest of the text would have if its first token ended the content."""
+        """Read the rest of the text on trial: yield its items as if the first piece, a token, ended the content."""
         trial = MessageMachine(self._role, known=self._known)
         trial._state, trial._before_first_message, trial._is_trial = "content", False, True
         token = pieces[0]
@@ -450,7 +459,10 @@ class MessageMachine:
         yield HarmonyEnd(by, raw)  # type: ignore[arg-type]  # the names of tokens
 
     def _end_unfinished_header(self, by: str, raw: str) -> Iterator[Item]:
-        """End a header that has no `<|message|>`; the text after its known parts is the content."""
+        """End a header that has no `<|message|>`: begin its message, or emit the header as text outside of messages.
+
+        After a header without a recipient, the text after its known words, such as `final`, is the content.
+        """
         header = self._held.raw
         if self._strict:
             then = "the text ends" if by == "header" else f"<|{by}|> follows"
@@ -481,9 +493,10 @@ class MessageMachine:
             yield from self._end_content(by, raw)
 
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Emit a header that names neither channel nor recipient.
+        """Emit a header that begins no message as text outside of messages.
 
-        `long`: the header is too long, so what follows is read like text between messages, where a header may begin.
+        `end` is the end of its known words. `long`: the header is longer than `MAX_HEADER`, so the rest of it is read
+        like text between messages, in which another header may begin.
         """
         self._repairs = []
         if "<|start|>" in header[:end]:
@@ -502,7 +515,10 @@ class MessageMachine:
             yield from self._emit_aside()
 
     def _emit_aside(self, *, astray: bool = False) -> Iterator[Item]:
-        """Emit the text that is held between messages."""
+        """Emit the held text as text outside of messages.
+
+        `astray`: the text after it, up to the next control token, is outside of messages too.
+        """
         text = self._held.raw + self._tail
         self._held.clear()
         self._tail = ""
@@ -526,14 +542,14 @@ _TOKENS = {TOKEN_IDS[name]: HarmonyToken(name, f"<|{name}|>") for name in TOKEN_
 
 
 class Detokenizer:
-    """Decodes token ids to pieces, in chunks of any size."""
+    """Decodes token ids to text and control tokens. The ids may arrive in chunks of any size."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, ids: Iterable[int]) -> Iterator[Piece]:
-        """Yield the pieces of more ids; bytes at the end that are an incomplete character are held back."""
+        """Decode more ids; yield their text and control tokens. Bytes of an incomplete character are held back."""
         for token_id in ids:
             token = _TOKENS.get(token_id)
             if token is not None:
@@ -550,21 +566,21 @@ class Detokenizer:
 
 
 class RoleCallDetector:
-    """Detects calls with the tool's name in place of the role. Only the last token distinguishes them from results.
+    """Detects calls in which the model wrote the tool's name where the role belongs.
 
         <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
 
-    A result has a recipient, `to=assistant`, and ends with `<|end|>`; only the assistant writes `<|call|>`. So a
-    message of an offered tool without a recipient is held back, and becomes a call if it ends like a call. In a
-    completion, the end of the text counts as the end of a call too, since Ollama omits the last `<|call|>`, and a model
-    does not end with a result. After an earlier call, the end of the text does not count, because the message may be
-    the result of that call.
+    A tool's result looks similar, but it has a recipient, `to=assistant`, and ends with `<|end|>`. Only the assistant
+    writes `<|call|>`. So a message of an offered tool without a recipient is held back. It becomes a call if its
+    content begins with a brace and it ends like a call. In a completion, the end of the text counts as the end of a
+    call too, since Ollama omits the last `<|call|>`, and a model does not end with a result. After an earlier call, the
+    end of the text does not count, because the message may be the result of that call.
     """
 
     def __init__(self, known: IsTool | None, *, completion: bool) -> None:
         self._known = known
         self._ends = {"call", "cut"} if completion else {"call"}
-        """The reasons of `HarmonyEnd` that end a call."""
+        """The values of `HarmonyEnd.reason` that make a held message a call."""
         self._held: list[Item] = []
 
     def feed(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -584,7 +600,7 @@ class RoleCallDetector:
                 yield item
 
     def close(self) -> Iterator[Item]:
-        """Yield the items of a message that is held back, unchanged, since no token ended it."""
+        """End the items. If a message is still held back, yield its items unchanged, since it has no end."""
         yield from self._held
         self._held = []
 
@@ -610,7 +626,7 @@ class RoleCallDetector:
 
 
 class ItemParser:
-    """Runs the whole pipeline, and returns items as they become certain.
+    """Parses text or token ids into the items of messages, and returns each item as soon as it is certain.
 
     `promptools.harmony.StreamParser` explains the options.
     """
@@ -643,13 +659,16 @@ class ItemParser:
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Feed token ids, and return the items that became certain.
 
-        Ordinary tokens that spell a control token are text.
+        Ordinary tokens that spell a control token, such as `<|end|>`, are text.
         """
         assert self._detokenizer is not None, "a parser that is fed ids needs decode="
         return self.feed_pieces(self._detokenizer.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
-        """Feed pieces, and return the items that became certain. Text that looks like a control token stays text."""
+        """Feed text and control tokens, and return the items that became certain.
+
+        Text that looks like a control token stays text.
+        """
         finder = self._stripped
         if finder is not None:
             pieces = (replaced for piece in pieces for replaced in finder.feed(piece))

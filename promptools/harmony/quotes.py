@@ -1,10 +1,10 @@
-"""Decide whether a control token is content: in code, in a string of a call's arguments, or in quotation marks.
+"""Decide whether a control token is only quoted: in code, in a string of a call's arguments, or in quotation marks.
 
-Models write files and think about the format itself, so a token does not prove that a message ends. A token at the
-beginning of inline code is content. Any other token inside quotes is undecided at first: it is content if the quotes
-are closed after it, otherwise it ends the content. Until this is clear, `HeldQuote` holds the token and what follows
-it. A `Doubt` decides: `StringDoubt` for arguments, `QuoteDoubt` for prose. A control token among token ids is treated
-like its text, since gpt-oss writes both into files.
+Models write files and think about the format itself, so a token does not prove that a message ends. A quoted token is
+part of the message's content. A token at the beginning of inline code is content at once. Any other token inside quotes
+is undecided at first: it is content if the quotes are closed after it, otherwise it ends the content. Until this is
+clear, `HeldQuote` holds the token and the text after it. `StringDoubt` decides in arguments, `QuoteDoubt` in prose. A
+control token among token ids is treated like its text, since gpt-oss writes both into files.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ from promptools.patterns import lazy_pattern
 _MARKS = lazy_pattern(r"\\(?:.|\Z)|\n[ \t\r]{0,8}+(?P<blank>\n)?|`+|[\"'“”]", re.DOTALL)
 _BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
 _BEFORE_ITEM = frozenset("([{<:=,")
-"""After one of these characters a mark opens, even if it could close another mark."""
+"""Characters after which a quotation mark opens a quotation, even if the mark could also close one."""
 _HEADER = lazy_pattern(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
-"""Text that may be in a header."""
+"""Matches text that consists of characters of a header."""
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
 
 TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
-"""Where the text after a token in doubt is: before the next message, in its header, or in its arguments.
+"""What comes next in the text after an undecided token, if this token ended or began a message.
 
-`none`: the token neither ended nor began a message.
+`between`: the next message. `header`: more of the next message's header. `call`: the arguments of a call. `none`: the
+token neither ended nor began a message.
 """
 
 
 class Settled(NamedTuple):
-    """The decision on whether a token is content."""
+    """The decision about a token in quotes: it is content, or it ends the content."""
 
     is_content: bool
     taken: int
@@ -74,9 +75,10 @@ class OpenQuotes:
         self._known = known
 
     def doubt(self, tail: str, token: HarmonyToken) -> QuoteDoubt | None:
-        """Return the `QuoteDoubt` for a token that follows the content and `tail`.
+        """Return a `QuoteDoubt`, which decides whether a token after the content and `tail` is content.
 
-        Return None if no mark is open, or if the token's raw text is empty.
+        Return None if no quotation mark is open, or if the token's raw text is empty. `tail` is the end of the text
+        that is held back because it may begin a header.
         """
         text, self.unread = "".join(self.unread), []
         following = token.raw[:1] or "a"  # without tokens, `assistant` begins a header
@@ -91,7 +93,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.depths: dict[str, int] = {}
-        """The number of open marks by kind; a kind is named by its opening mark."""
+        """The number of open marks of each kind. The key is the opening mark."""
         self._before: str = "\n"
         self._held: str = ""
         """The end of the text, if its meaning depends on what follows."""
@@ -103,10 +105,11 @@ class Marks:
         return marks
 
     def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
-        """Read text until all marks of a kind in `waiting` are closed, or until no kind in `waiting` can be closed.
+        """Read text. With `waiting`, read until it is decided whether a quoted token before the text is content.
 
-        Return the decision; None if neither happened, and all of the text was read. `following`: the character after
-        the text, if it is known.
+        `waiting`: the kinds of marks that were open at the token. The token is content if all marks of one of these
+        kinds are closed. It is not content if none of these kinds is open any more after the end of a line. Return the
+        decision; None if there is none. `following`: the character after the text, if it is known.
         """
         offset = -len(self._held)
         text, self._held = self._held + text, ""
@@ -130,7 +133,7 @@ class Marks:
         return None
 
     def _apply(self, mark: re.Match[str], before: str, following: str) -> str:
-        """Update `depths` at a mark, or another match of `_MARKS`; return the kind of mark that it closed, else ""."""
+        """Update `depths` for a match of `_MARKS`; return the kind of mark that it closes, or an empty string."""
         text = mark[0]
         if text[0] == "\n":
             self.depths.pop("`", None)
@@ -163,7 +166,7 @@ class Marks:
 
 
 class QuoteDoubt:
-    """Decides whether a token inside open quotation marks is content: it is if all marks of one kind are closed.
+    """Decides about a token inside open quotation marks: it is content if all marks of one kind are closed after it.
 
     The marks must be closed in the same paragraph. Reasoning may leave a mark open, as in `the '90s` or `5" pipes`, and
     a mark in the answer could close it by accident. So the token ends the content if the next message begins directly
@@ -182,17 +185,23 @@ class QuoteDoubt:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the token begins a call before any token has ended the message; see `Doubt`."""
+        """Whether the token counts as content if the server cut the text off.
+
+        It does if it begins the header of a call or a result.
+        """
         return not self._ends_message and self._is_of_call()
 
     def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; see `Doubt`."""
+        """Read a piece of the text after the token; return the decision, or None while it is open."""
         if self._turn != "none" and self._next_message_begins(piece):
             return Settled(is_content=False, taken=0)
         return self._marks.read(raw_text(piece), waiting=self._waiting) if self._turn == "none" else None
 
     def _next_message_begins(self, piece: Piece) -> bool:
-        """Return whether the undecided token ended or began a message; if it certainly did not, the stage is `none`."""
+        """Read a piece; return whether it shows that the undecided token ended or began a message.
+
+        If the piece shows the opposite, set the stage to `none`.
+        """
         name = piece.name if isinstance(piece, HarmonyToken) else ""
         if self._turn == "call":
             self._turn = "between" if name in MESSAGE_ENDS else "call"
@@ -241,7 +250,7 @@ _AFTER_STRING = lazy_pattern(r"\s*+(\S?)")
 
 
 class OpenValue:
-    """Tracks whether the JSON of a call's arguments is open. O(n).
+    """Tracks whether the JSON of a call's arguments still has an open bracket. O(n).
 
     The arguments are examined only when a token follows.
     """
@@ -253,7 +262,10 @@ class OpenValue:
         self._begun = False
 
     def doubt(self, tail: str, token: HarmonyToken) -> StringDoubt | None:
-        """Return the `StringDoubt` for a token after the arguments so far; None if their JSON is not open."""
+        """Return a `StringDoubt`, which decides whether a token after the arguments so far is part of them.
+
+        Return None if no bracket of their JSON is open.
+        """
         del tail, token  # neither of them opens or closes a bracket or a string
         text, self.unread = "".join(self.unread), []
         if not self._begun:
@@ -268,9 +280,10 @@ class OpenValue:
 
 
 class StringDoubt:
-    """Decides whether a token in a call's arguments is content: it is if `quote` closes the string around the token.
+    """Decides about a token in a call's arguments: it is content if the string around it is closed after it.
 
-    `quote` is empty if the token is not in a string, but in broken JSON.
+    `quote` is the quotation mark that closes the string. It is empty if the token is not in a string, but in broken
+    JSON.
     """
 
     def __init__(self, quote: str) -> None:
@@ -282,11 +295,14 @@ class StringDoubt:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the token is in a string; see `Doubt`."""
+        """Whether the token counts as content if the server cut the text off. It does if it is in a string."""
         return self.quote != ""
 
     def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; see `Doubt`. Only the first quote may close the string."""
+        """Read a piece of the text after the token; return the decision, or None while it is open.
+
+        Only the first quotation mark may close the string.
+        """
         if isinstance(piece, HarmonyToken):
             if self._closed and self._end is not None and piece.name in MESSAGE_ENDS:
                 return Settled(is_content=True, taken=0)
@@ -323,9 +339,9 @@ class StringDoubt:
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Return whether the items, of which the first is the end of a call, form only whole messages. O(n).
+    """Return whether only whole messages follow the end of a call, which is the first item. O(n).
 
-    The arguments of each call among them must be strict JSON.
+    The arguments of each further call must be strict JSON.
     """
     header: Header | None = None
     content: list[str] = []
@@ -352,7 +368,7 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
 
 
 MAX_ENDS = 8
-"""How many of the last tokens in broken arguments are tried as the end of the arguments.
+"""The number of tokens in broken arguments, counted from the last, that are tried as the end of the arguments.
 
 Each trial reads all the text after the token.
 """
@@ -376,10 +392,13 @@ class Doubt(Protocol):
 
 
 class HeldQuote:
-    """Holds a token in quotes, the possible first word of a header before it, and all pieces that follow the token."""
+    """Holds back a token in quotes and the text after it, until it is clear whether the token is content."""
 
     def __init__(self, doubt: Doubt, before: str, token: HarmonyToken, offset: int) -> None:
-        """Hold `before` and the token, which is at `offset` in the text."""
+        """Hold the token, which is at `offset` in the text.
+
+        Hold `before` too: the end of the text before the token, which may be the first word of a header.
+        """
         self._doubt = doubt
         self.held = HeldPieces()
         if before:
@@ -389,7 +408,7 @@ class HeldQuote:
         """The index of the token among the held pieces."""
 
     def feed(self, piece: Piece, offset: int) -> Settled | None:
-        """Hold a piece, or as much of it as is needed to decide what the token is; return the decision."""
+        """Hold a piece, or only the part of it that decides; return the decision, or None while it is open."""
         settled = self._doubt.feed(piece)
         if settled is None:
             self.held.add(piece, offset)
@@ -439,7 +458,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """The characters, any of which ends the code or line in which a token was shown; empty outside of such code."""
+        """The characters that end the code or the quoted line in which a token was shown; empty outside of these."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""
@@ -471,5 +490,9 @@ class QuotedTokens:
         return self._code_closers != ""
 
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
-        """Return the `Doubt` for a token after the content and `tail`; None if the token certainly ends the content."""
+        """Return a `Doubt`, which decides whether a token after the content and `tail` is content.
+
+        Return None if it certainly is not, for example because no quotation mark, or no bracket of a call's arguments,
+        is open. `tail` is the end of the text that is held back because it may begin a header.
+        """
         return self._open.doubt(tail, token)

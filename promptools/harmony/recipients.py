@@ -1,6 +1,6 @@
-"""Tools as recipients: the name `get_weather` becomes `functions.get_weather`, `container.exec` keeps its namespace.
+"""Convert names of tools to recipients: `get_weather` becomes `functions.get_weather`, `container.exec` is kept.
 
-A tool that takes free text, such as `python`, is itself a namespace, without functions.
+A tool that takes free text, such as `python`, is a namespace without functions: its recipient is `python`.
 
 A recipient must be valid in a header and in TypeScript, so characters that are not valid become `_`. Two tools never
 share a recipient.
@@ -22,20 +22,23 @@ INVALID_NAME = "__invalid_tool__"
 """Replaces a name in the history that contains only control tokens; vLLM writes the same."""
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
-"""Words that mean something else in a header, so that no namespace has them as its name."""
+"""Words that have another meaning in a header, so they are not used as namespaces of tools."""
 _ODD = lazy_pattern(r"[^A-Za-z0-9_$]+")
 _TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 
 
 class ToolAddress(NamedTuple):
-    """Holds a tool's namespace, and its name within that; the name is empty if the namespace itself is the tool."""
+    """A tool's namespace, and the tool's name in the namespace.
+
+    The name is empty if the namespace itself is the tool, such as `python`.
+    """
 
     namespace: str
     name: str
 
     @property
     def recipient(self) -> str:
-        """The recipient of the tool's calls."""
+        """The recipient of the tool's calls, such as `functions.get_weather`."""
         return f"{self.namespace}.{self.name}" if self.name else self.namespace
 
 
@@ -65,7 +68,7 @@ class RecipientNames:
             self._addresses.setdefault(name, self._addresses[tidied])
 
     def _address(self, name: str) -> ToolAddress:
-        """Return the address that a tool gets unless another tool has the same address."""
+        """Return the address that a tool should have. If another tool has the same one, `_add` adds a number."""
         space = _identifier(name) if name in self._free_text and "." not in name else ""
         return ToolAddress(space, "") if space and space not in _NO_NAMESPACES else _valid_address(name)
 

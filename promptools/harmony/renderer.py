@@ -1,7 +1,8 @@
 """Render a conversation as Harmony text or, with a vocabulary, as token ids; and count the tokens of each message.
 
-The text is the same as openai-harmony's (0.0.8), byte for byte, with two exceptions: what `tool_declarations` lists,
-and control tokens in content from users, tools or files. In text these are escaped; in ids they are ordinary text.
+The text is the same as openai-harmony's (0.0.8), byte for byte, with two exceptions. Some declarations of tools differ:
+the module `tool_declarations` lists the differences. Control tokens in content from users, tools or files are escaped
+in text, and are ordinary text in ids.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from promptools.patterns import lazy_pattern
 
 Effort: TypeAlias = Literal["low", "medium", "high"]
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""Returns the ids of a text, in which control tokens are ordinary text."""
+"""A function that returns the token ids of a text. It treats control tokens in the text as ordinary text."""
 
 IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 CUTOFF = "2024-06"
@@ -71,7 +72,10 @@ class DeveloperContent:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message. In a tool's result, `name` is the tool (`functions.get_weather`); else it is the user's name."""
+    """A message of a conversation.
+
+    In a tool's result, `name` is the tool (`functions.get_weather`); else it is the user's name.
+    """
 
     role: Role
     content: str | SystemContent | DeveloperContent
@@ -81,14 +85,14 @@ class Message:
     content_type: str = ""
     """`json`, `code`, or `<|constrain|>json`."""
     header: str = field(default="", repr=False, compare=False)
-    """The header of an assistant's message as the model wrote it, from the role to before `<|message|>`.
+    """The header of an assistant's message as the model wrote it, from the role up to `<|message|>`.
 
     If given, this header is rendered instead of a header made from the fields.
     """
 
 
 class ControlToken(NamedTuple):
-    """One control token."""
+    """A control token by its name, such as `start`."""
 
     name: str
 
@@ -102,10 +106,10 @@ def render_messages(
     reply_role: Role | None = "assistant",
     escape: Callable[[str], str] = CONTROL_MARKUP.escape,
 ) -> str:
-    """Render a conversation as text, which ends with the beginning of a reply by `reply_role` (None: no reply begins).
+    """Render a conversation as text that ends with the beginning of the reply, `<|start|>assistant`.
 
-    `escape` makes control tokens in content harmless. Raises UsageError for a field that a header cannot contain. O(n)
-    in characters.
+    `reply_role` is the role in this beginning; None leaves the beginning out. `escape` makes control tokens in content
+    harmless. Raises UsageError for a field that a header cannot contain. O(n) in characters.
     """
     return "".join(
         f"<|{piece.name}|>" if isinstance(piece, ControlToken) else escape(piece)
@@ -177,12 +181,12 @@ def _author(message: Message) -> str:
 
 
 def is_header_field(text: str) -> bool:
-    """Return whether a text may be a field of a header."""
+    """Return whether a text may be a field of a header: it is not empty and has no white space, `<`, `>` or `|`."""
     return _WORD.fullmatch(text) is not None
 
 
 def _header_field(text: str, what: str) -> str:
-    """Return `text` as a field of a header. Raises UsageError if it would end the field: headers are not escaped."""
+    """Return `text` if it may be a field of a header; else raise UsageError, since headers are not escaped."""
     if text and not is_header_field(text):
         raise UsageError(f"The {what} {text!r} cannot be in a Harmony header: leave out white space, '<', '>', '|'.")
     return text
@@ -239,7 +243,7 @@ def _tool_sections(spaces: Iterable[Namespace]) -> str:
 
 
 TokenCounter: TypeAlias = Callable[[str], int]
-"""Returns the number of tokens of ordinary text."""
+"""A function that returns the number of tokens of ordinary text."""
 
 _CONTROL = lazy_pattern(rf"(<\|(?:{'|'.join(TOKEN_IDS)})\|>)")
 _WORDS = lazy_pattern(

@@ -40,7 +40,10 @@ _TOKENED = lazy_pattern(rf"\s?(?:{_PREAMBLE}{_TO}|assistant)\s{{0,4}}{_MARK}")
 _CALL = lazy_pattern(rf"\s?(?P<before>{_PREAMBLE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = lazy_pattern(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
 _OPENS = lazy_pattern(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
-"""The beginning of a reply without tokens: no English word continues `analysis`, and no sentence ends in `final`."""
+"""A channel's name right before the content at the beginning of a reply, as in `analysisNeed the weather`.
+
+English text does not begin like this.
+"""
 _CONTENT_START = lazy_pattern(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
 """The beginning of a message's content, after the name of the channel."""
 _UNFINISHED = lazy_pattern(
@@ -54,7 +57,7 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes that a header without tokens may begin with, if it follows one of the texts in `before`."""
+    """Return all prefixes of the headers without tokens that begin with one of the texts in `before`."""
     channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
@@ -80,14 +83,14 @@ STRIPPED_HEADER = RareLiteralMarker(
     prefixes=_PREFIXES,
     first_characters=frozenset(prefix[0] for prefix in _START_PREFIXES),
 )
-"""The marker of a header without tokens, for the scanners of prose."""
+"""The marker with which a scanner of prose finds headers without tokens."""
 
 
 def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | NeedMore:
-    """Return whether a header without tokens begins at `text[at]`.
+    """Return whether a header without tokens begins at `text[at]`; `NEED_MORE` if this is not clear yet.
 
-    `first`: no text precedes the header. A header like `assistantfinal` counts only if the content of a message follows
-    directly, since it may also be a word in a sentence about Harmony.
+    `first`: no text precedes the header. `final`: no more text will come. A header like `assistantfinal` counts only if
+    the content of a message follows directly, since it may also be a word in a sentence about Harmony.
     """
     if first and not text[at].isspace() and not text.startswith(_FIRST_WORDS, at):
         return NEED_MORE if not final and text[at:] in _START_PREFIXES else False
@@ -112,7 +115,7 @@ def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: b
 
 
 class StrippedHeaderFinder:
-    """Finds headers without tokens in text, and replaces each by pieces with tokens whose raw text is empty.
+    """Finds headers without tokens in text, and puts a token with empty raw text before and after each of them.
 
     The search stops at the first control token of a header, since text with tokens needs no guessing. O(n) in
     characters, of which at most `MAX_HEADER` are held back.
@@ -126,7 +129,7 @@ class StrippedHeaderFinder:
         """Whether a control token of a header was read, so that the search has stopped."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
-        """Yield the pieces that replace a piece."""
+        """Read a piece, and yield it with tokens before and after each header. A suffix may be held back."""
         if isinstance(piece, HarmonyToken):
             yield from self.close()
             self._at_start = False
@@ -179,7 +182,7 @@ class StrippedHeaderFinder:
         self._held = text[start:]
 
     def _match_header(self, text: str, at: int, *, final: bool) -> str | None:
-        """Return the complete header at `text[at]`, if there is one."""
+        """Return the complete header at `text[at]`; None if there is none, or if it may be incomplete."""
         call = _CALL.match(text, at)
         if call is not None and (call["before"].strip() or _is_tool(call["to"], self._known)):
             return call[0]

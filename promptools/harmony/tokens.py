@@ -47,7 +47,7 @@ MESSAGE_ENDS = frozenset(("end", "return", "call", "endoftext"))
 
 
 class HarmonyToken(NamedTuple):
-    """A control token and its raw text. The raw text is empty if the token was stripped, so that only words remain."""
+    """A control token: its name and its raw text. The raw text is empty if a server stripped the token."""
 
     name: str
     raw: str
@@ -57,7 +57,7 @@ Piece: TypeAlias = "str | HarmonyToken"
 
 
 def raw_text(piece: Piece) -> str:
-    """Return the raw text of a piece."""
+    """Return the raw text of a piece, which is a text or a control token."""
     return piece.raw if isinstance(piece, HarmonyToken) else piece
 
 
@@ -66,7 +66,7 @@ def _is_text(piece: Piece) -> bool:
 
 
 class HeldPieces:
-    """Holds pieces back until it is clear what they are; adjacent texts are joined to one piece."""
+    """Holds text and control tokens back until it is clear what they are. Adjacent texts are joined to one piece."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -102,7 +102,7 @@ class HeldPieces:
         return "".join(map(raw_text, self._pieces))
 
     def cut(self, size: int) -> None:
-        """Keep only the first `size` characters; a token that is cut in two becomes text."""
+        """Keep only the first `size` characters of all pieces. A control token that is cut in two becomes text."""
         kept: list[Piece] = []
         left = size
         for piece in self.pieces:
@@ -128,9 +128,10 @@ _LONGEST = max(map(len, _PREFIXES))
 
 
 class HarmonyTokenizer:
-    """Splits text into pieces; holds back a suffix of at most 12 characters that may become a token.
+    """Splits text into control tokens and the text between them. The text may arrive in chunks of any size.
 
-    `broken`: line ends inside a token are ignored, for transcripts with each chunk on a separate line.
+    A suffix that may become a control token is held back: at most 12 characters, unless `broken`. `broken`: line ends
+    inside a token are ignored, for transcripts with each chunk on a separate line.
     """
 
     def __init__(self, *, broken: bool = False) -> None:
@@ -142,7 +143,7 @@ class HarmonyTokenizer:
         return not self._held and "<" not in text
 
     def feed(self, text: str) -> Iterator[Piece]:
-        """Yield the pieces of more text. O(n) in characters."""
+        """Split more text; yield its control tokens and the text between them. O(n) in characters."""
         text = self._held + text
         at = 0
         for token in (_BROKEN if self._broken else _TOKEN).finditer(text):

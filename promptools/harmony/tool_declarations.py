@@ -42,9 +42,9 @@ _PRIMITIVES = {"string": "string", "number": "number", "integer": "number", "boo
 MAX_DEPTH = 64
 """Maximum nesting of types that are written out; a deeper type is `any`."""
 MAX_EXTRA_TYPES = 2000
-"""How many types may be written in addition to two for each node of the schema; further types are `any`.
+"""How many types may be written for a schema, besides two for each of its nodes. Further types are `any`.
 
-So a schema whose references multiply stays small.
+The limit is for schemas with many references to the same definitions, which would be written out again and again.
 """
 _TYPE_CACHE = RecentCache[str](4096, 4_000_000)
 """A cache of types by schema: an app sends the same tools with every request."""
@@ -71,12 +71,12 @@ def render_namespace(name: str, functions: Sequence[FunctionDeclaration], descri
 
 
 def line_comments(text: str, indent: str = "") -> str:
-    """Return each line of a text as a comment; empty for an empty text."""
+    """Return a text as comments, with `//` before each line. Return an empty text for an empty text."""
     return "".join(f"{indent}// {line}\n" for line in _split_lines(text))
 
 
 def typescript_type(schema: Schema, name: str = "(unnamed)") -> str:
-    """Return a schema's type as text; `name` is the function's name, for errors."""
+    """Return a JSON Schema as a TypeScript-like type. `name` is the function's name, for errors."""
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):
@@ -184,9 +184,10 @@ class _TypeWriter:
     def _choices(
         self, variants: Sequence[Any], indent: str, above: str | None = None, *, bare: bool = False
     ) -> Iterator[str]:
-        """Yield the lines of a union, one for each variant; `above` is the description before the first of them.
+        """Yield the lines of a union, one for each variant.
 
-        `bare`: the union belongs to a property, so the default of an enumeration has no quotes.
+        `above` is the property's description, which is not repeated after a variant. `bare`: the union belongs to a
+        property, so the default of an enumeration has no quotes.
         """
         for number, variant in enumerate(variants):
             whole = self._merged(variant)

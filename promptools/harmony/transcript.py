@@ -29,10 +29,10 @@ class ParsedMessage:
 
     message: Message
     ended: str
-    """What ended the message: the name of a token, or one of these.
+    """What ended the message: the name of a token, such as `end`, or one of these words.
 
-    `start`, `channel`: the next message began. `cut`: the text ended inside the content. `header`: the text ended
-    inside the header.
+    `start`, `channel`: the next message began with this token. `cut`: the text ended inside the content. `header`: the
+    message ended before its `<|message|>`.
     """
     span: Span
     """The span of the message in the text, including the header."""
@@ -41,7 +41,7 @@ class ParsedMessage:
 
     @property
     def complete(self) -> bool:
-        """Whether the message has ended; if not, the text ended inside it."""
+        """Whether the message has a whole header and an end. It does unless `ended` is `cut` or `header`."""
         return self.ended not in {"cut", "header"}
 
 
@@ -50,10 +50,10 @@ OTHER_TURN = "somebody else's turn after it"
 
 
 class Parsed(NamedTuple):
-    """The messages of a text, and the span and kind of each piece of text that is outside of messages.
+    """The messages of a text, and the text outside of messages: the span and kind of each piece.
 
-    The kinds are `words`, `debris` and `imagined`. In a completion, a message of another role and everything after it
-    is `imagined`.
+    The kind `debris` is what is left of an unfinished header, or text after the end of the reply. `imagined` is what a
+    model wrote for others: in a completion, a message of another role and everything after it. `words` is other text.
     """
 
     messages: tuple[ParsedMessage, ...]
@@ -61,9 +61,11 @@ class Parsed(NamedTuple):
 
 
 class StreamParser:
-    """Parses Harmony as it streams: `feed` chunks, then `close`; `parsed` is available at any time. O(n) in characters.
+    """Parses Harmony as it streams: `feed` chunks, then call `close`. O(n) in characters.
 
-    `role`: the text begins inside a header of this role, like a completion; None: the text begins with a message.
+    `parsed` has the messages so far, at any time.
+
+    `role`: for a completion, the role in whose header the text begins; None for text that begins with a whole message.
     `known` returns whether a recipient is an offered tool. `broken`: line ends inside a control token are ignored.
     `decode` returns the bytes of a token; `feed_ids` needs it. With `strict`, `feed` and `close` raise
     `MissingSentinel` and `BadHeader`.
@@ -86,7 +88,7 @@ class StreamParser:
         self._content: list[str] = []
         self._offset = 0
         self._is_completion = role is not None and not strict
-        """Whether the text is a completion, so that a message of another role is made up."""
+        """Whether the text is a model's completion, in which a message of another role is the model's invention."""
         self._other_role = False
 
     def feed(self, text: str) -> list[Item]:
@@ -96,7 +98,7 @@ class StreamParser:
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
         """Feed token ids, and return the items that became certain.
 
-        Ordinary tokens that spell a control token are text.
+        Ordinary tokens that spell a control token, such as `<|end|>`, are text.
         """
         return self._assemble(self._item_parser.feed_ids(ids))
 
@@ -106,7 +108,7 @@ class StreamParser:
 
     @property
     def parsed(self) -> Parsed:
-        """What was parsed so far; everything after `close`."""
+        """The messages, and other text, that were parsed so far. After `close`, nothing is missing."""
         return Parsed(tuple(self._messages), tuple(self._asides))
 
     def _assemble(self, items: list[Item]) -> list[Item]:
@@ -217,7 +219,7 @@ ASIDES = {
 
 
 class Deviation(NamedTuple):
-    """A deviation from the format: what it is, and the span of the message or the outside text in which it is."""
+    """A deviation from the format: a description, and the span of the message or other text that has it."""
 
     what: str
     span: Span
@@ -256,7 +258,7 @@ def examine(text: str, *, known: IsTool | None = None) -> Examination:
 
 
 def _stray_tokens(items: list[Item]) -> Iterator[Deviation]:
-    """Yield a deviation for each control token that neither begins nor ends anything."""
+    """Yield a deviation for each control token that neither begins nor ends a message."""
     start = 0
     for item in items:
         end = start + len(item.raw)

@@ -18,7 +18,7 @@ V1 = "/v1"
 
 
 class ClientOptions(Settings, total=False):
-    """Arguments of both clients: promptools' settings, and the options that the package passes to its HTTP client."""
+    """Options of `Client` and `AsyncClient`: promptools' settings, and what ollama passes to its HTTP client."""
 
     headers: Mapping[str, str | None] | None
     timeout: Any
@@ -44,8 +44,8 @@ class Client(ollama.Client):
     """`ollama.Client` whose chats return working tool calls, from Ollama or any other open-model server.
 
     The constructor takes all arguments of the package's class, and the settings below. Without `host=`, the address
-    comes from the first of these: `provider=`, the default provider of a given config, OLLAMA_HOST, the default
-    provider of a config that is found, Ollama's own default.
+    comes from the first of these: `provider=`, the default provider of the config that was passed, the variable
+    OLLAMA_HOST, the default provider of a config file that was found, Ollama's own default.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))
@@ -91,9 +91,10 @@ def _host(session: Session, host: str | None) -> str | None:
 
 
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
-    """Return the session, set to the provider at the client's address.
+    """Return the session with the provider whose server is at the client's address.
 
-    Also make the HTTP client send the provider's key, unless `headers` has a key.
+    If none is known there, and detection is off, the provider is Ollama. Also make the HTTP client send the provider's
+    key, unless `headers` has a key.
     """
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
