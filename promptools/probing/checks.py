@@ -79,7 +79,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "probed", "schema": SCH
 
 
 _FEW_TOKENS = 2
-"""An empty answer of at most this many tokens means that the model had nothing to say, not that a reply was lost."""
+"""Number of tokens up to which an empty answer means that the model had nothing to say, not that a reply was lost."""
 
 
 def check_native(subject: Subject) -> Steps:
@@ -183,7 +183,10 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Return a description of the call in an answer's text, with its place and dialect; None if there is no call."""
+    """Return a description of the call in an answer's text, even a malformed one; None if there is no call.
+
+    The description says where the call is (content or reasoning), and in which dialect.
+    """
     for place, text in (("content", answer.content), ("reasoning", answer.reasoning)):
         reply: Reply = parse(text, [offered], finish_reason=answer.finish_reason)
         quoted = repr(clip(text, MAX_EVIDENCE))
@@ -196,7 +199,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Return a description of what was lost if tokens were generated, but no call or text arrived; else None."""
+    """Return what was lost, in words, if an answer without calls has no content but cost tokens; else None."""
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""
@@ -262,13 +265,16 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
-    """Return the finding for an error; `value` is ruled out only if tools without `tool_choice` do not fail."""
+    """Return the finding for a request that failed with the value `value` of `tool_choice`.
+
+    Its facts say that the server does not honor the value, but only if tools without `tool_choice` do not fail.
+    """
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
 
 
 def _without(subject: Subject, value: str) -> dict[str, object]:
-    """Return the fact `tool_choice`: the profile's values without `value` and those that earlier checks ruled out."""
+    """Return the fact `tool_choice`: the profile's values, except `value` and those that earlier checks ruled out."""
     kept: set[str] = {str(choice) for choice in subject.profile.tool_choice} - {value}
     for finding in subject.findings.values():
         if "tool_choice" in finding.facts:
@@ -284,7 +290,7 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""Other forms of a past call, which are tried if the server refuses the usual form.
+"""Other forms in which to send an earlier call of the model, tried if the server refuses the usual form.
 
 Each has three values: the kind of error that suggests the form, the profile facts that follow if the server accepts the
 form, and a description."""
@@ -293,7 +299,7 @@ _LONG = 1_200_000
 
 
 def check_results(subject: Subject) -> Steps:
-    """Send a past call with its result; if the server rejects the conversation, find out which form it accepts."""
+    """Send an earlier call with its result; if the server refuses it, find out which other form it accepts."""
     check = "tool results"
     answer = yield subject.chat(*_history({}), tools=[WEATHER])
     if not answer.failed:
@@ -391,7 +397,7 @@ def check_context(subject: Subject) -> Steps:
 
 
 def check_format(subject: Subject) -> Steps:
-    """Ask for a sentence, with a JSON schema for the answer that no sentence conforms to."""
+    """Ask for a sentence, but require JSON with `response_format`, to see whether the server enforces the schema."""
     check = "response_format"
     answer = yield subject.chat(SENTENCE, response_format=FORMAT)
     if answer.failed:
@@ -416,7 +422,7 @@ def check_format(subject: Subject) -> Steps:
 
 
 def check_format_beside_tools(subject: Subject) -> Steps:
-    """Ask for a call, with a schema for the answer. A server that enforces the schema may make calls impossible."""
+    """Ask for a call, with a schema for the answer: a server that enforces the schema may make calls impossible."""
     check = "response_format beside tools"
     if subject.verdict("native tools") != "works":
         return [Finding(check, "not shown", "native tools have shown no call without it")]
@@ -432,7 +438,7 @@ def check_format_beside_tools(subject: Subject) -> Steps:
 
 
 def _text_after_object(text: str) -> str | None:
-    """Return the text after an object that conforms to the schema; None if the text begins with no such object.
+    """Return the text after an object that has exactly the keys of `SCHEMA`; None if `text` begins with no such object.
 
     Strings in the object may contain raw control characters, which grammars such as xgrammar's allow.
     """
@@ -494,9 +500,9 @@ def _judge_field(subject: Subject, answer: Answer) -> Finding:
 COMPLETIONS = "/completions"
 MODES: tuple[ModeName, ...] = ("native", "raw", "harmony", "prompt")
 _MARKER = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>|</?[a-z_]*tool_calls?(?:_begin|_section)?>|\[TOOL_CALLS\]")
-"""Texts that look like the special tokens that templates write around a call."""
+"""Matches special tokens that chat templates write around a call, such as `<|tool_call|>` and `[TOOL_CALLS]`."""
 _ONE_MODE = "; nothing is left to try"
-"""The ending of an attempt's reason if no other mode may be tried."""
+"""How an attempt's reason ends if no other mode may be tried; findings leave this out."""
 
 
 def mode_check(mode: ModeName) -> str:
@@ -507,8 +513,7 @@ def mode_check(mode: ModeName) -> str:
 def check_raw_endpoint(subject: Subject) -> Steps:
     """Ask `/v1/completions` to continue a text.
 
-    Some servers wrongly apply the chat template. This shows in the number of tokens of the prompt, which is then the
-    same as for the same text in a chat.
+    Some servers wrongly apply the chat template. The prompt then has as many tokens as the same text in a chat.
     """
     check = "raw completions"
     chat = yield subject.chat(CONTINUED, max_tokens=8)
@@ -599,7 +604,9 @@ CHECKS: dict[str, tuple[Callable[[Subject], Steps], ...]] = {
     "modes": (check_modes,),
     "context": (check_context,),
 }
-"""The groups of checks, by the names that `--checks` takes. They run in this order: later checks read the findings of
-earlier ones."""
+"""The groups of checks, by the names that `--checks` takes.
+
+They run in this order: later checks read the findings of earlier ones.
+"""
 
 GROUPS = tuple(CHECKS)

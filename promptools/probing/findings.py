@@ -1,4 +1,4 @@
-"""The requests of checks, the server's answers to them, and the findings derived from the answers."""
+"""The requests that checks send, the server's answers, and the findings derived from the answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BUSY = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A request of a check, for `path` below the base URL. With a `mode`, it goes through promptools in this mode."""
+    """A request that a check sends to `path` below the base URL; with a `mode`, through promptools in this mode."""
 
     body: dict[str, Any]
     path: str = CHAT
@@ -46,7 +46,7 @@ class AnsweredCall:
     pieces: int = 0
 
     def parsed(self) -> dict[str, Any] | None:
-        """Return the arguments, parsed; None if they are not a JSON object."""
+        """Return the arguments as a dict; None if they are not a JSON object."""
         value = try_json(self.arguments)
         return value if is_object(value) else None
 
@@ -119,7 +119,7 @@ class Answer:
 
 
 def read_answer(status: int, body: bytes, *, streamed: bool = False) -> Answer:
-    """Read the body of a response, which may have any status."""
+    """Parse a response, whatever its status; `streamed` says whether a stream was requested."""
     text = body.decode("utf-8", "replace")
     if streamed and status == 200 and not text.lstrip().startswith("{"):
         return _collect(status, list(_chunks(body)), decode_chunk)
@@ -203,7 +203,7 @@ Verdict = Literal[
     "not shown",  # the model did nothing that would show it
 ]
 PROBLEMS: frozenset[Verdict] = frozenset({"leaks", "swallows", "broken", "errors"})
-"""Verdicts on native tools that an app without promptools would notice."""
+"""Verdicts on native tools that mean a problem for an app without promptools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,20 +216,20 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the finding as a dict that can be written as JSON."""
         return {"check": self.check, "verdict": self.verdict, "reason": self.reason, "facts": dict(self.facts)}
 
 
 @dataclass(slots=True)
 class Subject:
-    """The model that is probed, its known profile, and the findings so far."""
+    """The model that the checks test, its known profile, and the findings so far."""
 
     model: str
     profile: Profile
     max_tokens: int
     findings: dict[str, Finding] = field(default_factory=dict[str, Finding])
     reasoning_field: str | None = None
-    """The field in which the answers so far had reasoning; None if no answer had any."""
+    """The name of the field with the reasoning in earlier answers; None if no answer had any."""
     measure_context: bool = False
 
     def verdict(self, check: str) -> Verdict | None:
@@ -252,7 +252,7 @@ Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
 
 
 def failure(check: str, answer: Answer, facts: Mapping[str, Any] | None = None) -> Finding:
-    """Return the finding for an error; it includes `facts`, unless the server was only busy."""
+    """Return the finding for an answer that is an error, with `facts`; for a busy server, the facts are left out."""
     if answer.busy:
         return Finding(check, "not shown", f"the server was busy: {answer.describe_error()}")
     return Finding(check, "errors", answer.describe_error(), facts or {})

@@ -41,9 +41,9 @@ class Cost:
 
 
 class Prober:
-    """Sends the requests of checks to one server.
+    """Sends the requests of checks to one server, and counts their cost.
 
-    `detections` caches the results of detecting servers. `authorization` is sent with every request.
+    `detections` caches which kind of server was detected at an address. `authorization` is sent with every request.
     """
 
     def __init__(self, base_url: str, authorization: str | None, *, timeout: float, detections: DetectionCache) -> None:
@@ -114,7 +114,7 @@ class Prober:
             return findings
 
     def _try(self, request: TrialRequest) -> Answer:
-        """Send a request, and return the answer with the key removed. A connection error is returned as an answer."""
+        """Send a request; return the answer with the API key masked. A connection error is returned as an answer."""
         try:
             answer = self.ask_in_mode(request) if request.mode else self.ask(request)
         except self._library.module.HTTPError as error:
@@ -164,7 +164,7 @@ class Prober:
         return self._http.send(request, stream=True, follow_redirects=False)
 
     def _without_key(self, text: str | None) -> str | None:
-        """Return a server's text without the key, which some servers repeat in their errors."""
+        """Return a server's text with the API key masked, since some servers repeat the key in their errors."""
         key = (self._authorization or "").partition(" ")[2]
         return text.replace(key, "***") if text and key else text
 
@@ -178,7 +178,7 @@ class Prober:
 
 
 class _ModeObserver:
-    """Keeps the attempts of an exchange and the body of its last response."""
+    """Observer that keeps the attempts of one request through promptools, and the body of the last response."""
 
     def __init__(self) -> None:
         self.attempts: tuple[Attempt, ...] = ()
@@ -192,12 +192,12 @@ class _ModeObserver:
         self._pieces.clear()
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:  # noqa: ARG002
-        """Keep a piece of the body."""
+        """Keep a piece of the response's body."""
         if isinstance(received, Piece):
             self._pieces.append(received.data)
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
-        """Keep the attempts."""
+        """Keep the attempts of the exchange."""
         self.attempts = tuple(observed.attempt for observed in end.attempts)
 
     def text(self) -> str:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What findings recommend for a profile: the `modes` to try, in order, and the `facts` that differ from it.
+    """The recommended changes to a profile: the `modes` to try, in order, and the `facts` that differ from it.
 
-    `left_out` holds the modes to avoid. Each mode comes with a reason.
+    `left_out` holds the modes to avoid. Each mode is paired with a reason.
     """
 
     modes: tuple[tuple[ModeName, str], ...]
@@ -80,7 +80,7 @@ def _order(profile: Profile) -> tuple[ModeName, ...]:
 
 
 def _why_it_works(finding: Finding, native: Finding | None) -> str:
-    """Return why a mode is recommended; for native mode, also what the server gets wrong without promptools."""
+    """Return the reason to recommend a mode; for native mode, with what the server gets wrong without promptools."""
     if native is not None and native.verdict in PROBLEMS:
         return f"the server alone {native.verdict}, promptools gets the call: {finding.reason}"
     return finding.reason

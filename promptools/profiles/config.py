@@ -24,14 +24,14 @@ SYSTEM_FOLDER = Path("/etc/promptools")
 TOML_NAME = "promptools.toml"
 PPXAI_NAME = "ppxai-config.json"
 NO_FILE = "(no file)"
-"""Used as the file of a config that was not read from a file."""
+"""The value of `Config.file` if the config was not read from a file."""
 DEFAULT = "default"
 """The model name that means a provider's `default_model`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolModePolicy:
-    """States how a ppxai config requests tools. Such a config cannot ask for harmony mode."""
+    """How a ppxai config (`ppxai-config.json`) requests tools; it cannot ask for harmony mode."""
 
     native: bool
     """Whether tools are requested in native mode first; if not, in prompt mode."""
@@ -53,12 +53,12 @@ class ToolModePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of a provider; `facts` override its profile."""
+    """A model of a provider in the config; `facts` override its profile."""
 
     name: str
     aliases: tuple[str, ...] = ()
     family: str | None = None
-    """Overrides the family that the name matches; "none" means no family."""
+    """The model's family, in place of the one that its name matches; "none" means no family."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Default values for keys of a request that the request does not set."""
@@ -67,7 +67,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint in the config; `facts` override the profile of all its models."""
+    """A provider in the config: one or several servers with the same models. `facts` override all models' profiles."""
 
     name: str
     kind: str | None = None
@@ -78,7 +78,7 @@ class Provider:
     default_model: str | None = None
     server_version: str | None = None
     detect: bool | None = None
-    """Whether the server may be probed. None means only for its version and its models, not for its kind."""
+    """Whether the server may be probed for its kind, version and models; None means only for version and models."""
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -128,7 +128,7 @@ class ProxyOptions:
     allow_provider: bool = False
     max_body: int | None = None
     key_file: str | None = None
-    """Path of a file with API keys, each on its own line and with or without a name."""
+    """Path of a file with API keys that the proxy accepts, as lines `NAME = KEY` or as keys without names."""
     keys: Mapping[str, KeyOptions] = field(default_factory=dict[str, KeyOptions])
     """The API keys that have names, by name."""
     requests_per_minute: int | None = None
@@ -145,7 +145,7 @@ class ProxyOptions:
 
 
 Standing: TypeAlias = Literal["given", "own", "trusted", "local", "untrusted"]
-"""Why the servers of a config may be used, or that they may not.
+"""Why the servers of a config may be used; `untrusted` if they may not.
 
 `given`: an argument or an environment variable names the config. `own`: it was found in the folder of the user or the
 system. The others were found in the current folder. `trusted`: the user trusts the config. `local`: it reaches nothing
@@ -162,13 +162,13 @@ class Config:
     default_provider: str | None = None
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Marks by tool name: `dangerous`, `infer`, `aliases`, `names`, `free_text`."""
+    """Settings of tools (marks), by the tool's name: `dangerous`, `infer`, `aliases`, `names`, `free_text`."""
     descriptions: Descriptions = field(default_factory=Descriptions)
     proxy: ProxyOptions = field(default_factory=ProxyOptions)
     dialect_files: tuple[str, ...] = ()
-    """Paths of the files with tables of dialects."""
+    """Paths of files that define formats of calls (dialects)."""
     dialects: tuple[DialectTable, ...] = ()
-    """The tables in `dialect_files`, which are read only if the config may be used."""
+    """The dialects in `dialect_files`; the files are read only if the config may be used."""
     warnings: tuple[str, ...] = ()
 
 
@@ -216,7 +216,7 @@ class ProviderKeys(BaseModel):
 
 
 def index_models(models: Iterable[Model], location: Location) -> dict[str, Model]:
-    """Return models by name; raise UsageError for an alias that is given twice, is a model's name, or is `default`."""
+    """Return models by name; raise `UsageError` for an alias that is used twice, is a model's name, or is `default`."""
     index = {model.name: model for model in models}
     taken = {name: f"the name of model {name!r}" for name in index}
     taken[DEFAULT] = "the word for the provider's default_model"
@@ -231,7 +231,10 @@ def index_models(models: Iterable[Model], location: Location) -> dict[str, Model
 
 
 def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
-    """Split `PROVIDER/MODEL` after the longest name of a provider; the provider is empty if no name matches."""
+    """Split `PROVIDER/MODEL` into its two parts; the first part is empty if no name in `providers` matches.
+
+    Names may contain slashes, so the longest name that matches is used. For `PROVIDER` alone, the model is empty.
+    """
     matches = (provider for provider in providers if name == provider or name.startswith(f"{provider}/"))
     provider = max(matches, key=len, default="")
     return provider, name[len(provider) + 1 :] if provider else name
@@ -239,13 +242,13 @@ def split_provider(name: str, providers: Iterable[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The path of a config file found through the user's environment."""
+    """A config file that was found by the search, and how it was found."""
 
     path: Path
     by: str
     """What led to the file: the name of an environment variable, or a description of the folder."""
     standing: Standing
-    """`given`, `own`, or `untrusted` until its contents have been examined."""
+    """`given`, `own` or `untrusted`; the last may change once the contents of the file have been examined."""
 
 
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> ConfigFile | None:
@@ -280,7 +283,7 @@ def find_configs(environ: Mapping[str, str], cwd: Path, home: Path | None) -> li
 
 
 def user_folders(environ: Mapping[str, str], home: Path | None) -> list[Path]:
-    """Return the folders whose configs belong to the user or the administrator, in the order of the search."""
+    """Return the folders that are searched for the config of the user and then of the system, in this order."""
     xdg = environ.get("XDG_CONFIG_HOME")
     folders: list[Path] = []
     if home is not None:

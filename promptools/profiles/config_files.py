@@ -164,7 +164,7 @@ def _ppxai_provider(name: str, table: _Provider, file: _PpxaiFile, location: Loc
 def _model(
     model: Model, table: _Model, provider_calling: Mapping[str, Any], native: bool | None, location: Location
 ) -> Model:
-    """Complete a model with ppxai's own keys; the model's `tool_calling` overrides the provider's."""
+    """Add what ppxai's own keys say about a model; the model's `tool_calling` overrides the provider's."""
     own, limit = set_fields(table.tool_calling), table.max_tokens
     context = check_facts({} if table.context_limit is None else {"context": table.context_limit}, location)
     return replace(
@@ -188,10 +188,10 @@ def without_comments(data: Any) -> Any:
 
 
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
-    """Return the modes that `tool_calling` (`calling`) and the capability `native_tool_calling` (`native`) request.
+    """Return how a ppxai config requests tools; None if it leaves that to the profile.
 
-    If `tool_calling` has a mode other than `auto`, this mode decides, else the capability. If both are missing, None is
-    returned, and the profile decides.
+    `calling` is the config's table `tool_calling`, and `native` its capability `native_tool_calling`. If the table has
+    a mode other than `auto`, this mode decides, else the capability. If both are missing, the profile decides.
     """
     mode = calling.get("mode", "auto")
     if mode == "auto" and native is None:
@@ -202,7 +202,7 @@ def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolMod
 
 
 def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that `tool_calling` states, apart from the modes."""
+    """Return the profile facts that follow from a `tool_calling` table, apart from the modes."""
     return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
 
 
@@ -219,7 +219,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MarksTable(Table):
-    """The marks of one tool."""
+    """The table of one tool in `promptools.toml`: its settings (marks)."""
 
     dangerous: bool = False
     infer: bool | None = None
@@ -229,13 +229,13 @@ class MarksTable(Table):
 
 
 class ModelTable(ModelKeys, Table):
-    """One model of a provider."""
+    """The table of one model of a provider in `promptools.toml`."""
 
     defaults: dict[str, Any] = Field(default_factory=dict)
 
 
 class ProviderTable(ProviderKeys, Table):
-    """One provider."""
+    """The table of one provider in `promptools.toml`."""
 
     models: NamedTables[ModelTable] = Field(default_factory=dict)
     defaults: dict[str, Any] = Field(default_factory=dict)
@@ -243,7 +243,7 @@ class ProviderTable(ProviderKeys, Table):
 
 
 class KeyTable(Table):
-    """One API key of the proxy."""
+    """The table of one named API key of the proxy in `promptools.toml`."""
 
     env: str | None = None
     requests_per_minute: Count | None = None
@@ -251,7 +251,7 @@ class KeyTable(Table):
 
 
 class ProxyTable(Table):
-    """The options of the proxy itself."""
+    """The table `[proxy]` of a `promptools.toml`: the options of the proxy itself."""
 
     api_key_env: str | None = None
     allowed_hosts: Strings = ()
@@ -281,7 +281,10 @@ class FileTable(Table):
 
 
 def load_config(path: Path) -> Config:
-    """Read a config file: JSON (by suffix, else by content) is a `ppxai-config.json`, all else is a `promptools.toml`.
+    """Read a config file: a `promptools.toml`, or an unmodified `ppxai-config.json`.
+
+    A file with the suffix `.json` is of the second kind. So is any file without the suffix `.toml` whose content
+    begins with `{`.
 
     Raises `UsageError`, which names the file and the key, if the file cannot be read or is not valid. Unknown keys of a
     `ppxai-config.json` are listed in `Config.warnings`.
@@ -294,7 +297,7 @@ def load_config(path: Path) -> Config:
 
 
 def read_dialects(config: Config) -> Config:
-    """Return the config with the tables of its dialects read; raise `UsageError` for an invalid table."""
+    """Return the config with its dialect files loaded into `dialects`; raise `UsageError` if one is invalid."""
     if not config.dialect_files:
         return config
     from promptools.dialects.own_dialects import read_own  # few configs have any
@@ -308,7 +311,7 @@ def read_dialects(config: Config) -> Config:
 
 
 def parse_config(data: bytes, path: Path) -> Config:
-    """Parse the content of the file at `path`, as `load_config` does; the files of dialects are not read."""
+    """Parse the content of the config file at `path`, as `load_config` does, but without reading dialect files."""
     location = Location(str(path))
     try:
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with line ends as in a text file
@@ -320,7 +323,7 @@ def parse_config(data: bytes, path: Path) -> Config:
 
 
 def _parse(parser: Callable[[str], Any], what: str, text: str, location: Location) -> Any:
-    """Parse a file's text."""
+    """Parse a file's text with `parser`; raise `UsageError` if it is not valid `what`, which is JSON or TOML."""
     try:
         return parser(text)
     except (ValueError, RecursionError) as error:
@@ -365,7 +368,7 @@ def _provider(name: str, table: ProviderTable, location: Location) -> Provider:
 
 
 def _check_other_names(tools: Mapping[str, MarksTable], location: Location) -> None:
-    """Raise `UsageError` if two tools are given the same other name."""
+    """Raise `UsageError` if the `names` of two tools have a name in common."""
     tool_of: dict[str, str] = {}
     for name, marks in tools.items():
         for other in marks.names:
@@ -374,7 +377,11 @@ def _check_other_names(tools: Mapping[str, MarksTable], location: Location) -> N
 
 
 def _check_destinations(file: FileTable, location: Location) -> None:
-    """Raise `UsageError` for a destination of the proxy's requests that is not `PROVIDER/MODEL`."""
+    """Raise `UsageError` for an invalid entry in a provider's `failover` or in `[proxy.models]`.
+
+    An entry is `PROVIDER/MODEL`, with a provider of this file. In `failover` it names another provider, and `PROVIDER`
+    alone is valid too.
+    """
     names = set(file.providers)
     for name, table in file.providers.items():
         for entry in table.failover:

@@ -1,8 +1,8 @@
 """Find out what a config reaches: where it sends prompts and keys, which files it reads, whom it admits to the proxy.
 
-A config that was only found, for example in a cloned repository, is used without asking the user if it reaches nothing
-beyond this machine, and names no dialect file outside its own folder. The user's trust is stored with
-`ConfigReach.digest`, which changes if an address or a key variable changes, but not if a model changes.
+A config that was only found, for example in a cloned repository, needs the user's trust if it reaches another machine
+or names a dialect file outside its own folder. The trust is stored with `ConfigReach.digest`, which changes if an
+address or a key variable changes, but not if a model changes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LOCAL_SOCKET = lazy_pattern(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
 _URL = lazy_pattern(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
 """The beginning of a URL in the defaults of a request: some servers fetch such a URL, or send data to it."""
 _IGNORED_IN_URLS = lazy_pattern(r"^[\x00-\x20]+|[\t\n\r]+")
-"""What browsers, and servers on Node, leave out of a URL: `https:\t//host` leads to a host too."""
+"""Characters that browsers, and servers on Node, leave out of a URL: a tab after `https:` does not disable the URL."""
 SHOWN_ADDRESSES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One thing that a config reaches, such as an address or a file."""
+    """One thing that a config reaches, such as an address, a file, or the environment variable with a key."""
 
     what: str
     value: str
@@ -58,13 +58,13 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class ConfigReach:
-    """Everything that a config reaches, in the order of the file."""
+    """Everything that a config reaches: first of its providers, then of the proxy's options, then dialect files."""
 
     entries: tuple[Reached, ...]
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """The entries that a config that was merely found may reach only if the user trusts it."""
+        """The entries for which the user must trust the config, if it was found in the current folder."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
@@ -78,7 +78,7 @@ class ConfigReach:
 
 
 class UntrustedConfig(UsageError):
-    """Raised if a config was found that the user does not trust, and that would affect the requests or the proxy.
+    """Raised if a config in the current folder, which the user does not trust, would affect a request or the proxy.
 
     Trust is needed if the config reaches another machine or a file outside its folder, or if another user may have put
     it there.
@@ -100,14 +100,12 @@ class UntrustedConfig(UsageError):
 
 
 def shown_text(text: str) -> str:
-    """Return text with all but printable ASCII characters escaped, since some letters look like other letters."""
+    """Return text with all characters escaped that are not printable ASCII, since some look like other characters."""
     return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def is_loopback_url(url: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
-    """Return whether a URL certainly leads to this machine.
-
-    This is so if its host is `localhost`, an address in 127.0.0.0/8, or `[::1]`.
+    """Return whether a URL certainly leads to this machine: to `localhost`, 127.0.0.0/8 or `[::1]`.
 
     Names are not looked up. Any other host counts as another machine. This includes 127.1 and 2130706433, which only
     some libraries understand, as well as 0.0.0.0, IPv4 in IPv6, names below `.localhost`, and `host.docker.internal`.
@@ -127,7 +125,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def reach_of(config: Config) -> ConfigReach:
-    """Return what a config reaches."""
+    """Return the addresses, files and key variables that a config reaches."""
     folder = Path(config.file).parent
     entries = [entry for provider in config.providers.values() for entry in _of_provider(provider, folder)]
     return ConfigReach((*entries, *_of_proxy(config.proxy), *_of_dialects(config.dialect_files, folder)))
@@ -137,8 +135,9 @@ def require_trust(config: Config, base_url: str | None, provider: str | None) ->
     """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
     The server is the one at `base_url`, which an argument or the environment names, else that of `provider`, else the
-    config's default. A config without an effect is treated as absent. A config with an effect is never ignored
-    silently: otherwise the request might go to another server, with another key, or without the marks of its tools.
+    config's default. A config without an effect is ignored by the caller. A config with an effect is never
+    ignored silently: otherwise the request might go to another server, with another key, or without the settings of its
+    tools (marks).
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -184,7 +183,7 @@ def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
 
 
 def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reached]:
-    """Yield what the facts and defaults of a provider or of a model reach."""
+    """Yield the files and URLs in the facts and request defaults of a provider or of a model."""
     template = part.facts.get("chat_template")
     if template is not None:
         yield Reached(f"{owner}, chat template in the file", str(folder / Path(str(template)).expanduser()))
@@ -206,7 +205,7 @@ def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
-    """Yield what the options of the proxy reach; this includes origins and host names, which admit further clients."""
+    """Yield what the proxy's options reach, including origins and host names, since these admit more clients."""
     url = options.redis_url
     if url:
         is_local = _LOCAL_SOCKET.fullmatch(url) is not None or is_loopback_url(url, ("redis", "rediss"))
@@ -226,7 +225,7 @@ def _of_proxy(options: ProxyOptions) -> Iterator[Reached]:
 
 
 def _of_dialects(files: Iterable[str], folder: Path) -> Iterator[Reached]:
-    """Yield the files of dialects."""
+    """Yield the dialect files that a config names."""
     for file in files:
         yield Reached("dialect in the file", file, is_outside=not _is_below(file, folder))
 

@@ -1,8 +1,8 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
 Each file holds `title` and `[[fact]]` tables. The file of a kind of server may also hold `aliases` and `base_url`. The
-file of a family may hold `globs`, `known_as`, `[[template]]` and `[weights]`: by these, the family is recognized in a
-server's description of its model. It may also hold `template_dialect`.
+file of a family may hold `globs`, `known_as`, `[[template]]` and `[weights]`, by which a model of the family is
+recognized in a server's description of it. It may also hold `template_dialect`.
 
 A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
 checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
@@ -37,10 +37,10 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Fields of a profile that no fact can set, since they identify the profile; each with how to set it instead."""
+"""Maps each profile field that no fact can set, since it identifies the profile, to what to do instead."""
 
 NO_FAMILY = "none"
-"""The word in a config that says that a model has no family, even if its name matches one."""
+"""The value of `family` in a config for a model without a family, even if its name matches one."""
 
 
 class Fact(Table):
@@ -55,7 +55,7 @@ class Fact(Table):
     until: str | None = None
     on: Strings = ()
     below_parameters: float | None = None
-    """The number of parameters below which the fact was measured."""
+    """The fact holds only for models with fewer parameters than this."""
 
     def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
         """Return whether the fact holds for a server of this kind and version, and a model with this many parameters.
@@ -79,9 +79,9 @@ class TemplateSignature(Table):
     """How to recognize a family's chat template, in any template language."""
 
     holds: Strings
-    """Literal fragments, all of which the template contains."""
+    """Texts that all occur in the template."""
     lacks: Strings = ()
-    """Literal fragments, none of which the template contains."""
+    """Texts of which none occurs in the template."""
     source: str
     date: date
 
@@ -112,14 +112,14 @@ class Builtin:
     base_url: str | None = None
     """The address where such a server listens by default."""
     globs: tuple[str, ...] = ()
-    """Patterns of model names, in the form that `normalize_model_name` returns."""
+    """Patterns of model names, such as `*qwen3*`, in the form that `normalize_model_name` returns."""
     known_as: tuple[str, ...] = ()
     """Names that servers use for the family, such as an architecture in GGUF files or one of Ollama's parsers."""
     templates: tuple[TemplateSignature, ...] = ()
     """How to recognize the family's chat template; one matching signature is enough."""
     weights: Weights | None = None
     template_dialect: str | None = None
-    """The dialect that the family's chat template teaches, if prompt mode asks for another dialect."""
+    """The format of calls (dialect) in the family's chat template, if prompt mode asks for another format."""
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def normalize_model_name(model: str) -> str:
-    """Return a model's name in the form that globs are matched against: lower case, `-` for `_` and space."""
+    """Return a model's name in lower case, with `-` in place of `_` and spaces, to match it against globs."""
     return model.strip().lower().replace("_", "-").replace(" ", "-")
 
 
@@ -144,7 +144,7 @@ _UNITS = {"m": 1e6, "b": 1e9}
 
 
 def size_in_name(name: str) -> float | None:
-    """Return the number of parameters that a model's name states (`qwen2.5-coder-0.5b`: 5e8); None without one.
+    """Return the number of parameters in a model's name, 5e8 for `qwen2.5-coder-0.5b`; None if it has none.
 
     If a name has several sizes, the first is returned: in a mixture of experts, the active parameters come second
     (`30b-a3b`).
@@ -155,7 +155,7 @@ def size_in_name(name: str) -> float | None:
 
 @cache
 def fact_types() -> type[Table]:
-    """Return the pydantic model of the profile keys that a fact may set; no key is required."""
+    """Return a pydantic model with all profile keys that a fact may set, each of them optional."""
     kinds = {
         name: (accepting_arrays(kind), None) for name, kind in get_type_hints(Profile).items() if name not in NOT_FACTS
     }
@@ -164,7 +164,10 @@ def fact_types() -> type[Table]:
 
 
 def check_facts(value: Any, location: Location) -> dict[str, Any]:
-    """Validate a table of profile keys and values; return it with the values in the types that `Profile` has."""
+    """Validate a table of profile keys and values; return them, with the values in the types of `Profile`.
+
+    Raises `UsageError`, with the location, for an unknown key or an invalid value.
+    """
     for key in NOT_FACTS if is_table(value) else ():
         if key in value:
             raise (location / key).error(f"not a fact: {NOT_FACTS[key]}")
@@ -175,7 +178,7 @@ def check_facts(value: Any, location: Location) -> dict[str, Any]:
 
 
 def _check_fact(key: str, value: Any, location: Location) -> None:
-    """Check a value for rules that a type cannot express; raise `UsageError` if it breaks one."""
+    """Raise `UsageError` if a value breaks a rule that a type cannot express."""
     if key == "modes" and not value:
         raise location.error("name at least one mode")
     if key == "control_tokens":
@@ -192,7 +195,7 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
 def _check_tokens(value: str | int, location: Location) -> None:
     """Raise `UsageError` for a number of tokens below one.
 
-    A string is accepted, since its type has been checked already.
+    A string is accepted, since its type has been checked already: it is a word such as `fit`.
     """
     if isinstance(value, int) and value < 1:
         raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
@@ -273,7 +276,7 @@ class _FactsFile(Table):
 
 
 def _with_typed_value(fact: Fact, location: Location) -> Fact:
-    """Return a fact with its value in the type that `Profile` has."""
+    """Return a fact whose value has the type of the field in `Profile`."""
     return fact.model_copy(update={"value": check_facts({fact.key: fact.value}, location)[fact.key]})
 
 
@@ -290,10 +293,10 @@ def all_control_tokens() -> frozenset[str]:
 
 @cache
 def family_dialect(family: str) -> str | None:
-    """Return the dialect that a family's template teaches; None if unknown.
+    """Return the format of calls (dialect) that a family's chat template asks for; None if unknown.
 
-    It is the dialect that prompt mode asks for, unless the family's file names another dialect as `template_dialect`.
-    If that is `json`, None is returned, since `json` is promptools' own format, which no template teaches.
+    It is the family's `template_dialect` or, without one, the dialect that prompt mode uses. But `json` is promptools'
+    own format, which no template asks for, so None is returned in its place.
     """
     builtin = load_builtin(family)
     named = (fact.value for fact in builtin.facts if fact.key == "dialect" and fact.value != "json")
@@ -302,7 +305,7 @@ def family_dialect(family: str) -> str | None:
 
 @cache
 def kind_of(name: str) -> str | None:
-    """Return the kind of server that a name or alias means, ignoring case; None if the name is unknown."""
+    """Return the kind of server that has this name or alias, ignoring case; None if the name is unknown."""
     wanted = name.lower()
     return next((kind for kind in kinds() if wanted in (kind, *load_builtin(kind).aliases)), None)
 
@@ -340,9 +343,9 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Return whether a model whose template matches the families `by_template` may be of this family.
+    """Return whether a model may be of this family, if its chat template matches the families `by_template`.
 
-    It may not if the family's templates are known, and the model's template matches only other families.
+    The answer is no if the family's templates are known, and the model's template matches only other families.
     """
     return not by_template or family in by_template or not load_builtin(family).templates
 
@@ -371,12 +374,12 @@ def _plain(value: str | int) -> str | int:
 
 @cache
 def family_known_as(name: str) -> str | None:
-    """Return the family for which servers use this name, or None."""
+    """Return the family that servers call by this name, such as an architecture in GGUF files; None if unknown."""
     return next((family for family in families() if name in load_builtin(family).known_as), None)
 
 
 def check_kind(name: str | None, location: Location) -> str | None:
-    """Return the kind of server that a name or an alias means; raise UsageError for an unknown one."""
+    """Return the kind of server that has this name or alias; None for no name. Raises `UsageError` if it is unknown."""
     kind = kind_of(name) if name else None
     if name and not kind:
         raise (location / "kind").error(f"{name!r} is not a known kind of server; {suggest(name, kinds())}")

@@ -36,7 +36,10 @@ PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
 SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Paths for a server known to be SGLang: a response has the server's arguments, and costs a round of its scheduler."""
+"""Paths under which SGLang returns its arguments. No other server gets these requests.
+
+A response costs a round of SGLang's scheduler.
+"""
 
 
 class ModelDescription(NamedTuple):
@@ -55,7 +58,7 @@ class ModelDescription(NamedTuple):
     template_families: tuple[str, ...] = ()
     """Families that the model's chat template fits, the most likely first."""
     has_template: bool = False
-    """Whether the server shows the model's chat template."""
+    """Whether the server's description includes the model's chat template."""
     architecture: str | None = None
     """The architecture of the model's weights, as a GGUF file names it."""
     vocabulary: int | None = None
@@ -84,7 +87,7 @@ def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDes
 
 
 def describe_models(bodies: Mapping[str, Mapping[str, Any]]) -> tuple[ModelDescription, ...]:
-    """Return the models of a server from its responses, which are given by request (`GET /v1/models`)."""
+    """Return the models that a server describes; `bodies` maps requests such as `GET /props` to the JSON responses."""
     local = objects_under(bodies.get("GET /api/v0/models", {}), "data")
     if any("state" in model for model in local):
         loaded = [model for model in local if model.get("state") == "loaded" and model.get("type") != "embeddings"]
@@ -102,7 +105,7 @@ def describe_models(bodies: Mapping[str, Mapping[str, Any]]) -> tuple[ModelDescr
 
 
 def describe_ollama_model(shown: Mapping[str, Any]) -> ModelDescription:
-    """Return what Ollama's response to /api/show says about a model."""
+    """Return the description of a model in Ollama's response to /api/show."""
     info, details = _table(shown.get("model_info")), _table(shown.get("details"))
     parser = re.search(r"^PARSER (?!passthrough$)(\S+)", nonempty_string(shown.get("modelfile")) or "", re.MULTILINE)
     num_ctx = re.search(r"^num_ctx\s+([0-9]{1,9})$", nonempty_string(shown.get("parameters")) or "", re.MULTILINE)
@@ -130,18 +133,18 @@ def describe_ollama_model(shown: Mapping[str, Any]) -> ModelDescription:
 
 
 def objects_under(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the objects of the array under a key."""
+    """Return the objects in the array under a key; empty if there is no array."""
     value: Any = table.get(key)
     return [item for item in value if is_table(item)] if is_array(value) else []
 
 
 def nonempty_string(value: Any) -> str | None:
-    """Return a value if it is a non-empty string."""
+    """Return a value if it is a non-empty string, else None."""
     return value if isinstance(value, str) and value else None
 
 
 def token_count(value: Any) -> int | None:
-    """Return a value if it is a positive integer."""
+    """Return a value if it is a positive integer, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
@@ -154,7 +157,10 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
 
 
 def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the basename joined with the file's `finetune` field, since converters split names differently."""
+    """Return `(fields, name)` with the name joined from a GGUF file's `basename` and `finetune`, if it has both.
+
+    Converters differ in how they split a name between the two fields.
+    """
     base, tuned = nonempty_string(info.get("general.basename")), nonempty_string(info.get("general.finetune"))
     return (("general.basename, general.finetune", f"{base}-{tuned}"),) if base and tuned else ()
 
@@ -183,7 +189,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 
 
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
-    """Return whether a template renders tools.
+    """Return whether the chat template of llama.cpp's model puts the tools of a request into the prompt.
 
     A separate template for tools counts too, although `chat_template_caps` does not consider it.
     """
@@ -227,21 +233,21 @@ def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
 
 
 def find_size(model: ModelDescription, requested_name: str) -> float | None:
-    """Return the number of a model's parameters: as the server states it, or as a name does; None if nothing does."""
+    """Return the number of a model's parameters, from the server's description or from a name; None if unknown."""
     names = (*(part for _, path in model.files for part in name_parts(path)), *(name for _, name in model.served_names))
     sizes = (model.parameters, *map(size_in_name, (*names, requested_name)))
     return next(filter(None, sizes), None)
 
 
 TEMPLATE, NAME = "chat template", "name"
-"""Labels for evidence; a field of the server is labeled with the field's own name."""
+"""Labels for two kinds of evidence; evidence in a field of the server's response has the name of the field."""
 
 
 class FamilyFinding(NamedTuple):
     """The family of a model, and how it was found."""
 
     family: str | None = None
-    """The family; None if no evidence implies a family, or if other evidence contradicts every implied family."""
+    """The family; None if the evidence implies none, or contradicts every family that it implies."""
     by: str = ""
     """The deciding evidence: `chat template`, one of the server's fields, or `name` for the name in the request."""
     why: str = ""
@@ -277,7 +283,7 @@ class _FamilySearch:
             self._exclude("n_vocab", model.vocabulary, families_without("vocabularies", model.vocabulary))
 
     def find(self, requested_name: str) -> FamilyFinding:
-        """Return the family that the model's names select among the families that are not excluded."""
+        """Choose among the families that are not excluded, by the model's names; return the finding."""
         for field, word, family, allows in self._names():
             label = f"{field} {clip(repr(word))}"
             if self._record(label, family, allows):
@@ -305,7 +311,7 @@ class _FamilySearch:
         yield from ((field, text, family_of(text), self._allows) for field, text in self._model.served_names)
 
     def _allows(self, family: str) -> bool:
-        """Return whether neither the template nor the weights contradict a family."""
+        """Return whether the chat template and the weights are consistent with a family."""
         return family not in self._excluded and template_allows(family, self._fitting)
 
     def _fits(self, family: str) -> bool:
@@ -342,7 +348,7 @@ class _FamilySearch:
             self._excluded_by = field
 
     def _finding(self, family: str | None, by: str, why: str) -> FamilyFinding:
-        """Return a finding.
+        """Return the finding for a family; if it is None, the finding has only the evidence.
 
         If the template and the weights leave only this family, they are given as the reason instead of `by` and `why`.
         """
@@ -361,7 +367,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return a finding that is based on the requested name, since nothing from the server decides the family."""
+    """Return the finding for a family that only the requested name implies; nothing from the server decides."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

@@ -12,7 +12,7 @@ Wire = Literal["chat", "ollama"]
 Raw = Literal["completions", "llamacpp", "generate"]
 TemplateEndpoint = Literal["llamacpp", "tokenize", "ollama"]
 Api = Wire | Raw
-"""All APIs of servers."""
+"""The APIs of servers that promptools can use."""
 ToolChoice = Literal["auto", "none", "required", "named"]
 Constrained = Literal["response_format", "structured_outputs", "json_schema", "format"]
 ToolIds = Literal["any", "alnum9"]
@@ -29,12 +29,12 @@ ThinkingBudget = Literal["thinking_token_budget", "thinking_budget_tokens"]
 NumCtx = Literal["fit", "server"] | int
 
 GENERIC = "openai-compatible"
-"""The kind of a server about which nothing else is known."""
+"""The kind of a server of which only the API is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The capabilities of one endpoint and model."""
+    """The facts about one server and model: what they can do, and how they must be asked."""
 
     kind: str = GENERIC
     """The kind of server: the provider's `kind`, or its name if that is a kind, or what a probe detected."""
@@ -45,17 +45,22 @@ class Profile:
     wire: Wire = "chat"
     """The upstream API: OpenAI Chat Completions, or Ollama's own /api/chat."""
     raw: Raw | None = None
-    """The raw endpoint, which completes a prompt without a chat template: /v1/completions, llama.cpp's /completion, or
-    Ollama's /api/generate. None means that the server has none; raw mode and harmony mode are then impossible."""
+    """The raw endpoint, which completes a prompt without a chat template; None if the server has none.
+
+    It is /v1/completions, llama.cpp's /completion, or Ollama's /api/generate. Without it, raw mode and harmony mode are
+    impossible.
+    """
     raw_ids: bool = False
     """Whether the raw endpoint takes token ids: as a prompt, in `stop_token_ids`, and with `skip_special_tokens`."""
     template_endpoint: TemplateEndpoint | None = None
-    """How the server renders its own chat template for raw mode: llama.cpp's /apply-template, /tokenize of vLLM and
-    SGLang, or Ollama's /api/chat with `_debug_render_only`. If None, raw mode needs `chat_template`."""
+    """How the server renders its own chat template for raw mode; if None, raw mode needs `chat_template`.
+
+    It is llama.cpp's /apply-template, /tokenize of vLLM and SGLang, or Ollama's /api/chat with `_debug_render_only`.
+    """
     chat_template: str | None = None
     """Path of a Jinja chat template, or of a `tokenizer_config.json` with one, which raw mode renders itself."""
     template_dialect: str | None = None
-    """The dialect in which the model's chat template writes calls; None means the family's, if known."""
+    """The format of calls (dialect) in the model's chat template; None means the family's format, if known."""
     learn: bool = True
     """Whether the format of calls is learned from the chat template if the model's family is not known."""
     context: int | None = None
@@ -63,8 +68,10 @@ class Profile:
     needs_key: bool = True
     """Whether an unset variable in `api_key_env` is an error. Local servers need no key."""
     num_ctx: NumCtx = "fit"
-    """Context to request from Ollama's /api/chat, in tokens. `fit` means the server's default, and more if a request
-    needs it; `server` means always the server's default."""
+    """Context to request from Ollama's /api/chat, in tokens.
+
+    `fit` means the server's default, and more if a request needs it. `server` means always the server's default.
+    """
     num_ctx_limit: int = 131_072
     """Maximum context that `fit` may request, in tokens: what the model was trained for, or what the memory allows."""
 
@@ -72,10 +79,12 @@ class Profile:
     modes: tuple[ModeName, ...] = ("native", "prompt")
     """Modes, in the order in which they are tried."""
     harmony_last: bool = True
-    """Whether harmony mode, even if `modes` does not list it, is tried last after a failure of kind `harmony`. This is
-    false if a config or an override sets `modes`."""
+    """Whether harmony mode is the last one to try after a failure of kind `harmony`, even if `modes` does not list it.
+
+    False if a config or an override sets `modes`.
+    """
     dialect: str = "json"
-    """Dialect in which prompt mode asks the model to write calls."""
+    """The format of calls (dialect) that prompt mode asks the model to use."""
     system_prompt_placement: Placement = "prepend"
     """Where a configured system prompt is put: before the tools block, after it, or in place of the request's own."""
     thinking: bool = True
@@ -95,8 +104,11 @@ class Profile:
     constrained_ok: bool = True
     """Whether constrained decoding may be used with this model. Grammars garble Harmony on some engines."""
     format_beside_tools: bool = False
-    """Whether a reply that `response_format` constrains may still hold calls. If not, the format is described in the
-    prompt instead, and an answer that does not fit is requested again without tools."""
+    """Whether a reply that `response_format` constrains may still hold calls.
+
+    If not, the format is described in the prompt instead, and an answer that does not fit is requested again without
+    tools.
+    """
     relax_schema: bool = False
     """Whether the server fails on valid JSON Schemas. It then gets a relaxed copy; the original validates replies."""
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"
@@ -116,7 +128,7 @@ class Profile:
     agent_temperature: float | None = None
     """The temperature for an agent's request that sets none; if None, none is sent."""
     agent_room: int | None = None
-    """Minimum tokens for a reply to an agent, if a raw endpoint needs a limit; None means as many as for any reply."""
+    """Minimum number of tokens for an agent's reply if a raw endpoint needs a limit; None means the usual minimum."""
     trained_tools: tuple[str, ...] = ()
     """Tools on which the model was trained. `tools_in="auto"` declares their namespaces in the system message."""
 
@@ -128,8 +140,11 @@ class Profile:
     system_role: bool = True
     """Whether the template takes a system message; if not, its text is put into the first user message."""
     system_place: SystemPlace = "anywhere"
-    """Where the template takes system messages. `first` means only one, at the beginning: those that open the
-    conversation are joined, and each later one is sent in its place as a marked message of the user."""
+    """Where the template takes system messages.
+
+    `first` means only one, at the beginning: those that open the conversation are joined, and each later one becomes a
+    marked user message at the same place.
+    """
     history_arguments: HistoryArguments = "string"
     """Form of a past call's arguments: JSON text as in OpenAI's API, or an object."""
     null_content: bool = True
@@ -139,20 +154,26 @@ class Profile:
     result_parts: bool = True
     """Whether the content of a tool message may be a list of parts; if not, the parts are joined into one string."""
     on_repeat: OnRepeat | None = None
-    """What is done about a call that the history repeats, unless an option decides that. None means `hint`, but only in
-    the modes whose prompt we write."""
+    """What is done if the conversation repeats a call; an option of the request takes precedence.
+
+    None means `hint`, but only in the modes whose prompt promptools writes.
+    """
     reasoning_field: ReasoningField = "reasoning_content"
     """Key under which past reasoning is sent back. In replies, reasoning is read from every known key."""
     strip_billing_header: bool = True
-    """Whether the line `x-anthropic-billing-header`, which Claude Code puts into each system prompt, is left out. The
-    line changes from request to request, so the server could not reuse the cached beginning of the prompt."""
+    """Whether the line `x-anthropic-billing-header`, which Claude Code puts into each system prompt, is left out.
+
+    The line changes from request to request, so the server could not reuse the cached beginning of the prompt.
+    """
     control_tokens: tuple[str, ...] | None = None
     """Tokens that the model's tokenizer or template reads as markup wherever they occur; other text has them escaped.
-    `{n}` is any number, `{word}` is letters, digits and `_:/.-`. None means the tokens of all families."""
+
+    `{n}` is any number, `{word}` is letters, digits and `_:/.-`. None means the tokens of all families.
+    """
 
     # How to read the reply
     accept: tuple[str, ...] | None = None
-    """Dialects whose calls are recognized in text, besides the dialect that prompt mode requests; None means all."""
+    """Formats (dialects) in which calls are recognized in text, besides the one for prompt mode; None means all."""
     in_reasoning: bool = False
     """Whether the template opens the reasoning block itself, and the server leaves the reasoning in the content."""
     stream_usage: bool = True
@@ -160,8 +181,11 @@ class Profile:
     swallows: bool = True
     """Whether an empty answer that cost tokens counts as a reply that the server lost, and is requested again."""
     cuts_streams: bool = False
-    """Whether the server cuts a streamed reply at tags of calls that the reply only quotes: arguments end inside a
-    string, and the rest of a text is lost. Arguments are then passed on only once they are one whole JSON value."""
+    """Whether the server cuts a streamed reply at tags of calls that the reply only quotes.
+
+    Arguments then end inside a string, and the rest of a text is lost. So arguments are passed on only once they are
+    one whole JSON value.
+    """
 
 
 # Hosts of OpenAI, or of Azure with OpenAI's models. Their APIs do more than Chat Completions can express.

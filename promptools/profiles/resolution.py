@@ -25,18 +25,24 @@ from promptools.profiles.tables import Location
 from promptools.types import ModeName, ServerInfo
 
 ProbeScope = Literal["server", "model"]
-"""What a probe should find out. `server`: the kind of the server, and its model. `model`: only the model and the
-server's version, since its kind is configured."""
+"""What a probe (small requests to the server) should find out.
+
+`server`: the kind of the server, and its model. `model`: only the model and the server's version, since its kind is
+configured.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An endpoint and a model. `reasons` has a sentence for each decision and fact."""
+    """Where a request goes: a server, a model, and what is known about them.
+
+    `reasons` has a sentence for each decision and each fact.
+    """
 
     provider: str | None
     """Name of the provider; None if neither the config nor the caller names one."""
     base_url: str | None
-    """Base URL of the server's API, as the OpenAI client takes it; None means the client's own."""
+    """Base URL of the server's API, as the OpenAI client takes it; None means the client's own base URL."""
     model: str
     """The model's own name, not an alias; empty if no model was requested and there is no default."""
     api_key_env: str | None
@@ -44,7 +50,7 @@ class Target:
     profile: Profile
     reasons: tuple[str, ...] = ()
     marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Marks by tool name, in the form that `Tools(marks=...)` takes."""
+    """Settings of tools (marks) by tool name, in the form that `Tools(marks=...)` takes."""
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Descriptions of tools, by tool name, which replace those in the request."""
     system_prompt: str | None = None
@@ -53,9 +59,9 @@ class Target:
     """Default values for keys of the request's body."""
     server_version: str | None = None
     probe: ProbeScope | None = None
-    """What a probe of the server may find out; None if there is nothing to probe for."""
+    """What small requests to the server (a probe) should find out; None if none are sent."""
     local_key: bool = False
-    """Whether the key is sent only to this machine, since the config that names its variable was merely found."""
+    """Whether the key may be sent only to this machine, since its config was found in the current folder, untrusted."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -63,7 +69,7 @@ class Target:
 
 
 class _ProfileBuilder:
-    """Builds a profile from layers of facts, and keeps the reason for the value of each key."""
+    """Builds a profile from layers of facts, each overriding the earlier ones, and keeps the reason for each value."""
 
     def __init__(self, kind: str, family: str | None, parameters: float | None) -> None:
         self.kind, self.family, self.parameters = kind, family, parameters
@@ -107,7 +113,7 @@ class _ProfileBuilder:
 
     @property
     def modes(self) -> tuple[ModeName, ...]:
-        """The modes from the facts added so far; the default modes if these facts have none."""
+        """The modes according to the facts added so far, or else the default modes."""
         modes: tuple[ModeName, ...] = self.facts.get("modes", Profile().modes)
         return modes
 
@@ -208,7 +214,7 @@ def _usable(config: Config, base_url: str | None, provider: str | None) -> Confi
 def _start_profile(
     draft: _ProfileBuilder, version: str | None, url: str | None, seen: ServerInfo | None
 ) -> _ProfileBuilder:
-    """Add the packaged facts, and what the server reported; return the profile."""
+    """Add the packaged facts and what the server reported to `draft`; return it."""
     draft.add_packaged(version, url)
     if seen:
         draft.add_detected(seen)
@@ -218,7 +224,7 @@ def _start_profile(
 def _add_configured(
     draft: _ProfileBuilder, config: Config, provider: Provider, model: Model, overrides: Mapping[str, Any]
 ) -> str:
-    """Add the facts of the config and of the request, then raw mode; return why it is offered, or why not."""
+    """Add the facts of the config and of the request, then raw mode if possible; return why it is offered or not."""
     location = Location(config.file) / "providers" / provider.name
     if config.dialects or not config.dialect_files:  # an untrusted config is only shown, without reading its dialects
         _check_dialect(provider.facts, location / "profile")
@@ -347,7 +353,7 @@ def _probe_scope(provider: Provider) -> ProbeScope | None:
 
 
 def _base_url(asked: str | None, provider: Provider, kind: str, config: Config) -> tuple[str | None, str]:
-    """Return `(base URL, reason)`: the requested URL, the provider's, or the default for the kind of server."""
+    """Return `(base URL, reason)`: the requested URL, the provider's URL, or the default for the kind of server."""
     location = Location(config.file) / "providers" / provider.name / "base_url"
     if asked is not None:
         return _checked_url(asked, Location("base_url")), f"base_url {without_credentials(asked)!r}: asked for"
@@ -390,7 +396,7 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
 
 
 def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
-    """Return `(family, reason)`: as configured, else by what the server says, else by the model's name."""
+    """Return `(family, reason)`: the configured family, else the one that the server's answers or the name imply."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     if seen and seen.family:
@@ -402,7 +408,7 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
 
 
 def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
-    """Raise `UsageError` for unknown dialects.
+    """Raise `UsageError` if the facts name an unknown dialect (format of calls).
 
     Reading a config does not check them, since an app may register its own dialects later.
     """

@@ -56,12 +56,12 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     SGLANG: (MODELS_PATH,),
     LMSTUDIO: ("/api/v0/models",),
 }
-"""Paths requested from a server of a known kind: for its version if facts depend on that, and for its models."""
+"""Paths requested from a server of a known kind, for its models, and for its version if facts depend on that."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
-"""Kinds by the value of `owned_by` that all listed models share."""
+"""Maps the `owned_by` that all listed models share to the kind of server."""
 OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
-"""Values of `owned_by` by which servers that emulate Ollama's paths can be recognized."""
+"""Values of `owned_by` that show that a server is not Ollama, although it has Ollama's paths."""
 
 _NUMBERED = lazy_pattern(r"[0-9]+\.[0-9]")
 _BUILD = lazy_pattern(r"b([0-9]+)")
@@ -72,7 +72,7 @@ NOT_IMPLEMENTED = 501
 
 
 class ProbeRequest(NamedTuple):
-    """A request of a probe."""
+    """A small request that helps to find out what a server is."""
 
     method: str
     url: str
@@ -113,7 +113,7 @@ def _get_requests(base_url: str, paths: Sequence[str]) -> tuple[ProbeRequest, ..
 
 
 def version_requests(base_url: str, seen: ServerInfo) -> tuple[ProbeRequest, ...]:
-    """Return the requests for the version that may be sent only to a known kind of server; empty for most kinds."""
+    """Return requests for the version, which may be sent only to a known kind of server; empty for most kinds."""
     if seen.kind != SGLANG:
         return ()
     return tuple(ProbeRequest("GET", server_root(base_url) + path, f"GET {path}") for path in SGLANG_PATHS)
@@ -158,7 +158,7 @@ def read_kind(kind: str, requests: Sequence[ProbeRequest], responses: Sequence[P
 def read_models(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[ModelDescription, ...]:
-    """Return what the responses say about the server's models."""
+    """Return the descriptions of the server's models in the responses to the first requests of a probe."""
     return describe_models(_bodies(requests, responses))
 
 
@@ -187,7 +187,7 @@ def with_family(seen: ServerInfo, finding: FamilyFinding) -> ServerInfo:
 
 
 def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
-    """Return whether the result of `kind_requests` is final, so that it can be cached."""
+    """Return whether the responses to `kind_requests` are final, so that the result can be cached."""
     return all(
         answer is not None and answer.status not in _TRANSIENT_STATUSES and not _is_down(answer.status)
         for answer in responses
@@ -223,7 +223,7 @@ def read_version(
 def read_model(
     seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None], model: str = ""
 ) -> ServerInfo:
-    """Return `seen` with what the response to `model_requests` says."""
+    """Return `seen` with what Ollama's response to `model_requests` says about the model."""
     asked = (*seen.asked, *_outcomes(requests, responses))
     table = _json_object(responses[0])
     shown = describe_ollama_model(table)
@@ -305,7 +305,7 @@ _KindTest = Callable[[_Bodies, str | None, ProbeResponse | None], str]
 def _outcomes(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[tuple[str, str], ...]:
-    """Return each request and its outcome, for the trace.
+    """Return `(request, outcome)` for each request of a probe, to be shown in the trace of a reply.
 
     Bodies are left out, since they may contain secrets.
     """
@@ -398,7 +398,7 @@ def _context(info: Any) -> int | None:
 
 
 def _listed_context(models: Mapping[str, Any]) -> int | None:
-    """Return the maximum number of tokens of a prompt and its reply: the lowest of all listed models (vLLM, SGLang)."""
+    """Return the smallest context size of the listed models, in tokens (vLLM, SGLang); None if none is stated."""
     lengths = [token_count(model.get("max_model_len")) for model in objects_under(models, "data")]
     return min((length for length in lengths if length is not None), default=None)
 
@@ -410,4 +410,4 @@ _KIND_TESTS: dict[str, tuple[_KindTest, Callable[[_Bodies], str | None]]] = {
     SGLANG: (_sglang, lambda _: None),
     LMSTUDIO: (_lmstudio, lambda _: None),
 }
-"""For each kind, a function that returns why the server is of this kind, or "", and one that returns the version."""
+"""For each kind, two functions: one returns why a server is of this kind (or ""), the other returns its version."""

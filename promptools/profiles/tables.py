@@ -37,7 +37,7 @@ class Location:
     path: tuple[str, ...] = ()
 
     def __truediv__(self, key: object) -> Location:
-        """Return the location of a key in this table."""
+        """Return the location of `key` in the table at this location."""
         return replace(self, path=(*self.path, str(key)))
 
     def __str__(self) -> str:
@@ -46,17 +46,17 @@ class Location:
         return f"{self.file}: {keys}" if keys else self.file
 
     def error(self, problem: str) -> UsageError:
-        """Build the error for this location."""
+        """Return an error whose message is the location and the problem."""
         return UsageError(f"{self}: {problem}")
 
 
 def is_table(value: Any) -> bool:
-    """Return whether plain data is a table."""
+    """Return whether a value is a table, which is any mapping."""
     return isinstance(value, Mapping)
 
 
 def is_array(value: Any) -> bool:
-    """Return whether plain data is an array."""
+    """Return whether a value is an array: a list, tuple, set or frozenset."""
     return isinstance(value, (list, tuple, set, frozenset))
 
 
@@ -91,7 +91,7 @@ def unknown_keys(value: Any, location: Location) -> Iterator[Location]:
 
 
 def set_fields(table: BaseModel) -> dict[str, Any]:
-    """Return the declared keys that a table sets, with their values."""
+    """Return the declared keys that are set in a table, with their values; keys left at their default are omitted."""
     return {name: getattr(table, name) for name in type(table).model_fields if name in table.model_fields_set}
 
 
@@ -104,7 +104,7 @@ def _reject_duplicates(value: Any) -> Any:
 
 
 def accepting_arrays(kind: Any) -> Any:
-    """Return a type annotation with its tuples and frozensets, even inside a union, changed to accept any array."""
+    """Return a type annotation in which tuples and frozensets, even in a union, accept an array of any kind."""
     if get_origin(kind) in {tuple, frozenset}:
         return Annotated[kind, Field(strict=False), BeforeValidator(_reject_duplicates)]
     args = [accepting_arrays(arg) for arg in get_args(kind)]
@@ -124,11 +124,11 @@ def _as_array(value: Any) -> Any:
 
 
 OneOrMore = Annotated[Strings, BeforeValidator(_as_array)]
-"""A string, or an array of strings."""
+"""Type of a value that is a string or an array of strings; it becomes a tuple of strings."""
 
 
 def validate_table(kind: type[_T], value: Any, location: Location) -> _T:
-    """Validate a table; raise `UsageError` for the first invalid value."""
+    """Validate a value as a table of class `kind`, and return the table; raise `UsageError` for the first error."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -146,7 +146,7 @@ _WANTED = {
     "frozen": "an array",
     "set": "an array",
 }
-"""The expected kind of value, as error messages call it, by the first word of pydantic's error type."""
+"""Maps the first word of pydantic's error type to the expected kind of value, in words for error messages."""
 
 
 def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
@@ -174,18 +174,18 @@ def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
 
 
 _UNION_BRANCH = lazy_pattern(r"literal\[.*|\[(?:array|table)\]")
-"""The name that pydantic inserts into the path of an error for the branch of a union."""
+"""Matches the part of an error's path that pydantic inserts for the branch of a union."""
 
 
 def _array_or_table(value: Any) -> str:
-    """Return the discriminator tag for a value of a union: whether the value is an array or a table."""
+    """Return the discriminator tag that says whether a value is an array or a table."""
     return "[array]" if is_array(value) else "[table]"
 
 
 NamedTables: TypeAlias = Annotated[
     Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _T], Tag("[table]")], Discriminator(_array_or_table)
 ]
-"""A table that maps names to tables, or an array of names alone."""
+"""Type of a value that is a table from names to tables, or an array of names alone."""
 
 
 def named_tables(value: Mapping[str, _T] | Strings, kind: type[_T]) -> dict[str, _T]:

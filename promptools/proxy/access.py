@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 KEY_FIELDS = frozenset(name.encode("ascii") for name in _KEY_FIELDS)
-"""Header fields that may carry an API key, of the proxy or of the server."""
+"""Names of the header fields that may carry an API key, whether for the proxy or for the server."""
 ANY_HOST = "*"
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
@@ -78,7 +78,7 @@ class AccessControl:
         return self._find_key(scope) is not None
 
     def shares_key(self, other: AccessControl) -> bool:
-        """Return whether this object and `other` accept a common key."""
+        """Return whether any key is accepted by both this object and `other`."""
         return not {digest for digest, _ in self._keys}.isdisjoint(digest for digest, _ in other._keys)
 
     def check(self, scope: Scope) -> str:
@@ -97,11 +97,11 @@ class AccessControl:
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
-        """Return the owner of the responses that a request stores.
+        """Return an id for the owner of a request, who alone may use the responses that the request stores.
 
-        The owner is derived from the name of the request's key, and so stays the same when the key is replaced. If the
-        key has no name, the owner is derived from the key itself. If the proxy requires no key, the owner is derived
-        from the key that the client sends to the server. All requests without a key have the same owner.
+        The id is derived from the name of the request's key, and so stays the same when the key is replaced. If the
+        key has no name, the id is derived from the key itself. If the proxy requires no key, the id is derived from the
+        key that the client sends to the server. All requests without a key have the same id.
         """
         found = self._find_key(scope)
         if found is None:
@@ -110,7 +110,11 @@ class AccessControl:
         return owner_of_keys([f"name {name}" if name else f"sha256 {digest.hex()}"])
 
     def _check_names(self, scope: Scope, name: str) -> None:
-        """Raise `RefusedError` for a request that a web page in a user's browser may have made."""
+        """Raise `RefusedError` if a malicious web page in a user's browser may have made the request.
+
+        This is assumed if `name`, the host in the `Host` field, is not accepted. If the proxy sends a provider's key,
+        the same holds for the host in the `Origin` field, except for an origin that the operator has allowed.
+        """
         origin = next((value for field, value in scope["headers"] if field.lower() == b"origin"), None)
         listed = origin is None or origin.lower() in self._origins
         foreign = _origin_host(origin) if origin and not listed and self._has_provider_key else None
@@ -140,7 +144,7 @@ class AccessControl:
 
 @lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
-    """Return whether a host name or an address is that of the loopback interface."""
+    """Return whether a host name or an address belongs to the loopback interface, such as `localhost` or `::1`."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -152,7 +156,11 @@ def is_loopback(name: str) -> bool:
 
 
 def _read_host(scope: Scope) -> tuple[str, str]:
-    """Return the Host field and the host name in it; in HTTP/1.0 the field may be absent (RFC 9112, section 3.2)."""
+    """Return the Host field and the host name in it, such as `localhost:8100` and `localhost`.
+
+    An HTTP/1.0 request may omit the field (RFC 9112, section 3.2); its host name is assumed to be `localhost`. Raises
+    `RefusedError` for any other request without exactly one valid Host field.
+    """
     fields = [value for name, value in scope["headers"] if name.lower() == b"host"]
     if not fields and scope.get("http_version") == "1.0":
         return "", "localhost"
@@ -175,7 +183,7 @@ def _origin_host(origin: bytes) -> str | None:
 
 
 def _local_address(scope: Scope) -> str:
-    """Return the local address of the connection; empty if the ASGI server does not know it."""
+    """Return the address at which the proxy received the request; empty if the ASGI server does not know it."""
     server = scope.get("server")
     return str(server[0]).lower() if server else ""
 
@@ -185,7 +193,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Return the hash of a key: all digests have the same length, and no error message can reveal the key."""
+    """Return the SHA-256 hash of a key. All hashes have the same length, and no error message can reveal the key."""
     return sha256(key).digest()
 
 
@@ -211,16 +219,17 @@ _NAMED_LINE = re.compile(r"(\S+)\s+=\s+(\"?)(\S+)\2")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One API key; `name` is empty if the key has no name."""
+    """An API key that the proxy accepts; `name` is empty if the key has no name."""
 
     key: str = field(repr=False)
     name: str = ""
 
 
 def read_key_file(text: str, source: str) -> list[ApiKey]:
-    """Return the keys in the text of a file; raise `UsageError` if there is none.
+    """Return the API keys in the text of a file; raise `UsageError` if there is none.
 
-    Each line is `NAME = KEY`, or keys without names. A line that begins with `#` is a comment.
+    A line is `NAME = KEY`, or one or more keys without names, separated by blanks. A line that begins with `#` is a
+    comment. `source` is the name of the file, for the error.
     """
     keys: list[ApiKey] = []
     for line in text.splitlines():
@@ -243,7 +252,7 @@ def read_keys(variable: str) -> list[str]:
 
 
 def collect_keys(given: Iterable[str | ApiKey] | str, options: ProxyOptions) -> list[ApiKey]:
-    """Return the keys from the arguments, the config and the environment.
+    """Return all API keys that the proxy accepts: those in `given`, in the config, and in the environment.
 
     Raises `UsageError` if the config mentions a key that is missing.
     """
@@ -308,13 +317,13 @@ EXPOSED_FIELDS = (
     *("x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
     "x-promptools-healing",
 )
-"""Fields of a response that pages may read."""
+"""Header fields of a response that web pages of other origins may read."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
 _CORS_PREFIX = b"access-control-"
 
 
 def check_origins(origins: Iterable[str] | str, *, requires_key: bool) -> list[str]:
-    """Return the origins; raise `UsageError` for an invalid origin, and for "*" without API keys."""
+    """Return the origins as a list; raise `UsageError` if one is invalid, or if "*" is used without API keys."""
     checked = [origins] if isinstance(origins, str) else list(origins)
     for origin in checked:
         if origin != ANY_ORIGIN and not _ORIGIN.fullmatch(origin):
@@ -325,7 +334,7 @@ def check_origins(origins: Iterable[str] | str, *, requires_key: bool) -> list[s
 
 
 def with_cors(app: Callable[[Scope, Receive, Send], Awaitable[None]], origins: list[str]) -> Any:
-    """Return an ASGI application that lets the pages of these origins use `app`."""
+    """Wrap the ASGI application `app` in CORS middleware, so that web pages of these origins may use it."""
     try:
         from starlette.middleware.cors import CORSMiddleware
     except ImportError as error:

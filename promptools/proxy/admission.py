@@ -1,9 +1,12 @@
 """Admission: limits on requests per minute and on concurrent requests, for all clients together and for each named key.
 
-A request is checked against the rates before its body is read. When it is ready to be sent, it takes a slot of its key
-and a slot of the proxy, or waits for them in queues, which have a maximum length and waiting time. Beyond the limits,
-requests are refused: with 429 if a key exceeds its limits or the proxy's rate is exceeded, with 503 if the proxy has
-too many requests in progress. The key's slot is taken before the proxy's, so a key at its limit makes nobody else wait.
+The limits per minute are checked before the body of a request is read. When the request is ready to be sent, it takes
+slots, which limit how many requests are in progress: first a slot of its key, then one of the proxy. If no slot is
+free, the request waits in a queue, which has a maximum length and waiting time. Since the key's slot is taken first,
+the requests of a key at its limit make nobody else wait.
+
+Beyond the limits, requests are refused: with 429 if a key exceeds its limits or the proxy's limit per minute is
+exceeded, with 503 if the proxy has too many requests in progress.
 
 `Limits` come from the config; `check_header` limits the header of a request. `Admission` applies the limits, with a
 token bucket for each rate, and `Slots` for the requests in progress.
@@ -73,7 +76,7 @@ def config_limits(options: ProxyOptions) -> Limits:
 
 
 def key_limits(key: KeyOptions, limits: Limits) -> Limits:
-    """Return the limits of a named key; its queue has the same maximum length and time as the proxy's queue."""
+    """Return the limits of a named key. The limits on its queue are those of the proxy's queue, from `limits`."""
     return Limits(key.requests_per_minute, key.concurrency, limits.queue, limits.queue_timeout)
 
 
@@ -89,7 +92,10 @@ def check_header(scope: Scope) -> None:
 
 
 class TokenBucket:
-    """Allows a burst of `per_minute` requests, and then the same number in each minute."""
+    """Limits a rate: allows a burst of `per_minute` requests, and then the same number in each minute.
+
+    A token stands for one request that is allowed now. Times are in seconds of a monotonic clock.
+    """
 
     def __init__(self, per_minute: int, at: float) -> None:
         self._capacity = float(per_minute)
@@ -98,18 +104,18 @@ class TokenBucket:
         self._at = at
 
     def wait(self, at: float) -> float:
-        """Return the seconds until a token is available; 0 if there is one now."""
+        """Return the seconds from the time `at` until a token is available; 0 if there is one already."""
         self._tokens = min(self._capacity, self._tokens + max(0.0, at - self._at) * self._rate)
         self._at = max(at, self._at)
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) / self._rate
 
     def take(self) -> None:
-        """Take a token."""
+        """Take a token, for a request that is allowed."""
         self._tokens -= 1
 
 
 RETRY_SECONDS = 1.0
-"""Seconds after which a client that found no slot may retry, since a slot may become free at any time."""
+"""Seconds after which a client may retry if too many requests were in progress: one may end at any time."""
 _ALL = ""
 """The name under which all requests count, including those without a named key."""
 
@@ -121,18 +127,22 @@ class SharedCounts(Protocol):
     """Counts requests jointly with other proxies; while that is impossible, each proxy counts its own requests."""
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
-        """Take a token for every name, or no token at all if one of the names has to wait.
+        """Count a request under every name in `rates`, which maps names to requests per minute.
 
-        Returns the seconds to wait for each name; None if Redis cannot be used now.
+        Returns the seconds to wait for each name. If any name has to wait, the request is not counted at all. Returns
+        None if Redis cannot be used now.
         """
         ...
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
-        """Wait for a slot, and return its lease; return None if Redis cannot be used now."""
+        """Wait until one of the `concurrency` slots of `name` is free, and take it.
+
+        Returns the id (lease) with which to release the slot; None if Redis cannot be used now.
+        """
         ...
 
     def release(self, name: str, lease: str) -> None:
-        """Release a slot."""
+        """Release the slot for which `acquire` returned `lease`."""
         ...
 
 
@@ -149,7 +159,7 @@ class Admission:
         """Whether any key has its own limits."""
         self.has_limits = bool(self._buckets or self._slots)
         self.shared = shared
-        """The counts shared with other proxies; None if no state is shared."""
+        """Counts requests jointly with other proxies; None if this proxy counts alone."""
 
     async def check_rate(self, key: str) -> None:
         """Count a request that carries the key named `key`; raise `RefusedError` if a rate is exceeded."""
@@ -170,9 +180,9 @@ class Admission:
             )
 
     def _take(self, names: Sequence[str]) -> list[float]:
-        """Take a token from every bucket, or no token at all if one of the buckets is empty.
+        """Count a request under every name, or under none if one of them has to wait.
 
-        Returns the seconds to wait for each bucket.
+        Returns the seconds to wait for each name.
         """
         now = time.monotonic()
         waits = [self._buckets[name].wait(now) for name in names]
@@ -182,9 +192,9 @@ class Admission:
         return waits
 
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that holds a slot of the key and a slot of the proxy.
+        """Return a context manager inside which a request counts as in progress, for the key `key` and the proxy.
 
-        Entering it raises `RefusedError` if one of the two slots is not free in time.
+        Entering it waits while a limit is reached. It raises `RefusedError` if the queue is full or the wait too long.
         """
         return self._hold(key) if self._slots else _NO_SLOT
 
@@ -198,7 +208,7 @@ class Admission:
 
 
 class Slots:
-    """Slots for concurrent requests, with a queue of requests that wait for a slot."""
+    """Limits how many requests of a key, or of the whole proxy, are in progress; further requests wait in a queue."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name = name
@@ -208,7 +218,7 @@ class Slots:
 
     @asynccontextmanager
     async def hold(self, shared: SharedCounts | None) -> AsyncGenerator[None]:
-        """Wait for a slot, and hold it in the block; raise `RefusedError` if the queue is full or the time is up."""
+        """Wait for a free slot, and hold it in the block; raise `RefusedError` if the queue is full or time is up."""
         statistics = self._limiter.statistics()
         if statistics.borrowed_tokens >= self._concurrency and statistics.tasks_waiting >= self._limits.queue:
             raise self._refusal(f"{statistics.tasks_waiting} more are waiting")
@@ -228,7 +238,10 @@ class Slots:
                 shared.release(self._name, lease)
 
     async def _lease(self, shared: SharedCounts) -> str | None:
-        """Wait for a slot that all proxies share, and return its lease; return None if Redis cannot be used now."""
+        """Wait for one of the slots that all proxies share, and return its id; None if Redis cannot be used now.
+
+        Raises `RefusedError` if no slot becomes free in time.
+        """
         with anyio.move_on_after(self._limits.queue_timeout):
             return await shared.acquire(self._name, self._concurrency)
         raise self._refusal(f"none ended within {self._limits.queue_timeout:g} s")

@@ -42,15 +42,19 @@ if TYPE_CHECKING:
 
 
 MAX_TOOLS = 4096
-"""Maximum number of tools in one request, unless `max_tools` is set."""
+"""Default of the setting `max_tools`, the maximum number of tools in one request."""
 
 
 class Proxy(ServedProperties):
-    """An ASGI application in front of servers: requests to model APIs go through exchanges, others pass unread.
+    """An ASGI application in front of model servers, which makes their tool calls work.
+
+    Requests to the model APIs that it knows, such as chat completions, are read and converted where needed. All other
+    requests are forwarded unread.
 
     `base_url` is the server's address, or `provider` names a provider of the config. Without either, requests are
     routed among all providers of the config. Raises `UsageError` if there is no address at all. An `http_client` (an
-    httpx or httpx2 `AsyncClient`) sends each request over a new connection; the caller closes the client.
+    httpx or httpx2 `AsyncClient`) sends each request over a new connection, except with HTTP/2. The caller closes this
+    client.
 
     With `api_keys`, only requests with one of these keys are accepted. Keys from the config and PROMPTOOLS_API_KEY are
     accepted too. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization
@@ -59,8 +63,8 @@ class Proxy(ServedProperties):
 
     Web pages of `cors_origins` may use the proxy from a browser. `max_body` is the maximum number of bytes of a body
     that the proxy reads; all other bodies are streamed without a limit. `limits` replaces the limits of the config.
-    Proxies with the same `redis_url` share stored responses, open circuits and counts of requests. `extensions` follow
-    the exchanges, or serve pages of their own.
+    Proxies with the same `redis_url` share stored responses, counts of requests, and which modes have failed on which
+    server. `extensions` observe requests, or serve additional pages such as `/metrics`.
     """
 
     def __init__(
@@ -111,8 +115,8 @@ class Proxy(ServedProperties):
     def reload(self, config: Config | str | os.PathLike[str] | None) -> None:
         """Serve another config from the next request on; if it is invalid, raise `UsageError` and keep the old config.
 
-        Requests in flight keep the config that they started with. For providers that did not change, the state of the
-        breaker and the results of detection are kept.
+        Requests in flight keep the config that they started with. What was learned about a server (its kind, and the
+        modes that failed on it) is kept for providers that did not change.
         """
         session, old = self.session.with_settings({"config": config}), self.served
         library = self.upstream_client.library.module
@@ -152,7 +156,7 @@ class Proxy(ServedProperties):
         self.in_flight.cut()
 
     async def aclose(self) -> None:
-        """Close the connections to the server, unless the HTTP client is the caller's."""
+        """Close the connections to the servers; an `http_client` that the caller passed stays open."""
         await self.upstream_client.aclose()
 
     async def __aenter__(self) -> Self:
@@ -168,7 +172,7 @@ class Proxy(ServedProperties):
         await self.aclose()
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; when the client disconnects, close the upstream response at once."""
+        """Handle a request; if the client disconnects, stop at once and close the connection to the server."""
         body, request = RequestBody(scope, receive), RequestInFlight(scope, send)
         with self.in_flight.tracking(request), self._reports.reporting(request):
             async with request_tasks() as tasks:

@@ -25,9 +25,9 @@ HOP_BY_HOP_FIELDS = frozenset(
 
 
 WITHOUT_BODY = frozenset({204, 304})
-"""Statuses whose responses never have a body, regardless of their fields (RFC 9112, section 6.3)."""
+"""Statuses whose responses never have a body, whatever their header fields say (RFC 9112, section 6.3)."""
 UPSTREAM_STATUS_FIELD = b"x-promptools-upstream-status"
-"""The field with an upstream status that is not a valid HTTP status code; the response is sent as a 502."""
+"""Field that states the server's status if it is not a valid HTTP status; the response is then sent as a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINE_BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
@@ -65,7 +65,7 @@ async def send_response(send: Send, status: int, headers: Fields, body: bytes) -
 
 
 async def send_head(send: Send, status: int, headers: Fields) -> None:
-    """Send the head of a response.
+    """Send the status and the header fields of a response.
 
     ASGI servers fail on a status outside of 200 to 599 and on malformed fields. So an upstream response with such a
     status becomes a 502 with the same body, and malformed fields are dropped. The `Content-Length` of a response
@@ -85,7 +85,7 @@ async def send_head(send: Send, status: int, headers: Fields) -> None:
 
 
 def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
-    """Return all fields except hop-by-hop fields and the fields that `Connection` names."""
+    """Return all header fields except hop-by-hop fields and the fields that `Connection` names."""
     fields = list(headers)
     named = {
         option.strip().lower()
@@ -98,7 +98,10 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """Return the fields that tell clients whether and when to retry: `Retry-After`, and the fields that SDKs read."""
+    """Return header fields that tell clients after how many seconds to retry; None tells them not to retry.
+
+    Besides `Retry-After`, these are the fields that SDKs read.
+    """
     if seconds is None:
         return [(b"x-should-retry", b"false")]
     return [

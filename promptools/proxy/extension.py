@@ -3,8 +3,8 @@
 Metrics, spans, the inspector and the recorder are extensions. Their routes are Starlette routes, and a request to one
 of these routes never reaches the server. For every other request, the cost is one lookup of the first part of its path.
 
-Exchanges are reported to observers. All other requests, which were refused or passed unread, are reported as a
-`RequestReport`.
+An exchange is the processing of one request to a model API, and is reported to observers. All other requests, which
+were refused or forwarded unread, are reported as a `RequestReport`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Extension:
     """Base class of extensions. A subclass sets only the attributes and methods that it needs."""
 
     observer: Observer | None = None
-    """Follows every exchange of the proxy."""
+    """Is told about every request to a model API that the proxy processes; None if the extension needs no observer."""
     on_request: Callable[[RequestReport], None] | None = None
-    """Called at the end of every request without an exchange: one that the proxy refused, or that passed unread."""
+    """Called at the end of every request that the proxy refused, or forwarded without reading it."""
     paths: Sequence[str] = ()
     """First parts of the paths that the extension serves, such as `/metrics`; it serves all paths below them too."""
     public_paths: Sequence[str] = ()
@@ -136,7 +136,7 @@ def _first_part(path: str) -> str:
 
 
 async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receive, send: Send) -> None:
-    """Enter an application when the ASGI server starts, and exit it when the server stops."""
+    """Handle ASGI's lifespan messages: enter `app` when the ASGI server starts, and exit it when the server stops."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
@@ -156,7 +156,7 @@ async def run_lifespan(app: AbstractAsyncContextManager[object], receive: Receiv
 
 
 PAGE = "page"
-"""The `route` in reports of requests for the proxy's own pages."""
+"""The `route` in a `RequestReport` about one of the proxy's own pages."""
 OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _ROUTES = {
@@ -172,12 +172,12 @@ _ROUTES = {
     "images": "images",
     "files": "files",
 }
-"""The kind of route for each of these parts of a path."""
+"""Maps a part of a path to the kind of route, as in `RequestReport.route`: `/v1/detokenize` has kind `tokenize`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """A request without an exchange, reported when it ends."""
+    """A report on a request that the proxy refused or forwarded unread, made when the request ends."""
 
     route: str
     """The kind of the request's route: `chat`, `ollama`, one of the values of `_ROUTES`, `page` or `other`."""
@@ -188,25 +188,25 @@ class RequestReport:
     seconds: float
     """Seconds until the end of the response."""
     refusal: str = ""
-    """The code of the proxy's error if the request was refused; empty if it passed."""
+    """The code of the proxy's error if the request was refused; empty if it was forwarded."""
     request_id: str = ""
     """The request's id, which the client may have chosen."""
     outcome: str = ""
-    """How a request that passed has ended: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
+    """How a forwarded request has ended: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
 
-    The text is empty if the request was refused.
+    Empty if the request was refused.
     """
 
 
 class RequestReports:
-    """Reports requests without an exchange to the `on_request` methods of the extensions, if any."""
+    """Calls the extensions' `on_request` for each request that was refused or forwarded unread."""
 
     def __init__(self, observers: Sequence[Callable[[RequestReport], None]]) -> None:
         self._observers = observers
 
     @contextmanager
     def reporting(self, request: RequestInFlight) -> Generator[None]:
-        """Report a request when it ends, if it was refused or passed unread."""
+        """Report a request when it ends, if it was refused or forwarded unread."""
         broken = True
         try:
             yield
@@ -222,7 +222,7 @@ class RequestReports:
                 )
 
     def report_page(self, scope: Scope, error: RefusedError) -> None:
-        """Report a request that one of the extensions' pages refused."""
+        """Report a request for an extension's page that was refused."""
         self._report(RequestReport(PAGE, _method(scope), error.status, 0.0, error.code))
 
     def _report(self, report: RequestReport) -> None:
@@ -250,7 +250,7 @@ def _outcome(request: RequestInFlight, *, broken: bool) -> str:
 
 
 def route_kind(path: str) -> str:
-    """Return the kind of the route with this path, for `RequestReport.route`."""
+    """Return the kind of route that a path has, such as `chat` or `embeddings`, for `RequestReport.route`."""
     parts = path.strip("/").split("/")
     if parts[-2:] == ["chat", "completions"]:
         return "chat"

@@ -60,7 +60,7 @@ def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]
 
 
 def forwarded_fields(served: ServedConfig, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the fields to forward.
+    """Return the header fields of a client's request to forward to the server.
 
     If the provider or the proxy has a key, the client's keys are removed. The provider's key is added if there is one.
     """
@@ -87,12 +87,12 @@ def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list
 
 
 def decode_fields(fields: list[tuple[bytes, bytes]]) -> Headers:
-    """Return the fields as text."""
+    """Return header fields with their names and values as text."""
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields)
 
 
 def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return a field unchanged, but limit `Accept-Encoding` to codings that can be decoded: keys must be masked."""
+    """Return a header field; limit `Accept-Encoding` to codings that the proxy can decode, so that it can mask keys."""
     if name.lower() == ACCEPT_ENCODING:
         return name, supported_encodings(value.decode("latin-1")).encode("latin-1")
     return name, value

@@ -40,11 +40,14 @@ if TYPE_CHECKING:
 MAX_BUFFERED = 1 << 16
 """Number of buffered bytes of a body above which reading pauses until they are taken."""
 MAX_HEAD = 1 << 17
-"""Maximum number of bytes of a response's head, and of what surrounds its body: chunk extensions and trailers."""
+"""Maximum number of bytes of a response apart from its body: status line, header fields, chunk sizes and trailers.
+
+More bytes are allowed beside a long body (`MAX_FRAMING`).
+"""
 MAX_FRAMING = 16
-"""Bytes of framing that are allowed for each byte of a body, in addition to `MAX_HEAD`."""
+"""Number of bytes apart from the body that are allowed for each byte of the body, in addition to `MAX_HEAD`."""
 EVENT_LOOP_TURNS = 4
-"""The number of turns of the event loop after which data that was in a socket has reached the parser."""
+"""Number of turns of the event loop that data in a socket needs to reach the parser."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NO_BODY = frozenset({204, 304})
 
@@ -59,7 +62,10 @@ class StreamedBody(Protocol):
 
 
 class DirectResponse:
-    """A response: the part of httpx's `Response` that the driver needs, and an async iterator over its body."""
+    """A server's response, with the attributes of httpx's `Response` that the proxy uses.
+
+    As an async iterator, it yields the body in pieces, as they arrive.
+    """
 
     is_stream_consumed = False
 
@@ -74,12 +80,12 @@ class DirectResponse:
         self.keep_alive = False
         """Whether another request may follow on the connection."""
         self.has_surplus = False
-        """Whether the server has sent more than this response."""
+        """Whether the server has sent data after the end of this response."""
         self.is_unanswered = False
         """Whether the connection ended before anything was received."""
         self.ends_with_connection = False
         self.on_answered: Callable[[], object] | None = None
-        """Called when the head has arrived, or can no longer arrive."""
+        """Called when the status and header fields have arrived, or can no longer arrive."""
         self._failure: tuple[type[Exception], str] | None = None
         """The class and message of the error that is raised once everything that arrived has been read.
 
@@ -157,7 +163,7 @@ class DirectResponse:
 
     @property
     def is_answered(self) -> bool:
-        """Whether waiting for the head is over: it has arrived, or the response has failed."""
+        """Whether the status and header fields have arrived, or the response has failed."""
         return self._has_head or self._failure is not None
 
     async def head(self) -> None:
@@ -186,8 +192,8 @@ class DirectResponse:
     def feed(self, data: bytes) -> None:
         """Parse incoming data. The last byte is parsed alone, to see whether the response ends exactly there.
 
-        Only a head or bytes of the body wake a waiting reader and restart its timeout, so neither trailers nor chunk
-        extensions can keep a response open forever.
+        Only complete header fields and bytes of the body wake a waiting reader and restart its timeout. So neither
+        trailers nor chunk extensions can keep a response open forever.
         """
         self._progressed = False
         self._received += len(data)
@@ -272,7 +278,7 @@ class DirectResponse:
             self._codings += [coding.strip() for coding in value.lower().split(b",")]
 
     def on_headers_complete(self) -> None:
-        """End the head: fail if it is invalid, and skip the head of an interim response."""
+        """Handle the end of the header fields: fail if they are invalid; skip those of an interim response (1xx)."""
         if self.complete or self._failure is not None:
             return
         self._progressed = True
@@ -286,7 +292,7 @@ class DirectResponse:
             self._report_answer()
 
     def _problem(self, status: int) -> str | None:
-        """Return what is wrong with a head that the parser accepted; None if the head is valid."""
+        """Return what is wrong with a status and header fields that the parser accepted; None if they are valid."""
         if status < 100:
             return f"{status:03} is not a valid HTTP status code"
         if status == 101:
@@ -345,7 +351,7 @@ class Http1Connection(asyncio.Protocol):
         self.loop = loop
         self.idle_since = 0.0
         self.owner = b""
-        """The owner of the requests that this connection carries."""
+        """A digest of the client's keys; this connection carries only requests with the same digest."""
         self.is_reused = False
         self.closed_unanswered = False
         """Whether the connection ended before any part of the response arrived."""
@@ -357,11 +363,11 @@ class Http1Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
         self._writable: asyncio.Future[None] | None = None
-        """What a writer waits for while the server is not reading."""
+        """A future that is done once the server accepts data again; None while it accepts data."""
         self._is_written = True
         """Whether the whole request was written."""
         self._greeting = b""
-        """What the server sent before the first request: an overloaded server may answer that early."""
+        """Data that the server sent before the first request, as an overloaded server may do."""
         self._lost_at_once: tuple[Exception | None] | None = None
 
     async def send(
@@ -373,7 +379,7 @@ class Http1Connection(asyncio.Protocol):
         method: str = "POST",
         body: StreamedBody | None = None,
     ) -> DirectResponse:
-        """Send a request, first `data`, then `body`; return its response once the head has arrived."""
+        """Send a request, first `data`, then `body`; return its response once the header fields have arrived."""
         response = self._response = DirectResponse(self, errors, method)
         read_timeout = timeouts.get("read")
         if read_timeout is not None:
@@ -440,7 +446,7 @@ class Http1Connection(asyncio.Protocol):
             self._write([b"0\r\n\r\n"])
 
     async def _drain(self, errors: Any, timeout: float | None) -> None:
-        """Wait until the server has accepted most of the written data."""
+        """Wait until the server has accepted most of the written data; raise `WriteTimeout` after `timeout` seconds."""
         if self._writable is None:
             return
         try:
@@ -492,7 +498,10 @@ class Http1Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the current response; keep data before the first request, and close on data between requests."""
+        """Pass data from the server to the current response.
+
+        Data before the first request is kept. Data between two requests closes the connection.
+        """
         response = self._response
         if response is not None:
             response.feed(data)

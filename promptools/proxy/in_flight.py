@@ -54,7 +54,11 @@ def request_id(scope: Scope) -> str:
 
 
 def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
-    """Return the fields of a response with the request's id; the server's own id, if any, moves to `UPSTREAM_FIELD`."""
+    """Return the header fields of a response with the request's id added.
+
+    If the server sent another id, it moves to `UPSTREAM_FIELD`. With `messages`, for Anthropic's API, the id is also
+    added where Anthropic's SDKs look for it.
+    """
     own = request_id.encode("ascii")
     kept = [
         (UPSTREAM_FIELD if name == FIELD else name, value)
@@ -68,13 +72,13 @@ CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in 
 CUT_CODE = "shutting_down"
 RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
-"""How many seconds to wait at most for a slow client to accept the error."""
+"""Maximum number of seconds to wait for a slow client to accept the error."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 """For each media type, the bytes with which an event or a line ends."""
 
 
 class RequestInFlight:
-    """A request in flight; it records how much of the response has been sent."""
+    """A request whose response is not complete yet; records how much of the response has been sent."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
@@ -86,9 +90,9 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether the request passes unread, without an exchange that an observer could follow."""
+        """Whether the request is forwarded unread, so that no observer is told about it."""
         self.is_unanswered = False
-        """Whether the request passes unread and the server gave no answer."""
+        """Whether the request to the server failed before the client got anything."""
         self._send = send
         self.api: ClientApi = CHAT_API
         self.cancel: Callable[[], None] | None = None
@@ -137,7 +141,7 @@ class RequestInFlight:
 
 
 class RequestsInFlight:
-    """All requests in flight."""
+    """The requests whose responses are not complete yet."""
 
     def __init__(self) -> None:
         self._requests: set[RequestInFlight] = set()

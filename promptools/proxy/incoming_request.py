@@ -1,4 +1,4 @@
-"""A client's request: its destination, and its body, which is read whole for an exchange or streamed upstream."""
+"""A client's request: its destination, and its body, which is read whole or streamed to the server."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 2.0
 """Seconds for which the rest of a body is read and dropped once the response has been sent."""
 WATCH_SECONDS = 0.02
-"""Seconds between a complete body and the start of the watch for the client's disconnect.
+"""Seconds after the end of a request's body before the proxy starts to watch whether the client disconnects.
 
-A response that is faster needs neither the watch nor a task for it.
+A request that is answered faster needs no watching, which saves a task.
 """
 _MAX_DIGITS = 20
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"expect"})
@@ -60,7 +60,7 @@ class RequestBody:
         self._completed: anyio.Event | None = None
         """Set when the body is complete; None if nobody waits for that."""
         self.is_abandoned = False
-        """Whether nobody reads the body any more, except `wait_for_disconnect`."""
+        """Whether the body is no longer read, except by `wait_for_disconnect`."""
         self.on_abandoned: Callable[[float], None] = _do_nothing
         """Called once, by `abandon`, with the number of seconds after which to call `wait_for_disconnect`."""
 
@@ -89,7 +89,7 @@ class RequestBody:
         return self._whole
 
     async def peek(self, limit: int) -> bytes | None:
-        """Return the whole body, or None if it is longer than `limit` bytes; it can still be streamed afterwards."""
+        """Return the whole body, or None if it has more than `limit` bytes; the body can still be streamed."""
         if (self.length or 0) > limit:
             return None
         pieces: list[bytes] = []
@@ -118,7 +118,7 @@ class RequestBody:
         return piece
 
     def abandon(self) -> None:
-        """Note that nobody reads the body from now on, except perhaps `wait_for_disconnect`."""
+        """Record that the body is no longer read, except perhaps by `wait_for_disconnect`."""
         if not self.is_abandoned:
             self.is_abandoned = True
             on_abandoned, self.on_abandoned = self.on_abandoned, _do_nothing
@@ -158,7 +158,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Return a context in which the body may be streamed; leaving it abandons the rest of the body."""
+    """Return a context in which the body may be streamed; when it is left, the rest of the body is not read."""
     try:
         yield
     finally:
@@ -174,7 +174,7 @@ def check_framing(scope: Scope) -> None:
 
 
 def has_json_body(scope: Scope) -> bool:
-    """Return whether the header fields of a request declare a JSON body."""
+    """Return whether a request is a POST with an uncompressed JSON body, according to its header fields."""
     fields = {name.lower(): value.lower() for name, value in scope["headers"]}
     is_json = fields.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
     return scope["method"] == "POST" and is_json and b"content-encoding" not in fields
@@ -197,12 +197,12 @@ def _do_nothing(seconds: float) -> None:
 
 
 MIN_CHECKED_LENGTH = 4
-"""Minimum length of a key that is masked in what is recorded and shown; a shorter key may match any text."""
+"""Minimum length of a client's key that observers mask; a shorter key may occur in any text by accident."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IncomingRequest:
-    """Holds a client's request, and the facts that decide its destination."""
+    """A client's request, and the facts that decide to which server it is sent."""
 
     served: ServedConfig
     in_flight: RequestInFlight
@@ -234,7 +234,7 @@ class IncomingRequest:
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:
-        """Return the client's credentials, for observers to mask; empty if nothing observes the exchange.
+        """Return the client's credentials, which observers must mask; empty if there is no observer.
 
         Observers cannot take the credentials from the request to the server, since some are not forwarded.
         """
@@ -246,13 +246,16 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read and keep the body if the exchange needs it, or if the model's name in it decides the destination."""
+        """Read and keep the body if the proxy processes it, or if its model name decides where the request is sent."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if the model's name in it decides the destination; else, or if it is too long, None."""
+        """Return the body if the model named in it decides to which server the request is sent; otherwise None.
+
+        Also returns None for a body that is longer than the proxy reads (`max_body`).
+        """
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

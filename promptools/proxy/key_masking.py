@@ -66,7 +66,7 @@ class JsonPlace:
         self._too_deep = False
 
     def reset(self) -> None:
-        """Start over with another text."""
+        """Forget the text read so far, and start at the beginning of another JSON text."""
         self.__init__()  # type: ignore[misc]
 
     @property
@@ -86,7 +86,7 @@ class JsonPlace:
         return True
 
     def feed(self, text: str) -> None:
-        """Move to the end of `text`."""
+        """Read `text`, the next piece of the JSON; the current position is then the end of the piece."""
         text, at = self._escape + text, 0
         self._escape = ""
         while at < len(text) and not self._too_deep:
@@ -144,7 +144,7 @@ _MAX_UNREAD = 1 << 18
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
-    """Return the response with the key in the request's `authorization` masked everywhere except in answers."""
+    """Mask the key from the request's `authorization` in a response, everywhere except in a model's answer."""
     keys = secrets_in((("authorization", authorization),), min_length=MIN_KEY_LENGTH)
     if not keys:
         return response
@@ -184,7 +184,7 @@ class AnswerFinder:
         self._at_start = True
 
     def pass_by(self, text: str) -> None:
-        """Move past `text`."""
+        """Move the current position past `text`, the next piece of the body."""
         if self._by_lines and (end := text.rfind("\n") + 1):
             self._place.reset()
             self._unread.clear()
@@ -218,7 +218,10 @@ class AnswerFinder:
 
 
 class KeyMask:
-    """Masks keys in a stream of bytes, in linear time; bytes at the end that may begin a key are held back."""
+    """Masks keys in a stream of bytes, in linear time.
+
+    Bytes at the end of a piece that may be the beginning of a key are held back until the next piece.
+    """
 
     def __init__(self, keys: Iterable[str], answers: AnswerFinder | None = None) -> None:
         self._pattern = SecretMask(keys, bounded=False).pattern
@@ -254,7 +257,7 @@ class KeyMask:
 
 
 class MaskedStream:
-    """Base class for the body stream of a response in which keys are masked; a compressed body is decompressed."""
+    """Base class for the body of a response, as a stream in which keys are masked; decompresses a compressed body."""
 
     def __init__(
         self, inner: Any, mask: KeyMask, decompressor: Decompressor | None, decoding_error: type[Exception]

@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 60.0
 LEARN_TIMEOUT = 2.0
-"""Seconds that a request waits for the names of models."""
+"""Maximum number of seconds that a request waits while the providers are asked for their models."""
 LIST_TIMEOUT = 5.0
-"""Seconds that a request for the list of models waits for the servers."""
+"""Maximum number of seconds that a request for the list of models waits for the servers."""
 _MODELS_PATH = "/models"
 _LIST_PATH = "/v1/models"
 _OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.encode_running}
 _PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
 
 RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
-"""A function that runs an exchange that emits nothing."""
+"""A function that runs an exchange which only sends requests, without a response for a client."""
 
 
 class ModelDirectory:
-    """Asks the providers of a table for their models."""
+    """Asks all providers for their models, to list them and to route requests by model."""
 
     def __init__(self, table: RouteTable, run: RunExchange, *, ask: bool = True) -> None:
         self._table = table
@@ -101,10 +101,10 @@ class ModelDirectory:
         return 404, CHAT_API.encode_error(message, kind=kind, code=code, request_id=request_id)
 
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
-        """Return the entries of all models, by the names that lead to the models; empty if no provider responded.
+        """Return an entry for each model, by the name under which clients request it; empty if no provider responded.
 
-        A model whose own name leads to another provider is listed as `PROVIDER/MODEL` instead. A model that several
-        providers have is listed under both names.
+        If a model's own name is one of `[proxy.models]`, or leads to another provider, the model is listed as
+        `PROVIDER/MODEL` instead. A model that several providers have is listed under both names.
         """
         models_by_provider = await self._ask_for_models(
             self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING
@@ -122,7 +122,7 @@ class ModelDirectory:
         return entries
 
     def find_model(self, name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the entry of the model to which `name` leads; None if no server has listed the model."""
+        """Return the entry of the model that serves requests for `name`; None if no server has listed the model."""
         if name in entries:
             return entries[name]
         destination = self._table.find(name)[0]
@@ -151,9 +151,9 @@ class ModelDirectory:
     async def _ask_for_models(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float, level: int
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """Ask providers concurrently for their models, and add the models to the route table.
+        """Ask providers concurrently for their models, and remember the models for routing.
 
-        Returns the models of the providers that responded, by the names of provider and model.
+        Returns the models of the providers that responded: for each name of a provider, its models by name.
         """
         providers = list(providers)
         self._due = False
@@ -177,7 +177,7 @@ class ModelDirectory:
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
     ) -> dict[str, ProbeResponse | None]:
-        """Ask one replica of each provider, and then all other replicas of providers whose first replica failed.
+        """Ask one server (replica) of each provider, and all its other servers if the first one failed.
 
         Returns the answers by provider. A response with a 5xx counts as a failure. A replica that did not respond is
         marked unreachable only if another replica of the same provider responded: otherwise a busy server would lose
@@ -211,13 +211,13 @@ def is_model_list(method: str, path: str) -> bool:
 
 
 def _by_preference(routed: RoutedProvider) -> list[Replica]:
-    """Return a provider's replicas, sorted: healthy replicas first, then by load, the least first."""
+    """Return a provider's replicas: healthy ones before all others, and those with less load first."""
     now = time.monotonic()
     return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
 
 
 def _has_failed(response: ProbeResponse | None) -> bool:
-    """Return whether a replica failed, by no response or a 5xx; another replica is then asked."""
+    """Return whether a replica did not respond, or responded with a 5xx; other replicas are then asked."""
     return response is None or response.status >= 500
 
 

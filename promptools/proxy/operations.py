@@ -41,13 +41,17 @@ if TYPE_CHECKING:
 
 
 READY_SECONDS = 3.0
-"""Seconds for which the last result of asking the servers is used."""
+"""Seconds for which `/readyz` reuses the result of the last check of the servers."""
 PROBE_TIMEOUT = 2.0
 _MODELS_PATH = "/v1/models"
 
 
 class Health(Extension):
-    """Serves `/healthz` and `/readyz`."""
+    """Serves `/healthz` and `/readyz`.
+
+    `/healthz` always responds with 200. `/readyz` responds with 200 if a server answers and the proxy is not shutting
+    down, else with 503.
+    """
 
     paths = ("/healthz", "/readyz")
     public_paths = paths
@@ -104,7 +108,7 @@ class Health(Extension):
         return reachable
 
     async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
-        """Ask a server for its models; return whether it answered, and not with a 5xx.
+        """Ask a server for its list of models; return whether it answered with a status below 500.
 
         A server that is still loading its model answers 503, and so is not ready.
         """
@@ -145,7 +149,7 @@ class MetricsPage(Extension):
             self.metrics.count_passed(report.route, report.status, report.outcome, report.seconds)
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 the signature of the base class
-        """Return the route of the page."""
+        """Return the route of the page `/metrics`."""
         from starlette.routing import Route
 
         return (Route("/metrics", self._serve),)
@@ -162,7 +166,10 @@ class MetricsPage(Extension):
 
 
 class TracedExchanges(Extension):
-    """Makes spans of all exchanges. Without `tracer_provider`, the OTEL_* variables configure the export."""
+    """Makes OpenTelemetry spans of the requests that the proxy processes.
+
+    Without `tracer_provider`, the spans are exported as the OTEL_* environment variables configure.
+    """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._own: Any = None
@@ -193,7 +200,7 @@ def _otlp_provider() -> Any:
 
 
 class LoggedExchanges(Extension):
-    """Logs one line to stderr for each exchange, and for each request that was refused or passed unread."""
+    """Logs one line to stderr for each request, whether the proxy processed it, refused it, or forwarded it unread."""
 
     def __init__(self, style: LogFormat) -> None:
         self._log = ExchangeLog(style)
@@ -235,12 +242,12 @@ class ClosableObserver(Observer, Protocol):
 
     @property
     def close(self) -> Callable[[], None]:
-        """Finish all work and close the observer; may block."""
+        """A function that finishes all work and closes the observer; it may block."""
         ...
 
 
 class RecordingExtension(Extension):
-    """Records the exchanges of a proxy."""
+    """Records the requests that a proxy processes, with their responses, and closes `recorder` when the proxy stops."""
 
     def __init__(self, recorder: ClosableObserver) -> None:
         self.observer = recorder

@@ -1,6 +1,7 @@
-"""Forward a client's request, by an exchange or unchanged, and relay the response.
+"""Send a client's request to a server, processed by an exchange or unchanged, and relay the response.
 
-`RequestSender` sends requests; `ExchangeRelay` writes what an exchange emits to the client.
+An exchange is a generator that processes one request to a model API. `RequestSender` sends requests, and
+`ExchangeRelay` writes the response of an exchange to the client.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ if TYPE_CHECKING:
 
 
 TICK_SECONDS = 1.0
-"""Seconds between two ticks."""
+"""Seconds between two ticks of an exchange's clock."""
 
 
 class ExchangeRelay:
-    """Writes the response of an exchange to an ASGI client, from two tasks: the exchange, and the ticks of its clock.
+    """Writes the response of an exchange to an ASGI client.
 
-    Only one of the two tasks writes at a time. A tick takes effect only while the exchange waits. The exchange's next
-    output is written after the bytes that the tick emitted.
+    One task runs the exchange (`run`), and one ticks its clock (`tick`), so that the exchange can send heartbeats in a
+    long silence. Only one of the two tasks writes at a time. A tick takes effect only while the exchange waits. The
+    exchange's next output is written after the bytes that the tick emitted.
     """
 
     def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:
@@ -76,9 +78,9 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange, and write what it emits; if the failover rejects the head, return False and write nothing.
+        """Run the exchange and write its response; return False, with nothing written, to have another server tried.
 
-        If the whole response is known at once, its head states its length: HTTP/1.0 clients do not understand chunks.
+        If the whole response is known at once, its header states its length: HTTP/1.0 clients do not understand chunks.
         """
         held: Head | None = None
         async for item in self._driver.output:
@@ -118,7 +120,7 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Return whether the failover rejects this response, and another server is tried."""
+        """Return whether this is the head of a response after which another server is tried."""
         if self._failover is None or not isinstance(item, Head):
             return False
         return self._failover.rejects(item.status, item.headers)
@@ -132,7 +134,7 @@ class ExchangeRelay:
 
 
 def _with_length(head: Head, length: int) -> Head:
-    """Return a head with a `Content-Length` field."""
+    """Return the head of a response with a `Content-Length` field added, if it has none."""
     if any(name.lower() == "content-length" for name, _ in head.headers):
         return head
     return Head(head.status, (*head.headers, ("content-length", str(length))))
@@ -143,7 +145,10 @@ RETRY_SECONDS = 1.0
 
 
 def _exchange_request(incoming: IncomingRequest, content: bytes) -> tuple[Request, str | None]:
-    """Return the request for an exchange, with `content` as the body, and the client's authorization, if forwarded."""
+    """Return the request that an exchange processes, with `content` as its body, and the client's authorization.
+
+    The authorization is None if it is not forwarded to the server.
+    """
     served = incoming.served
     fields = [pair for pair in forwarded_fields(served, incoming.scope) if pair[0].lower() != ACCEPT_ENCODING]
     request = Request(incoming.method, incoming.url, decode_fields(fields), content)
@@ -151,7 +156,7 @@ def _exchange_request(incoming: IncomingRequest, content: bytes) -> tuple[Reques
 
 
 class RequestSender:
-    """Forwards clients' requests, and writes the responses."""
+    """Sends clients' requests to the servers, and writes the responses to the clients."""
 
     def __init__(self, client: UpstreamClient, shared: SharedState | None) -> None:
         self._client = client
@@ -160,9 +165,10 @@ class RequestSender:
     async def send(
         self, incoming: IncomingRequest, endpoint: Endpoint | None, api: ClientApi, tasks: RequestTasks, send: Send
     ) -> None:
-        """Forward a request: by an exchange if there is an `endpoint`, else unchanged.
+        """Send a request to a server, and write the response with `send`.
 
-        The proxy's own errors are in the format of `api`.
+        With an `endpoint`, which stands for a known API route, an exchange processes the request. Without one, the
+        request is forwarded unchanged. The proxy's own errors are in the format of `api`.
         """
         work = partial(self._forward, incoming)
         if endpoint is not None:
@@ -209,7 +215,7 @@ class RequestSender:
     async def _run_exchange(
         self, incoming: IncomingRequest, endpoint: Endpoint, tasks: RequestTasks, send: Send
     ) -> None:
-        """Run an exchange and relay what it emits; its clock ticks in another task.
+        """Run an exchange and relay its response, while its clock ticks in another task.
 
         If the exchange may decline the request, it starts without the body, so that an upload can still be streamed.
         But if there are several servers, a JSON body is read first: the model's name in the body decides which server
@@ -269,7 +275,7 @@ class RequestSender:
         await router.pass_through(incoming.method, content, work, self._client.library.module, send)
 
     async def _pass_through(self, incoming: IncomingRequest, url: str, content: Any, send: Send) -> bool:
-        """Stream a request and its response unchanged; return False if the failover rejects the response."""
+        """Stream a request and its response unchanged; return False if another server is to be tried."""
         body, router = incoming.body, incoming.router
         fields = client_fields = forwarded_fields(incoming.served, incoming.scope)
         if router is not None:
@@ -296,7 +302,7 @@ class RequestSender:
 
 
 def _without_keys(text: str, incoming: IncomingRequest) -> str:
-    """Return an error's text without credentials, which the error may contain if it quotes the server."""
+    """Return an error's text with credentials masked, since it may quote the server."""
     served, router = incoming.served, incoming.router
     fields = (("authorization", served.authorization or ""), *(() if router is None else router.keys()))
     return SecretMask(secrets_in(fields, min_length=MIN_KEY_LENGTH)).text(without_credentials(text))

@@ -1,4 +1,4 @@
-"""Tasks that run beside a request: one waits for the client's disconnect, one is the clock of the exchange.
+"""Tasks that run beside a request: one waits for the client's disconnect, one ticks the clock of an exchange.
 
 For a fast request, a task group of anyio costs as much as all of its I/O. On asyncio, where nearly all ASGI servers
 run, plain asyncio tasks are used, and the clock's task is only started for requests that take long enough.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RequestTasks(Protocol):
-    """The tasks of one request; those still running at the end of the block are cancelled."""
+    """The tasks that run beside one request. At the end of the `async with` block, running tasks are cancelled."""
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
         """Run `work` in a task once `after` seconds have passed."""
@@ -33,7 +33,10 @@ class RequestTasks(Protocol):
 
 
 class AsyncioTasks:
-    """Tasks of asyncio; the request itself runs in an anyio cancel scope, which shields its clean-up."""
+    """The tasks of one request, as plain asyncio tasks.
+
+    The request itself runs in an anyio cancel scope, so that its clean-up can be shielded from cancellation.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -67,7 +70,7 @@ class AsyncioTasks:
 
 
 class GroupTasks:
-    """Tasks of anyio, for other event loops."""
+    """The tasks of one request, in an anyio task group; for event loops other than asyncio's."""
 
     def __init__(self) -> None:
         self._group = anyio.create_task_group()

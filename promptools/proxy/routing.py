@@ -51,16 +51,19 @@ if TYPE_CHECKING:
 
 FAILOVER_STATUSES = frozenset({429, 500, 502, 503, 504})
 _EXHAUSTED = ("x-should-retry", "false")
-"""On a 502, this field marks the exchange's own error after its last attempt."""
+"""Header field by which a 502 is recognized as the exchange's own error, after its last attempt has failed."""
 
 
 class Failover:
-    """Chooses the replicas to which one request is sent, one after the other, until one succeeds."""
+    """Chooses the servers to which one request is sent, one after the other, until one succeeds.
+
+    A server is a replica, which is one base URL of a provider. A destination is a provider and its name for the model.
+    """
 
     def __init__(self, *, deadline: float | None = None) -> None:
         self.started_at = time.monotonic()
         self.notes: list[str] = []
-        """What happened on earlier servers, for the trace."""
+        """A sentence for each server that failed, for the trace of the reply."""
         self.committed = False
         """Whether no other server may be tried: the response has begun, or the body can be sent only once."""
         self.only_unreachable = False
@@ -88,7 +91,10 @@ class Failover:
         return None if self.last is None else self.last[1].address.base_url
 
     def rejects(self, status: int, headers: Headers) -> bool:
-        """Return whether a response is dropped, because its server failed and the request moves to the next server."""
+        """Move to the next server if a response means that its server failed; return whether the request moved.
+
+        If so, the response must be dropped. Returns False if no other server may be tried.
+        """
         if self._current is None or self.committed:
             return False
         self._current[1].mark_reachable()
@@ -192,7 +198,7 @@ class RouteTable:
         self.providers = {routed.name: routed for routed in providers}
         self.default = next(iter(self.providers.values()))
         self.models = models
-        """For each name of `[proxy.models]`, its entries; an entry whose provider is not in this table is ignored."""
+        """Maps each name in `[proxy.models]` to its `PROVIDER/MODEL` entries; unknown providers are ignored."""
         self._configured: dict[str, RoutedProvider] = {}
         for routed in self.providers.values():
             for name in routed.names():
@@ -201,7 +207,7 @@ class RouteTable:
         self._listed_by: dict[str, frozenset[str]] = {}
 
     def find(self, name: str | None) -> tuple[Destination, ...]:
-        """Return the destinations of a request for a model: first the preferred one, then those for failover."""
+        """Return the destinations of a request for a model: the preferred one, then those to try after a failure."""
         if name is None:
             return self._with_failover(Destination(self.default, None))
         entries = self.models.get(name)
@@ -258,7 +264,7 @@ class RouteTable:
 
 
 class RequestRouter:
-    """Routes one request, and routes it again after a failure."""
+    """Chooses the provider and the server of one request, and the next ones after a failure."""
 
     def __init__(
         self, table: RouteTable, session: Session, directory: ModelDirectory | None, path: str, query: str
@@ -293,7 +299,11 @@ class RequestRouter:
     # -- exchanges
 
     def exchange_route(self, request: Request, endpoint: Endpoint, model: str | None, provider: str | None) -> Route:
-        """Return the route of an exchange, which calls this method as the `Router` in its context."""
+        """Return the server, the header fields and the profile for the request of an exchange.
+
+        `model` and `provider` are those that the request names. The exchange calls this method as its `Router`. Raises
+        `UsageError` if the request may not choose the provider.
+        """
         session, config = self._session, self._session.config
         session.check_provider(provider)
         if provider is not None and provider in config.providers and provider != session.provider:
@@ -327,7 +337,7 @@ class RequestRouter:
         """Choose the server of a forwarded request; `content` is its body, as bytes if it can be sent again.
 
         A request without a model goes to the default provider, since the request may concern something that only this
-        provider has. It is sent again to another replica only if it cannot have changed anything.
+        provider has. Such a request is sent again to another replica only if it cannot have changed anything.
         """
         model = as_text(parse_object(content).get("model")) or None if isinstance(content, bytes) else None
         if model is not None:
@@ -356,7 +366,7 @@ class RequestRouter:
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return the header fields with the last replica's key, which an error may quote; empty if none was chosen."""
+        """Return header fields with the key of the last server, which an error may quote; empty if none was chosen."""
         if self.failover.last is None:
             return ()
         destination, replica = self.failover.last
@@ -381,7 +391,10 @@ class RequestRouter:
 async def open_router(
     table: RouteTable | None, session: Session, directory: ModelDirectory | None, path: str, query: str
 ) -> RequestRouter | None:
-    """Return the router of a request; None if there is only one server."""
+    """Return the object that routes a request; None if there is only one server.
+
+    If necessary, the providers are first asked for their models.
+    """
     if table is None:
         return None
     if directory is not None:
@@ -398,7 +411,7 @@ COOL_DOWN = 10.0
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One base URL of a provider."""
+    """A server of a provider: its base URL, its load and its health."""
 
     address: UpstreamAddress
     authorization: str | None = field(repr=False)
@@ -408,7 +421,10 @@ class Replica:
     unhealthy_until: float = 0.0
 
     def is_healthy(self, at: float) -> bool:
-        """Return whether no connection failed in the last `COOL_DOWN` seconds, or a response came since then."""
+        """Return whether the server counts as healthy at the time `at`.
+
+        After a failed connection, it does not for `COOL_DOWN` seconds, or until it responds.
+        """
         return at >= self.unhealthy_until
 
     def mark_unreachable(self, at: float) -> None:
@@ -416,13 +432,13 @@ class Replica:
         self.unhealthy_until = at + COOL_DOWN
 
     def mark_reachable(self) -> None:
-        """Record that a response came."""
+        """Record that the server responded."""
         self.unhealthy_until = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedProvider:
-    """A provider of the config that the proxy serves."""
+    """A provider in the config to which the proxy routes requests, with its servers (replicas)."""
 
     provider: Provider
     replicas: tuple[Replica, ...]
@@ -444,9 +460,9 @@ class RoutedProvider:
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return the name of this provider's model to use with another provider.
+        """Return the name under which to request the model `name` of this provider from the provider `other`.
 
-        A name that the other provider lists is not changed; any other alias is replaced by the model's own name.
+        If `other` does not list the name, and it is an alias, the model's own name is returned; otherwise `name`.
         """
         if name is None or name in other.names():
             return name
@@ -471,7 +487,7 @@ class RoutedProvider:
 def build_table(
     session: Session, default: Target, http: Any, *, pinned: bool, old: RouteTable | None
 ) -> RouteTable | None:
-    """Return the route table of a session's config; None if all requests go to a single server.
+    """Return the table that routes requests to a config's providers; None if all requests go to a single server.
 
     If `pinned`, all requests go to the provider of `default`. Replicas of the table `old` that are still configured are
     reused, and so keep their load and health.
@@ -495,7 +511,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return the providers that can be used; log the names of the others."""
+    """Return the providers that can be used; log a warning for each of the others."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

@@ -34,11 +34,11 @@ MAX_BODY = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ServedConfig:
-    """What the proxy serves with one config: a session, the destinations of its requests, and the limits."""
+    """Everything that the proxy derives from one config: a session, the servers, the access rules and the limits."""
 
     session: Session
     target: Target
-    """The target at the default provider, or at the only server."""
+    """Where requests that name no model go: to the default provider, or to the only server."""
     upstream: UpstreamAddress
     """The address of the only server, or the first address of the default provider."""
     authorization: str | None = field(repr=False)
@@ -55,22 +55,22 @@ class ServedConfig:
     table: RouteTable | None
     """The routes to the providers; None if all requests go to `upstream`."""
     directory: ModelDirectory | None
-    """The models of all providers; None if there is only one provider."""
+    """Asks all providers for their models; None if there is only one provider."""
 
 
 class ServedProperties:
-    """A base class of the proxy, with properties that read the config being served."""
+    """Base class of the proxy: its properties return parts of the config that is served now."""
 
     served: ServedConfig
 
     @property
     def session(self) -> Session:
-        """The session that starts the exchanges."""
+        """The session, which holds the settings and starts the processing of each request."""
         return self.served.session
 
     @property
     def target(self) -> Target:
-        """The target at the default provider, or at the only server."""
+        """Where requests that name no model go: to the default provider, or to the only server."""
         return self.served.target
 
     @property
@@ -123,7 +123,8 @@ def serve_config(
     """Return the config to serve; raise `UsageError` if no server is configured, or a server's key is missing.
 
     If the arguments have `base_url` or `provider`, all requests go there. Otherwise requests are routed among all
-    providers of the session's config. `http` is the HTTP library's module. Replicas of the table `old` are reused.
+    providers of the session's config. `http` is the HTTP library's module. `run` sends requests for the
+    providers' models. Servers that are also in the table `old` keep their load and health.
     """
     session = _usable_session(session, arguments)
     options = session.config.proxy
@@ -173,7 +174,10 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
 
 
 def forget_changed(old: Config, session: Session) -> None:
-    """Forget the failures, refusals and detections of providers that differ from those in the `old` config."""
+    """Forget what was learned about providers that differ from those in the `old` config.
+
+    This covers the modes that failed, the rewordings that a server required, and the detected kind of server.
+    """
     for name, provider in old.providers.items():
         if session.config.providers.get(name) != provider:
             session.context.breaker.forget(name)
@@ -183,5 +187,5 @@ def forget_changed(old: Config, session: Session) -> None:
 
 
 def as_values(values: Iterable[T] | str) -> Iterable[T | str]:
-    """Return the values; a string counts as a single value."""
+    """Return the values; a single string is returned in a list."""
     return [values] if isinstance(values, str) else values

@@ -1,4 +1,4 @@
-"""What proxies share through Redis: stored responses, open circuits of the breaker, and counts of limited requests.
+"""What proxies share through Redis: stored responses, modes that failed (open circuits), and counts of requests.
 
 `SharedState` is the extension, which starts and stops with the proxy. The connection may be lost and restored;
 meanwhile, the proxy works alone. `SharedBreaker`, `SharedLimits` and `SharedResponses` share one kind of state each.
@@ -53,7 +53,7 @@ _FIRST_BACKOFF = 0.1
 
 
 class RedisConnection:
-    """Calls Redis while it is reachable."""
+    """A connection to Redis. While Redis is unreachable, `call` returns None."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -78,7 +78,7 @@ class RedisConnection:
         self._was_lost = False
 
     async def call(self, work: Callable[[Any], Awaitable[T]]) -> T | None:
-        """Call `work` with the client of Redis, and return its result; None while Redis is unreachable."""
+        """Return the result of `work`, which is called with the Redis client; None while Redis is unreachable."""
         if not self.is_up:
             return None
         try:
@@ -134,7 +134,7 @@ class RedisConnection:
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""A circuit that is gone from Redis with at most this many seconds left has expired; it was not closed elsewhere."""
+"""If a circuit with at most this many seconds left is gone from Redis, it has expired and was not closed elsewhere."""
 _SYNC = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -157,7 +157,10 @@ return open
 
 
 class SharedBreaker:
-    """Keeps a breaker's circuits in sync with those of other proxies."""
+    """Keeps a circuit breaker in sync with those of other proxies, through Redis.
+
+    An open circuit means that a mode has failed for a model on a server, and is skipped for a while.
+    """
 
     def __init__(self, connection: RedisConnection, breaker: Breaker) -> None:
         self._connection = connection
@@ -242,7 +245,7 @@ end
 
 
 class SharedLimits:
-    """Counts requests jointly with other proxies."""
+    """Counts requests jointly with other proxies, in Redis."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
@@ -253,16 +256,20 @@ class SharedLimits:
         self._releases: set[asyncio.Task[None]] = set()
 
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
-        """Take a token for every name, or no token at all if one of the names has to wait.
+        """Count a request under every name in `rates`, which maps names to requests per minute.
 
-        Returns the seconds to wait for each name; None if Redis cannot be used now.
+        Returns the seconds to wait for each name. If any name has to wait, the request is not counted at all. Returns
+        None if Redis cannot be used now.
         """
         keys = [_RATE + name for name in rates]
         waits = await self._connection.call(lambda client: self._take(keys, [*rates.values()], client=client))
         return None if waits is None else [float(wait) for wait in waits]
 
     async def acquire(self, name: str, concurrency: int) -> str | None:
-        """Wait for a slot, and return its lease; return None if Redis cannot be used now."""
+        """Wait until one of the `concurrency` slots of `name` is free, and take it.
+
+        Returns the id (lease) with which to release the slot; None if Redis cannot be used now.
+        """
         lease = uuid4().hex
         try:
             while True:
@@ -280,14 +287,14 @@ class SharedLimits:
             raise
 
     def release(self, name: str, lease: str) -> None:
-        """Release a slot, in the background."""
+        """Release the slot for which `acquire` returned `lease`, in the background."""
         self._leases.discard((name, lease))
         task = asyncio.ensure_future(self._release(name, lease))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
     async def renew(self) -> None:
-        """Renew the leases of all slots in use."""
+        """Keep all slots in use for another `LEASE_SECONDS`."""
         leases = [*self._leases]
         if leases:
             keys, ids = [_SLOTS + name for name, _ in leases], [lease for _, lease in leases]
@@ -328,7 +335,7 @@ local function forget(id)
 end
 """
 _FORGET = f"{_OWNED}forget(ARGV[1])"
-"""Script that stops counting a deleted response among those of its owner."""
+"""Lua script that subtracts a deleted response from the total size of its owner's responses."""
 _KEEP = f"""{_OWNED}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - {LIFE_SECONDS})) do forget(id) end
 forget(ARGV[1])
@@ -344,11 +351,11 @@ end
 redis.call('EXPIRE', KEYS[1], {LIFE_SECONDS})
 redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
 """
-"""Script that counts a response among those of its owner, and deletes the oldest while they exceed the maximum size."""
+"""Lua script that adds a response to the total size of its owner's responses, and deletes the oldest beyond a limit."""
 
 
 class SharedResponses:
-    """Copies responses between the store and Redis."""
+    """Copies stored responses between the proxy's memory (`store`) and Redis, so that any proxy can continue them."""
 
     def __init__(self, connection: RedisConnection, store: ResponseStore, *, max_bytes: int = MAX_BYTES) -> None:
         self._connection = connection
@@ -374,7 +381,7 @@ class SharedResponses:
                     await self._fetch_response(owner, response)
 
     def writing(self, send: Send) -> Send:
-        """Return a wrapper of `send` that writes the store's changes to Redis before each message."""
+        """Return a function like `send` that first writes the changes in the store to Redis."""
 
         async def after_write(message: Message) -> None:
             if self._changes:
@@ -461,7 +468,10 @@ SYNC_SECONDS = 1.0
 
 
 class SharedState(Extension):
-    """Shares the state of a proxy while Redis is reachable; otherwise the proxy works alone."""
+    """Extension that shares a proxy's state with other proxies through Redis.
+
+    While Redis is unreachable, the proxy works alone.
+    """
 
     def __init__(self, url: str, session: Session) -> None:
         store, breaker = session.context.response_store, session.context.breaker

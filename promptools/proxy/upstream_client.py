@@ -49,7 +49,9 @@ _LOOKS = 20
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:
-    """Return the result of `work`; raise `TimeoutError` after `seconds` in which the event loop was not blocked.
+    """Return the result of `work`; raise `TimeoutError` if it takes longer than `seconds`.
+
+    Time in which the event loop was blocked does not count, since a result may then have arrived unnoticed.
 
     `work` runs in a separate task. If time is up, or the caller is cancelled, the separate task is cancelled. Once the
     task has ended, `unused` is called with it, to clean up a result that it may still have.
@@ -84,9 +86,9 @@ MAX_CACHED_URLS = 256
 """Maximum number of URLs whose parts are cached; parsing a URL takes longer than sending the request."""
 MAX_CACHED_URL_LENGTH = 1024
 LARGE_BODY = 1 << 16
-"""Size in bytes above which a body is sent apart from its head, since joining the two would copy the body."""
+"""Number of bytes above which a body is sent separately from the header, since joining the two would copy it."""
 DISTRUST_SECONDS = 600.0
-"""Seconds for which connections to a server are not reused after it has sent more than a response."""
+"""Seconds for which connections to a server are not reused after it has sent data beyond the end of a response."""
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Safe methods, whose requests may be sent twice (RFC 9110, section 9.2.1)."""
@@ -96,7 +98,7 @@ _HEAD = re.compile(rb"%b [!-~]+ HTTP/1\.1(?:\r\n%b: [^\0\r\n]*)+" % (_TOKEN, _TO
 
 
 class DirectRequest:
-    """A request: the part of httpx's `Request` that the driver needs."""
+    """A request to a server, with the attributes of httpx's `Request` that are needed to send it."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class DirectRequest:
         return self._library.module.URL(self.address)
 
     def for_library(self) -> Any:
-        """Return this request as an object of the HTTP library."""
+        """Return this request as a `Request` of the HTTP library."""
         module, body, fields = self._library.module, self.content, self.headers.raw
         if not isinstance(body, bytes) and body.length is not None:
             fields = [*fields, (b"content-length", b"%d" % body.length)]
@@ -130,7 +132,7 @@ class DirectRequest:
 
 
 class DirectLibrary(HttpLibrary):
-    """An HTTP library whose requests are `DirectRequest`s."""
+    """The HTTP library, but with `DirectRequest` objects as requests."""
 
     __slots__ = ()
 
@@ -161,7 +163,7 @@ class _UpstreamServer:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The server of a URL, and the parts of the URL that the head of a request contains."""
+    """The parts of a URL: its server, the path to request, and the value of the `Host` field."""
 
     server: _UpstreamServer
     path: bytes
@@ -180,7 +182,7 @@ class DirectClient:
         self._tls: ssl.SSLContext | None = None
 
     async def send(self, request: Any, owner: bytes = b"") -> Any:
-        """Send a request; return the response once its head has arrived. Raises the HTTP library's errors.
+        """Send a request; return the response once its header has arrived. Raises the HTTP library's errors.
 
         A request with a safe method and no body is sent again if the server closed the idle connection meanwhile.
         """
@@ -224,7 +226,7 @@ class DirectClient:
             server.idle.clear()
 
     def _locate(self, address: str) -> _Target:
-        """Return the target of a URL; raise the HTTP library's `InvalidURL` or `UnsupportedProtocol` if it is bad."""
+        """Return the parts of a URL; raise the HTTP library's `InvalidURL` or `UnsupportedProtocol` for a bad URL."""
         module = self.library.module
         url = module.URL(address)
         if url.scheme not in _PORTS or not url.host:
@@ -370,7 +372,7 @@ class UpstreamClient:
         self._owns_http = http is None
         self._direct: DirectClient | None = None
         self.library: HttpLibrary = installed_library() if http is None else library_of(http)
-        """The HTTP library, with its errors."""
+        """The HTTP library (httpx or httpx2), whose errors this client raises."""
 
     @property
     def http(self) -> Any:
@@ -394,11 +396,11 @@ class UpstreamClient:
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """The extensions of every request: its timeouts."""
+        """The `extensions` of an httpx request, with the usual timeouts."""
         return {"timeout": self.http.timeout.as_dict()}
 
     def extensions_within(self, seconds: float | None) -> dict[str, Any]:
-        """Return the extensions of a request whose server may be silent for `seconds`; None means the usual time."""
+        """Return `extensions` with timeouts that let the server be silent for `seconds`; None means the usual time."""
         extensions = self.extensions
         return extensions if seconds is None else {"timeout": capped_timeouts(extensions["timeout"], seconds)}
 
@@ -418,7 +420,7 @@ class UpstreamClient:
     def driver(
         self, exchange: Exchange, client_authorization: str | None, owner: bytes = b"", **options: Any
     ) -> AsyncDriver:
-        """Return a driver that sends the requests of an exchange with this client."""
+        """Return a driver, which runs an exchange and sends its requests with this client."""
 
         async def send(request: Any) -> Any:
             return await self.send(request, client_authorization=client_authorization, owner=owner)
@@ -428,7 +430,7 @@ class UpstreamClient:
         return AsyncDriver(exchange, library, send, extensions=extensions, **options)
 
     async def run_probe(self, exchange: Exchange) -> None:
-        """Run an exchange that emits nothing."""
+        """Run an exchange that sends requests but has no response for a client."""
         await self.driver(exchange, None).head()
 
     async def send(self, request: Any, *, client_authorization: str | None, owner: bytes = b"") -> Any:
@@ -459,7 +461,7 @@ class UpstreamClient:
         return status
 
     async def aclose(self) -> None:
-        """Close the connections to the servers, unless the HTTP client is the caller's."""
+        """Close the connections to the servers; a client that the caller passed stays open."""
         http, self._http = self._http, None if self._owns_http else self._http
         direct, self._direct = self._direct, None
         if direct is not None:

@@ -1,4 +1,4 @@
-"""The upstream URL of a request: the base URL determines the authority, the request only the path.
+"""Build the upstream URL of a request: the base URL determines host and port, the request only path and query.
 
 A request target is never appended to the base URL unchecked. It must be a path that begins with a slash (RFC 9112,
 section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2), and the upstream URL is built from the parts
@@ -58,7 +58,7 @@ class UpstreamAddress:
         return self.origin + self.path
 
     def url(self, path: str, query: str) -> str:
-        """Return the upstream URL for a path: under `base_url` if the path is under /v1, else under the root."""
+        """Return the URL at the server for a path: under `base_url` if the path is under /v1, else at the root."""
         if path.rstrip("/") in CHAT_PATHS:
             full_path = self.path + CHAT_PATH
         elif path == VERSION_PREFIX or path.startswith(f"{VERSION_PREFIX}/"):
@@ -69,7 +69,7 @@ class UpstreamAddress:
 
 
 def parse_base_url(text: str, http: Any) -> UpstreamAddress:
-    """Return the parts of a base URL, which the HTTP library `http` parses; raise `UsageError` for an unusable URL."""
+    """Parse a base URL with the HTTP library `http`; raise `UsageError` if the proxy cannot use it."""
     if "://" not in text:
         raise UsageError(bad_url_message(text))
     address, authorization = split_credentials(text)

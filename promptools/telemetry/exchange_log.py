@@ -31,7 +31,7 @@ class ExchangeLog(ExchangeFollower):
         self._logger = logger or logging.getLogger(LOGGER)
 
     def report(self, summary: ExchangeSummary) -> None:
-        """Log the exchange."""
+        """Log a line for an exchange that has ended."""
         if self._logger.isEnabledFor(logging.INFO):
             self.write(log_fields(summary))
 

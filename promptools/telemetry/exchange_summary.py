@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 2048
-"""How many bytes are kept of the end of a response, for the usage; `HEAD_BYTES` of its beginning, for the model."""
+"""Number of bytes kept of the end of a response, to find its token counts; `HEAD_BYTES` are kept of its beginning."""
 MAX_MODEL = 100
 """Maximum number of characters of a model's name that are reported."""
 
@@ -47,7 +47,7 @@ class SendSummary:
     """When the last part of the response arrived, or when the request was sent if there is no response."""
     status: int | None = None
     failure: str = ""
-    """How the connection failed; empty if it did not fail."""
+    """The kind of the connection's failure; empty if it did not fail."""
     first_piece_at: float | None = None
     _head: bytes = b""
     _tail: bytes = b""
@@ -90,7 +90,7 @@ def _last_number(pattern: re.Pattern[bytes], data: bytes) -> int:
 
 @dataclass
 class ExchangeSummary:
-    """The facts that may be reported about an exchange that has ended."""
+    """What may be reported about an exchange (a client's request and its response) after its end."""
 
     exchange: ObservedExchange
     end: ExchangeEnd
@@ -177,7 +177,7 @@ class ExchangeSummary:
 
     @property
     def fallbacks(self) -> Iterator[tuple[Attempt, str]]:
-        """Pairs of an attempt that failed and was followed by another attempt, and the mode of the other attempt."""
+        """Each attempt that failed and was followed by another attempt, paired with the mode of the next attempt."""
         return ((failed, following.mode) for failed, following in replaced_attempts(self.attempts))
 
     @property
@@ -198,7 +198,7 @@ class ExchangeSummary:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls that the client received."""
+        """The tool calls that the client received."""
         return tuple(call for reply in self.end.replies for call in reply.calls)
 
     @property
@@ -210,7 +210,7 @@ class ExchangeSummary:
 
     @property
     def fixes(self) -> list[tuple[str, Fix]]:
-        """The fixes of the calls and replies that the client received, each with the dialect of its call.
+        """The repairs (fixes) of the calls and replies that the client received, each with the dialect of its call.
 
         For a fix of a whole reply, the dialect is empty.
         """
@@ -222,7 +222,7 @@ class ExchangeSummary:
 
 
 class ExchangeFollower:
-    """An observer that summarizes each exchange, and calls `report` when it ends."""
+    """Base class of observers that call `report` with a summary of each exchange when it ends."""
 
     def __init__(self) -> None:
         self._open: dict[ObservedExchange, list[SendSummary]] = {}
@@ -240,7 +240,7 @@ class ExchangeFollower:
         self._open[exchange][-1].add(received)
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Report the exchange."""
+        """Call `report` with the summary of an exchange that has ended."""
         self.report(ExchangeSummary(exchange, end, self._open.pop(exchange)))
 
     def report(self, summary: ExchangeSummary) -> None:

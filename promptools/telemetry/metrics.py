@@ -4,7 +4,7 @@ Every label has a limited number of values. Providers, modes, dialects and kinds
 model's name comes from the client, so it becomes a label only when a request for the model has succeeded. At most
 `MAX_MODELS` names become labels; the label of all other models is `other`.
 
-A proxy also counts the requests that it refused, and those that passed unread.
+A proxy also counts the requests that it refused, and those that it forwarded unread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from promptools.types import HealingCost
 
 MAX_MODELS = 50
-"""Maximum number of models that get their own label."""
+"""Maximum number of models whose names become labels."""
 OTHER = "other"
 MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable with the folder in which worker processes share their metrics.
@@ -34,7 +34,7 @@ _PLACE = ("api", "provider", "model")
 
 
 class Metrics(ExchangeFollower):
-    """Counts exchanges in a Prometheus registry.
+    """Counts exchanges (clients' requests and their responses) in a Prometheus registry.
 
     Without `registry`, a new registry is made, which also has the metrics of the process.
     """
@@ -45,7 +45,7 @@ class Metrics(ExchangeFollower):
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
         self._models: set[str] = set()
         self._children: dict[tuple[Any, ...], Any] = {}
-        """Caches the children of metrics by label values: they are few, and the library's own look-up takes a lock."""
+        """Caches the metric for each combination of label values, since the library's own look-up takes a lock."""
         self._define(prometheus)
         if registry is None and not os.environ.get(MULTIPROCESS_VARIABLE):
             prometheus.ProcessCollector(registry=self.registry)
@@ -97,7 +97,7 @@ class Metrics(ExchangeFollower):
         )
 
     def _child(self, metric: Any, *labels: str) -> Any:
-        """Return the (cached) child of a Prometheus metric for these label values."""
+        """Return the (cached) counter, gauge or histogram of a metric for these label values."""
         child = self._children.get((metric, *labels))
         if child is None:
             child = self._children[metric, *labels] = metric.labels(*labels)
@@ -137,7 +137,7 @@ class Metrics(ExchangeFollower):
         self._refused.labels(route, _label_status(status), reason).inc()
 
     def count_passed(self, route: str, status: int | None, outcome: str, seconds: float) -> None:
-        """Count a request that passed unread and has ended."""
+        """Count a request that was forwarded unread and has ended."""
         self._passed.labels(route, _label_status(status), outcome).inc()
         self._passed_seconds.labels(route).observe(seconds)
 

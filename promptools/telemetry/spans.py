@@ -40,17 +40,17 @@ _CLIENT_FAULTS = range(400, 500)
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """The facts that can only be found out when an exchange begins."""
+    """What must be recorded when an exchange begins, since it cannot be found out at its end."""
 
     parent: Context
     offset: int
-    """Nanoseconds to add to a time of the driver's clock to get the time since 1970."""
+    """Nanoseconds to add to a time of an exchange's clock to get the time since 1970."""
 
 
 class Spans(ExchangeFollower):
-    """Makes the spans of each exchange, with `tracer_provider` or else the global tracer provider.
+    """Makes OpenTelemetry spans of each exchange, with `tracer_provider` or else the global tracer provider.
 
-    With `server`, the exchanges are requests from another process, as in a proxy.
+    An exchange is a client's request with its response. With `server`, the client is another process, as in a proxy.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, server: bool = False) -> None:
@@ -212,7 +212,7 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return a tuple for each request to the server: the request, its attempt or None, and the replies to it."""
+    """Return `(request, attempt, replies)` for each request to the server; `attempt` is None outside an attempt."""
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

@@ -1,4 +1,4 @@
-"""`assert_calls`: check that a reply, in any of the forms that apps receive, has exactly the expected calls."""
+"""Check that a reply, in any of the forms that apps receive, has exactly the expected tool calls."""
 
 from __future__ import annotations
 

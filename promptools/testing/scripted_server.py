@@ -1,4 +1,4 @@
-"""A real HTTP server that plays scripted replies, remembers requests, and notices when a client disconnects.
+"""A real HTTP server that answers with scripted replies, remembers requests, and notices when a client disconnects.
 
 It answers with a model's replies, which it streams if the request asks for a stream, or with raw bytes.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 CallLike: TypeAlias = "Call | tuple[str, Mapping[str, Any] | str]"
-"""A call, or the name of a tool with the arguments. Arguments that are a text are sent exactly as they are."""
+"""A `Call`, or a tool's name with the arguments. Arguments given as text are sent exactly as they are."""
 STREAMED_CHARACTERS = 8
 """Maximum number of characters of text, reasoning or arguments in one chunk of a stream."""
 _ENVELOPE: dict[str, Any] = {"id": "chatcmpl-1", "created": 1, "model": "m"}
@@ -37,7 +37,7 @@ _ENVELOPE: dict[str, Any] = {"id": "chatcmpl-1", "created": 1, "model": "m"}
 
 @dataclass(slots=True)
 class HttpAnswer:
-    """An HTTP response. Its `pieces` are sent as chunks, with `pause` seconds after each.
+    """An HTTP response. Its `pieces` are sent one after the other, with `pause` seconds after each.
 
     `first` is called before the response begins, and `between` before each piece except the first. In these functions,
     a test can wait for an event, so that it does not depend on time.
@@ -62,7 +62,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply of the model. Its calls are sent as native calls, as if the server had parsed them."""
+    """A reply of the model. Its calls are sent as `tool_calls`, as if the server had parsed them."""
 
     content: str | None = None
     calls: Sequence[CallLike] = ()
@@ -104,7 +104,7 @@ class ModelReply:
 
 
 Scripted: TypeAlias = "HttpAnswer | ModelReply | str | Mapping[str, Any]"
-"""What the server can play: a text is the content of a reply, and an object is the JSON body of a response."""
+"""What the server can answer with. Text becomes the content of a reply, and a mapping the JSON body of a response."""
 
 
 def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:
@@ -117,7 +117,7 @@ def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:
 
 
 def calls_as_text(dialect: str, calls: Sequence[CallLike]) -> str:
-    """Return calls as a model writes them in a dialect, such as `hermes`."""
+    """Return the text with which a model writes calls in a format (dialect) such as `hermes`."""
     from promptools import dialects
 
     made = [_as_call(number, call) for number, call in enumerate(calls)]
@@ -138,7 +138,7 @@ def json_answer(body: Any, **options: Any) -> HttpAnswer:
 
 
 def sse_answer(*events: Any, done: bool = True, **options: Any) -> HttpAnswer:
-    """Return a stream with a piece for each event. Text is sent unchanged, any other value as JSON.
+    """Return a stream of server-sent events, one for each argument. Text is sent unchanged, any other value as JSON.
 
     With `done`, the stream ends with `[DONE]`. `options` are fields of `HttpAnswer`.
     """
@@ -165,7 +165,7 @@ def completion(
 
 
 def chunk(delta: Mapping[str, Any] | None = None, finish: str | None = None, **extra: Any) -> dict[str, Any]:
-    """Return one chunk of a stream."""
+    """Return the JSON data of one chunk of a streamed reply."""
     choice = {"index": 0, "delta": dict(delta or {}), "finish_reason": finish}
     return {**_ENVELOPE, "object": "chat.completion.chunk", "choices": [choice], **extra}
 
@@ -214,7 +214,7 @@ class SeenRequest:
 
 
 class ScriptedServer:
-    """A server that runs in threads from its creation until `close`.
+    """An HTTP server for tests, which runs in threads from its creation until `close`.
 
     `play` sets the answers, in order; the last answer is repeated. Requests that only detect the kind of the server get
     the answer for their path in `about`, or else 404; they use up none of the answers that `play` set.
@@ -229,7 +229,7 @@ class ScriptedServer:
         self.gone = threading.Event()
         """Set when a client disconnects before its response is complete."""
         self.sent = 0
-        """The number of pieces sent so far, of all responses."""
+        """The number of pieces of responses sent since `play` was last called."""
         self._script: list[Scripted] = []
         self._server = _Server(self)
         self.port: int = self._server.server_address[1]
@@ -239,7 +239,7 @@ class ScriptedServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def play(self, *script: Scripted) -> ScriptedServer:
-        """Set the answers to the next requests, and forget earlier requests. Return the server."""
+        """Set the answers to the next requests, and forget earlier requests; return this server."""
         self._script = list(script)
         self.requests.clear()
         self.probes.clear()
@@ -253,7 +253,7 @@ class ScriptedServer:
         self._server.server_close()
 
     def answer(self, seen: SeenRequest) -> HttpAnswer:
-        """Remember a request, and return the next response to it."""
+        """Remember a request, and return the scripted response to it."""
         if seen.headers["user-agent"] == PROBE_USER_AGENT:
             self.probes.append(seen)
             return as_answer(self.about.get(seen.path, HttpAnswer(404)), {})

@@ -14,7 +14,7 @@ class ReplySnapshotExtension(AmberSnapshotExtension):
     """Serializes a `Reply` as its calls, fixes, malformed calls, content and reasoning; other values as in syrupy."""
 
     def serialize(self, data: Any, **options: Any) -> Any:
-        """Return the text of the snapshot for `data`."""
+        """Return the text that the snapshot stores for `data`."""
         if isinstance(data, Reply):
             data = describe_reply(data)
         return super().serialize(data, **options)

@@ -1,4 +1,6 @@
-"""Keep the last exchanges in memory: an observer with a ring buffer, limited in exchanges and in bytes.
+"""Keep the last exchanges in memory, up to a maximum number and a maximum total size.
+
+An exchange is a client's request with everything that happened until the end of its response.
 
 Observers are called from any thread, so a lock guards the store, and views work on snapshots of exchanges. Every change
 has a number; a page asks for all exchanges that changed after the last number it knows.
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 MAX_EXCHANGES = 200
 MAX_BYTES = 64 * 2**20
 MAX_BODY = 2**20
-"""Maximum number of bytes of a body that are kept; most conversations without images are shorter."""
+"""Maximum number of bytes that are kept of each body; most conversations without images are shorter."""
 DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
 """Bytes that an exchange, or a request to the server, is assumed to take besides its bodies."""
@@ -84,12 +86,12 @@ class KeptSend:
 
 @dataclass(slots=True)
 class KeptExchange:
-    """An exchange, with the data that the store keeps."""
+    """What is kept of an exchange: the client's request, the requests to the server, and the outcome."""
 
     number: int
     """The number of the exchange, counted from 1 since the proxy was started."""
     observed: ObservedExchange
-    """The exchange with its request, whose body is left out and whose headers are masked."""
+    """The exchange as observers get it, but without the request's body, and with masked headers."""
     body: KeptBody
     wall_time: float
     """When the exchange began, in seconds since 1970."""
@@ -112,7 +114,7 @@ class KeptExchange:
 
 
 class ExchangeStore:
-    """Keeps the last exchanges."""
+    """Observer that keeps the last exchanges in memory, for the inspector's page."""
 
     def __init__(self, *, max_exchanges: int = MAX_EXCHANGES, max_bytes: int = MAX_BYTES) -> None:
         self.max_exchanges = max_exchanges
@@ -123,7 +125,7 @@ class ExchangeStore:
         self.size = 0
         """Bytes that all exchanges take, roughly."""
         self.change = 0
-        """The number of the last change."""
+        """The number of the last change; every change to the store gets the next number."""
         self._kept: OrderedDict[str, KeptExchange] = OrderedDict()
         self._count = 0
         self._lock = Lock()
@@ -131,7 +133,7 @@ class ExchangeStore:
     # -- the observer
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Keep a client's request."""
+        """Start to keep an exchange, with the client's request."""
         body = KeptBody()
         body.add(exchange.request.body)
         kept = KeptExchange(0, replace(exchange, request=_masked(exchange.request)), body, time.time())
@@ -159,7 +161,7 @@ class ExchangeStore:
             self._grow(kept, size)
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Keep a piece of a response."""
+        """Keep what arrived from the server: the header of a response, a piece of its body, its end, or a failure."""
         with self._lock:
             kept = self._kept.get(exchange.id)
             if kept is None or not kept.sends:
@@ -230,7 +232,7 @@ def _masked(request: Request) -> Request:
 
 
 def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
-    """Return a request without its body; if the client's body is `long`, without the parsed messages too."""
+    """Return a request to the server without its body; with `long`, the parsed messages are left out too."""
     prepared, parsed = sent.prepared, sent.tool_request
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})

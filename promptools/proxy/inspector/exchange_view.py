@@ -1,4 +1,4 @@
-"""An exchange as the page shows it: its row in the list, and its details.
+"""An exchange as the inspector's page shows it: its row in the list, and its details.
 
 Views are made on demand, never by the exchange itself: bodies are decoded and replies parsed here. The details of a
 request include its prompt, a curl command and a test case to copy. Secrets are masked everywhere, even where a stream
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def view_prompt(send: KeptSend) -> dict[str, Any]:
-    """Return the JSON of a prompt: its `text` if it was sent rendered, else the `messages` and `tools` as sent."""
+    """Return the JSON data of a prompt: its `text` if it was sent as text or token ids, else `messages` and `tools`."""
     sent = send.sent
     prompt = sent.prepared.prompt if sent.prepared is not None else None
     if prompt is not None:
@@ -112,7 +112,7 @@ _KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-go
 
 
 def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
-    """Return a shell command that sends a request again, with $KEY in place of its key; empty if its body was cut.
+    """Return a curl command that sends a request again, with $KEY in place of its key; empty if its body was cut.
 
     With `needs_key` the command sends a key even if the kept request has none: the proxy may have removed the key.
     """
@@ -135,7 +135,7 @@ def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_ke
 
 
 def as_case(name: str, text: str, tools: list[Any] | None, options: Mapping[str, Any]) -> str:
-    """Return a test case as a JSON line: a reply, the arguments of `parse`, and the result of `parse`."""
+    """Return a test case as a line of JSON: a reply's text, the arguments for `parse`, and what `parse` returns."""
     reply = parse(text, tools, **options)
     row = {
         "name": name,
@@ -162,7 +162,7 @@ _DATA = re.compile(r"\s*(?:data:)?\s*")
 
 
 def mask_body(text: str, mask: SecretMask) -> str:
-    """Return a body, whole or streamed, with the secrets masked, even those that span several strings."""
+    """Mask the secrets in a body, whole or streamed, even secrets that are spread over several strings."""
     if mask.pattern is None:
         return text
     places: dict[str, list[tuple[int, int, str]]] = {}
@@ -227,11 +227,11 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str | None, str]]:
 
 MAX_PREVIEW = 120
 MODE_REASONS = ("modes", "raw mode", "harmony_last", "dialect =", "template_dialect =")
-"""A target's reasons that begin with one of these decide the mode."""
+"""Prefixes of the sentences in `Target.reasons` that explain the choice of the mode."""
 
 
 def view_summary(kept: KeptExchange) -> dict[str, Any]:
-    """Return the JSON of an exchange for its row in the list."""
+    """Return the JSON data of an exchange for its row in the page's list."""
     end, now = kept.end, max((send.last_at or send.sent.at for send in kept.sends), default=kept.observed.at)
     replies = end.replies if end else ()
     calls = [call for reply in replies for call in reply.calls]
@@ -262,7 +262,7 @@ def view_summary(kept: KeptExchange) -> dict[str, Any]:
 
 
 def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, Any]:
-    """Return the JSON of a whole exchange; `origin` is the proxy's own URL, without a path."""
+    """Return the JSON data of an exchange with all details; `origin` is the proxy's own URL, without a path."""
     end, trace, mask = kept.end, _trace(kept), SecretMask(kept.secrets)
     attempts = _attempts_by_send(kept.sends, trace)
     url = origin + _client_path(kept.observed.api)
@@ -371,7 +371,10 @@ def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
 
 
 def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
-    """Return the reasons for the facts about the server and the model; `mode` marks those that decide the mode."""
+    """Return the reasons for what is known about the server and the model, as JSON data.
+
+    In each reason, `mode` says whether it explains the choice of the mode.
+    """
     if kept.end is None:
         return []
     provider = kept.end.provider
@@ -424,7 +427,7 @@ def _view_send(kept: KeptExchange, send: KeptSend, attempt: Attempt | None, mask
 
 
 def _view_raw_reply(send: KeptSend, client_api: str, mask: SecretMask) -> dict[str, Any]:
-    """Return the JSON of a raw reply: its choices, with the meaning of each part of their text."""
+    """Return the JSON data of a raw reply: its choices, with the meaning of each part of their text."""
     if send.sent.purpose == "template" or send.opened is None or not 200 <= send.opened.status < 300:
         return {"choices": [], "usage": None, "problem": ""}
     reply = decode_reply(send, _reply_api(send.sent.purpose, send.sent.reply_api, client_api))

@@ -40,9 +40,12 @@ MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css
 MAX_BENCH_BODY = 4 * 2**20
 """Maximum number of bytes of a reply, with its tools, that is pasted into the page (the bench) to be parsed."""
 POLL_SECONDS = 0.2
-"""Seconds between two looks at the store: a busy stream costs a page no more than five updates a second."""
+"""Seconds between two checks for changed exchanges: even in a busy proxy, a page gets at most five updates a second."""
 STREAM_SECONDS = 2.0
-"""Seconds after which a page has to ask for events again: a proxy that stops waits for all open responses."""
+"""Seconds after which a stream of events ends, and the page requests a new one.
+
+It is short, since a proxy that stops waits for all open responses.
+"""
 POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
     "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
@@ -59,7 +62,7 @@ _BENCH_SWITCHES = ("in_reasoning", "json_answer", "rescue")
 
 
 class Inspector(Extension):
-    """Keeps the last exchanges in memory, and shows them at `/inspect`."""
+    """Extension that keeps the last exchanges in memory, and shows them on a page at `/inspect`."""
 
     paths = (PATH,)
 
@@ -160,7 +163,7 @@ class Inspector(Extension):
 
 
 def parse_for_bench(body: bytes) -> dict[str, Any]:
-    """Parse a reply, and return the JSON of the result and of every attempt at parsing.
+    """Parse a reply that was pasted into the page; return the JSON data of the result and of the attempts at parsing.
 
     Raises `UsageError` for invalid tools or options.
     """
@@ -176,7 +179,7 @@ def parse_for_bench(body: bytes) -> dict[str, Any]:
 
 
 def _tools(value: Any) -> list[Any] | None:
-    """Return the tools in a JSON text: a list, one tool, or a request with tools; None if the text is empty."""
+    """Return the tools in a JSON text, which is a list, one tool, or a request with tools; None for an empty text."""
     if not isinstance(value, str) or not value.strip():
         return None
     try:

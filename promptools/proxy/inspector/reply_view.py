@@ -1,4 +1,4 @@
-"""A model's raw reply as the page shows it: decoded from the bytes of any API, with the meaning of each part.
+"""A model's raw reply as the inspector shows it: decoded from any API, with the meaning of each part.
 
 The reply is parsed by the parser that reads replies for clients, with the options of the request. The command
 `promptools parse --explain` prints the same.
@@ -62,7 +62,7 @@ class RawReply:
 
 
 def decode_reply(send: KeptSend, api: Api) -> RawReply:
-    """Decode a successful response, as far as its body was kept."""
+    """Decode the kept part of a successful response's body."""
     opened = send.opened
     asked = as_object(try_json(send.body.data)).get("stream") is True
     streamed = opened is not None and is_stream(opened.headers, asked=asked)
@@ -103,7 +103,7 @@ def explain_choice(choice: CollectedChoice, request: ToolRequest, prepared: Prep
 
 
 def view_choice(index: int, choice: CollectedChoice, explanation: Explanation | None) -> dict[str, Any]:
-    """Return the JSON of a choice; without an explanation, all of its text counts as content."""
+    """Return the JSON data of a choice; without an explanation, all of its text counts as content."""
     view: dict[str, Any] = {
         "index": index,
         "finish_reason": choice.finish_reason,
@@ -116,7 +116,10 @@ def view_choice(index: int, choice: CollectedChoice, explanation: Explanation | 
 
 
 def view_explanation(explanation: Explanation) -> dict[str, Any]:
-    """Return the JSON of a parsed text: its parts, and every attempt at parsing."""
+    """Return the JSON data of a parsed text: its parts, the reply, and the first attempts to read a call.
+
+    At most `MAX_TRIES_SHOWN` attempts are included.
+    """
     text, reply = explanation.text, explanation.reply
     labels = {call.span: f"{call.name} · {call.dialect}" for call in reply.calls}
     labels |= {piece.span: MALFORMED_WORDS[piece.reason] for piece in reply.malformed}
@@ -143,7 +146,7 @@ def view_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def view_reply(reply: Reply) -> dict[str, Any]:
-    """Return the JSON of a reply as the app received it, with each fix described in words."""
+    """Return the JSON data of a reply as the app received it, with each fix described in words."""
     return {
         "content": reply.content,
         "reasoning": reply.reasoning,
