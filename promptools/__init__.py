@@ -1,12 +1,14 @@
 """Working tool calls from any open-model server.
 
-`parse` and `StreamParser` read tool calls from a model's text. `render` renders a conversation with tools as a prompt.
-`OpenAI`, `AsyncOpenAI` and `wrap` do both, choose modes and retry, inside the client that an app already uses;
-`http_client` and `async_http_client` do so inside a framework's client. `run_tools` runs a conversation with tools to
-its end; an `Agent` works on tasks, within limits and by a policy.
+- `parse` and `StreamParser` read tool calls from a model's text.
+- `render` writes a conversation with tools as a prompt.
+- `OpenAI`, `AsyncOpenAI` and `wrap` give an app clients that do both, choose a mode for each server, and retry.
+- `http_client` and `async_http_client` return HTTP clients that do the same inside a framework.
+- `run_tools` runs a conversation with tools to its end.
+- `Agent` works on tasks, within limits and by a policy.
 
 Importing this package does no I/O and loads none of its modules: each name loads its module on first access. So openai
-and other large libraries are loaded only when they are needed, and the command line can handle an interrupt at once.
+and other large libraries are loaded only when they are needed, and the command line can handle Ctrl+C early.
 """
 
 from __future__ import annotations

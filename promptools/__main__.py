@@ -1,6 +1,6 @@
-"""The command `promptools`, and `python -m promptools`. An interrupt never shows a traceback.
+"""The entry point of the command `promptools` and of `python -m promptools`. Ctrl+C ends it without a traceback.
 
-This module and the package's `__init__` import as little as possible, since an interrupt during imports is not handled.
+This module and the package's `__init__` import as little as possible before the handler for Ctrl+C is installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""Interrupts that Python dropped and that no thread has repeated yet; the command may end before that happens."""
+"""An entry for each Ctrl+C that Python dropped and no thread has repeated yet; `main` checks the list at the end."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> None:
-    """End the process at once, without waiting for threads; used before any work begins and after all work is done."""
+    """End the process at once with status 130, without waiting for threads; only called while no work is running."""
     try:
         sys.stdout.flush()
     finally:
@@ -62,7 +62,7 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt that Python would only print, as it came during a finalizer or the callback of a lock."""
+    """Repeat an interrupt that came during a finalizer or a lock's callback, where Python would only print it."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
         _thread.start_new_thread(_interrupt, ())  # in this thread, the interrupt would be an error of this hook

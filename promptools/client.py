@@ -1,4 +1,4 @@
-"""The clients of the openai SDK with promptools' transport inside. Importing this module imports openai."""
+"""`OpenAI` and `AsyncOpenAI`: the openai SDK's clients with promptools' transport. Importing this imports openai."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 
 class CommonOptions(ClientSettings, total=False):
-    """promptools' settings, and the options that both clients of openai 3 take; older SDKs lack some of the options."""
+    """The arguments that `OpenAI` and `AsyncOpenAI` share: promptools' settings, and the SDK's own options.
+
+    The SDK's options are those of openai 3; older SDKs lack some of them.
+    """
 
     provider: str | SdkProvider | None
-    """A provider of the config, or a kind of server; with openai 3, also a provider object of the SDK."""
+    """The name of a provider in the config, or a kind of server (`vllm`); with openai 3, also an object of the SDK."""
     admin_api_key: str | None
     workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
     organization: str | None
@@ -68,10 +71,16 @@ class AsyncCopyOptions(AsyncClientOptions, total=False):
 class OpenAI(openai.OpenAI):
     """`openai.OpenAI` whose chat completions return working tool calls.
 
-    Takes everything that the SDK's class takes, and the settings below. The server's address is the first of these that
-    is set: `base_url=` or `provider=`; the default provider of a config that is given (`config=`, PROMPTOOLS_CONFIG);
-    OPENAI_BASE_URL; the default provider of a config file that was found; the SDK's own default. A `provider` that is
-    not a string is an object of the SDK (openai 3) and is passed to it.
+    Takes every argument of the SDK's class, and the settings below. The server's address comes from the first of these
+    that is set:
+
+    1. `base_url=` or `provider=`
+    2. the default provider of a config that was given (`config=`, PROMPTOOLS_CONFIG)
+    3. OPENAI_BASE_URL
+    4. the default provider of a config file that was found
+    5. the SDK's own default
+
+    `provider` may also be an object of the SDK (openai 3), which is passed to it.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))
@@ -85,7 +94,10 @@ class OpenAI(openai.OpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[CopyOptions]
     ) -> Self:
-        """Return a copy with some options replaced, promptools' or the SDK's. Copies share the circuit breaker."""
+        """Return a copy of the client with some options, promptools' or the SDK's, replaced.
+
+        The copy shares the circuit breaker, unless `breaker=` is given.
+        """
         return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
@@ -105,14 +117,17 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[AsyncCopyOptions]
     ) -> Self:
-        """Return a copy with some options replaced, promptools' or the SDK's. Copies share the circuit breaker."""
+        """Return a copy of the client with some options, promptools' or the SDK's, replaced.
+
+        The copy shares the circuit breaker, unless `breaker=` is given.
+        """
         return super().copy(**_copy_options(self.promptools, changes))
 
     with_options = copy  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - as `copy`
 
 
 def _pop_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove promptools' settings from the options and return them; a provider object is left for the SDK."""
+    """Remove promptools' settings from `options` and return the settings; a provider object is left for the SDK."""
     names = [
         name
         for name in options
@@ -126,7 +141,10 @@ def _is_provider_name(provider: object) -> bool:
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options into the session and the SDK's options; fill in the address from a provider."""
+    """Return the session for a constructor's promptools settings, and the remaining options for the SDK.
+
+    If a provider of the config decides the server's address, the SDK's options get the provider's address and key.
+    """
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)
     ours = _pop_settings(theirs)

@@ -34,7 +34,7 @@ def clip(text: str, limit: int = MAX_QUOTED) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the hint `did you mean 'WORD'? ` with the known word that is most similar; empty if none is similar."""
+    """Return `did you mean 'WORD'? ` with the most similar known word; an empty string if no known word is similar."""
     from difflib import get_close_matches  # only errors need it
 
     close = get_close_matches(clip(word), [*known])
@@ -61,7 +61,7 @@ _BARE_ADDRESS = lazy_pattern(
 
 
 def bad_url_message(text: str) -> str:
-    """Return the error message for an invalid base URL; if only the scheme is missing, suggest a valid URL in it."""
+    """Return the error message for an invalid base URL; it suggests a valid URL if only the scheme is missing."""
     shown = without_credentials(text)
     found = _BARE_ADDRESS.fullmatch(shown)
     if found is None:
@@ -108,11 +108,11 @@ class ModelError(PromptoolsError):
 
 
 class MissingSentinel(ModelError):
-    """A control token is missing in Harmony text that is parsed strictly."""
+    """Harmony text that is parsed strictly lacks a control token."""
 
 
 class BadHeader(ModelError):
-    """A header is invalid, or text is outside of messages, in Harmony text that is parsed strictly.
+    """Harmony text that is parsed strictly has an invalid header, or text outside of its messages.
 
     `deviations` says what is wrong with the header.
     """
@@ -125,8 +125,8 @@ class BadHeader(ModelError):
 class UpstreamError(PromptoolsError):
     """The server failed.
 
-    `status` is the HTTP status of the response (None: no response). `body` is the text of the response.
-    `kind` is the kind of the failure.
+    `status` is the HTTP status of the response (None: no response). `body` is the text of the response. `kind` is the
+    kind of failure, such as `context_length_exceeded`.
     """
 
     def __init__(self, message: str, *, status: int | None = None, body: str = "", kind: str = "unknown") -> None:
@@ -137,7 +137,7 @@ class UpstreamError(PromptoolsError):
 
 
 class Exhausted(PromptoolsError):
-    """Every attempt failed; `attempts` lists all of them in order, `reply` is the last reply that was read, if any."""
+    """Every attempt failed. `attempts` lists them in order; `reply` is the last reply that was read, if any."""
 
     def __init__(self, message: str, *, attempts: Sequence[Attempt] = (), reply: Reply | None = None) -> None:
         super().__init__(message)

@@ -11,7 +11,7 @@ from promptools.errors import UsageError
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Return whether a JSON value is an object, whose keys are therefore strings."""
+    """Return whether a JSON value is an object, that is, a dict."""
     return isinstance(value, dict)
 
 
@@ -28,7 +28,7 @@ def is_text_list(value: object) -> bool:
 def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
     """Return the value of a JSON text; `default` if the text is not JSON, or is nested too deeply to be read.
 
-    `options` are those of `json.loads`. `null` is returned as None, so pass another `default` to distinguish the two.
+    `options` are passed to `json.loads`. The text `null` gives None too; pass another `default` to detect invalid text.
     """
     try:
         return json.loads(text, **options)
@@ -37,12 +37,15 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """Return a string, number, boolean, or list of these as TOML: JSON with the control character DEL escaped."""
+    """Return a string, number, boolean, or list of these as TOML.
+
+    TOML reads the JSON of such values, but requires that the control character DEL is escaped too.
+    """
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def reject_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity, which `json` accepts otherwise; to be passed as `parse_constant`."""
+    """Raise ValueError for NaN and infinity. Pass this function to `json.loads` as `parse_constant`."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -55,7 +58,7 @@ def parse_finite_float(token: str) -> float:
 
 
 def write_json(value: object, what: str, *, compact: bool = False) -> str:
-    """Return a value as JSON. Raises `UsageError` for a value that is nested too deeply; the message names `what`."""
+    """Return a value as JSON. Raises `UsageError` if it is nested too deeply; the message begins with `what`."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
     except RecursionError:
@@ -68,13 +71,13 @@ def write_json(value: object, what: str, *, compact: bool = False) -> str:
 T = TypeVar("T")
 
 MAX_DEPTH = 400
-"""Maximum nesting of a value that is copied: the copy is written as JSON later, and `json` recurses."""
+"""Maximum nesting of a value that is copied, since `json`, which recurses, must be able to write the copy later."""
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def copy_json(value: T) -> T:
-    """Return a deep copy of a JSON value, in linear time. A container that occurs at several places is copied once.
+    """Return a deep copy of a JSON value, in linear time. An object or array that occurs several times is copied once.
 
     Values that are not JSON are copied by `copy.deepcopy`. Raises RecursionError for more than `MAX_DEPTH` levels of
     nesting.
@@ -83,7 +86,7 @@ def copy_json(value: T) -> T:
     unfilled: list[tuple[Any, Any, int]] = []
 
     def copy_of(value: Any, depth: int) -> Any:
-        """Return a copy of a value; the copy of a container is empty and filled later."""
+        """Return a copy of a value; the copy of an object or array is empty at first, and is filled later."""
         kind = value.__class__
         if kind in _SCALARS:
             return value

@@ -1,7 +1,7 @@
 """The logger `promptools`. It is silent until an app configures logging; even warnings do not go to stderr by default.
 
-docs/reference/logging.md describes the levels. Messages do not name the logger, and contain neither keys nor text of a
-user or a model.
+docs/reference/logging.md describes the levels. Messages do not name the logger, and contain neither API keys nor text
+of a user or a model.
 """
 
 import logging

@@ -27,20 +27,20 @@ KEY_FIELDS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key
 """The header fields that contain an API key, whether for the proxy or for the server."""
 MASK = "***"
 MIN_KEY_LENGTH = 12
-"""Minimum length of a key that is masked in an app's data. Shorter keys may be ordinary words: `EMPTY`, `lm-studio`."""
+"""Minimum length of a key that is masked in data for an app; shorter keys may be words (`EMPTY`, `lm-studio`)."""
 MIN_SECRET_LENGTH = 8
-"""Minimum length of a credential that is masked in data that is kept or shown, where masking too much does no harm."""
+"""Minimum length of a credential that is masked in stored or displayed data, where masking too much does no harm."""
 MAX_SECRETS = 64
-"""Maximum number of credentials of one request that are searched for, since a client can send many; keys come first."""
+"""Maximum number of credentials of one request that are searched for. A client can send many; API keys come first."""
 _MAX_LENGTH = 512
 """Maximum number of characters of a credential that are compared.
 
 If a credential is longer, the text after these characters is masked too, up to the next blank, quote or angle bracket.
 """
 _MAX_ESCAPABLE = 256
-"""Maximum number of special characters, in all credentials together, that are also sought in escaped forms.
+"""Maximum number of special characters, in all credentials together, that are also found escaped (`%2F` for `/`).
 
-The shortest credentials come first. Special characters beyond this number are sought only verbatim.
+The shortest credentials come first. Special characters beyond this number are found only verbatim.
 """
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
@@ -52,7 +52,7 @@ _SCHEME = lazy_pattern(r"(?:bearer|basic|digest|token) +", re.IGNORECASE)
 _COOKIE_PAIR = lazy_pattern(r"[;,\s]+")
 _QUERY = lazy_pattern(r"([?&])([^=&#]*)=([^&#]*)")
 _PARTIAL_FORM = lazy_pattern(r"\\{1,8}(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]{0,5}|&(?:#?[xX]?[0-9a-zA-Z]{0,4})?")
-"""The beginning of an escaped form of one character."""
+"""Matches an incomplete escape of one character, such as `%2` (of `%2F`) or `&am` (of `&amp;`)."""
 _REST = r"[^\s\"<>]*+"
 _PART = lazy_pattern(r"\\+|[^\\]", re.DOTALL)
 _MAX_FORM = 13
@@ -106,10 +106,10 @@ def mask_url(url: str) -> str:
 
 
 class SecretMask:
-    """Replaces secrets in text, in JSON values, and in the pieces of a text.
+    """Replaces secrets in text, in JSON values, and in text that comes in pieces.
 
-    A secret is replaced by asterisks, or by what `mask` returns for the secret. With `bounded`, only a limited part of
-    each secret is compared: clients choose the secrets, and could otherwise make the search slow.
+    A secret is replaced by asterisks, or by what `mask` returns for the text that was found. With `bounded`, only a
+    part of a very long secret is compared. Without this limit, clients could choose secrets that make the search slow.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ def _parts_of(secret: str) -> list[str]:
 def _forms_of(part: str) -> list[str]:
     """Return patterns for one part of a secret: verbatim, and escaped as in HTML, in URLs and in JSON.
 
-    Escapes of JSON and of URLs may be nested three levels deep, since each gateway quotes the error of the next. A run
+    Escapes of JSON and of URLs may be nested three levels deep, since a gateway may quote the error of the next. A run
     of backslashes matches possessively (`++`), so that a key full of backslashes, which any client can send, does not
     cause exponential backtracking.
     """
@@ -263,7 +263,10 @@ def _mask_field(value: str) -> str:
 
 
 def _values(field: str) -> list[str]:
-    """Return the possible credentials in a header field: its value without the scheme, cookie values, the password."""
+    """Return the possible credentials in a header field.
+
+    These are its value without a scheme (`Bearer`), the values of cookies, and the password of Basic authorization.
+    """
     scheme = _SCHEME.match(field)
     bare = field[scheme.end() if scheme else 0 :].strip()
     pairs = [pair.partition("=")[2] for pair in _COOKIE_PAIR.split(bare)]

@@ -1,7 +1,7 @@
 """Regular expressions that are compiled on first use.
 
-There are about a hundred formats, with several patterns each, but a reply is in only one format. Compiling all
-patterns would take longer than everything else that is done for an app's first request.
+There are about a hundred formats of tool calls, with several patterns each, but a reply is in only one format.
+Compiling all patterns would take longer than everything else that is done for an app's first request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that modules exchange: frozen, comparable, and with little behaviour besides their JSON form."""
+"""Data classes that the modules of promptools exchange. They are frozen; most of them have a JSON form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ ToolPlacement = Literal["developer", "system", "auto"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
-"""A function that undoes, in a call's arguments, the escaping of the request's text; returns arguments and fixes."""
+"""A function that restores text in a call's arguments that was escaped in the request: `<\\|im_end|>` to `<|im_end|>`.
+
+It returns the arguments and the fixes.
+"""
 
 FixKind = Literal[
     "json",  # the JSON was not strict: `detail` names the deviation (trailing comma, single quotes, ...)
@@ -66,7 +69,11 @@ class Tool:
     dangerous: bool = False
     """Whether the tool may do harm. A call of a dangerous tool must name it: arguments alone never imply this tool."""
     infer: bool | None = None
-    """Whether arguments without a name may mean this tool. None: only at `lenient`; True: always; False: never."""
+    """Whether a call that names no tool may mean this tool.
+
+    True: at every strictness. False: never. None: at the strictness `lenient`, inside unmistakable markers of a call,
+    and if the request forces a call.
+    """
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameter names that models use, mapped to the schema's own: `{"file": "filepath"}`."""
     names: tuple[str, ...] = ()
@@ -85,7 +92,7 @@ class Fix:
     """JSON pointer of the value inside the arguments; empty for the call itself."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {"kind": self.kind, "detail": self.detail, "path": self.path}
 
 
@@ -101,10 +108,10 @@ class Call:
     span: Span = Span(0, 0)
     dialect: str = ""
     unknown_tool: bool = False
-    """Whether the tool was not offered; only unmistakable markers lead to such a call."""
+    """Whether the tool was not offered. Such a call is read only from text with unmistakable markers of a call."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {
             "id": self.id,
             "name": self.name,
@@ -118,7 +125,7 @@ class Call:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Call:
-        """Return an instance made from the JSON form that `to_dict` returns."""
+        """Return an instance made from a dict that `to_dict` returned."""
         return cls(
             id=data["id"],
             name=data["name"],
@@ -161,7 +168,7 @@ class Malformed:
     call: Call | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {
             "index": self.index,
             "raw": self.raw,
@@ -175,7 +182,7 @@ class Malformed:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Malformed:
-        """Return an instance made from the JSON form that `to_dict` returns."""
+        """Return an instance made from a dict that `to_dict` returned."""
         call = Call.from_dict(data["call"]) if data["call"] else None
         fields = _with_span(data)
         fields["call"] = call
@@ -197,7 +204,7 @@ class Discarded:
     span: Span = Span(0, 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {"raw": self.raw, "why": self.why, "span": list(self.span)}
 
 
@@ -212,7 +219,7 @@ class ParseAttempt:
     cost: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {
             "strategy": self.strategy,
             "span": list(self.span),
@@ -235,7 +242,7 @@ class Attempt:
     usage: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {
             "mode": self.mode,
             "status": self.status,
@@ -281,7 +288,7 @@ class HealingCost:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return asdict(self)
 
 
@@ -305,7 +312,8 @@ class ServerInfo:
     family_by: str = ""
     """The evidence that decided on the family.
 
-    It is `chat template`, a field of the server's response (`general.basename`), or `name`: the name in the request.
+    It is `chat template`, the name of a field in the server's response (`general.basename`), or `name` for the model's
+    name in the request.
     """
     family_why: str = ""
     """The reason for the family, as text."""
@@ -334,7 +342,7 @@ class ServerInfo:
         return any(answer.startswith("HTTP") for _, answer in self.asked)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {
             "kind": self.kind,
             "version": self.version,
@@ -357,7 +365,7 @@ class ServerInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ServerInfo:
-        """Return an instance made from the JSON form that `to_dict` returns."""
+        """Return an instance made from a dict that `to_dict` returned."""
         fields = dict(data)
         fields["asked"] = tuple((question, answer) for question, answer in data["asked"])
         fields["family_evidence"] = tuple((label, says) for label, says in data.get("family_evidence", ()))
@@ -378,11 +386,11 @@ class Trace:
 
     @property
     def healing(self) -> HealingCost:
-        """The cost of the failed attempts that another attempt followed."""
+        """The extra cost of the failed attempts that were followed by another attempt."""
         return HealingCost.of(self.attempts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the value as a dict that can be written as JSON."""
         return {
             "tries": [entry.to_dict() for entry in self.tries],
             "attempts": [attempt.to_dict() for attempt in self.attempts],
@@ -393,7 +401,7 @@ class Trace:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trace:
-        """Return an instance made from the JSON form that `to_dict` returns."""
+        """Return an instance made from a dict that `to_dict` returned."""
         return cls(
             tries=tuple(ParseAttempt(**_with_span(entry)) for entry in data["tries"]),
             attempts=tuple(Attempt(**attempt) for attempt in data["attempts"]),
@@ -418,7 +426,7 @@ class Reply:
     trace: Trace = field(default_factory=Trace)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; `from_dict` restores an equal reply."""
+        """Return the reply as a dict that can be written as JSON; `from_dict` restores an equal reply."""
         return {
             "calls": [call.to_dict() for call in self.calls],
             "content": self.content,
@@ -432,7 +440,7 @@ class Reply:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Reply:
-        """Return an instance made from the JSON form that `to_dict` returns."""
+        """Return an instance made from a dict that `to_dict` returned."""
         return cls(
             calls=tuple(Call.from_dict(call) for call in data["calls"]),
             content=data["content"],

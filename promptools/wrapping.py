@@ -45,7 +45,7 @@ USAGE_LINES = {
     "pydantic_ai": _PYDANTIC_AI,
     "smolagents": 'OpenAIModel(..., client_kwargs={"http_client": promptools.http_client()})',
 }
-"""For each framework, by its top-level package, the code with which an app uses promptools in it."""
+"""The code with which an app uses promptools in each framework, by the framework's top-level package."""
 
 
 def usage_line(thing: object) -> str | None:
@@ -154,7 +154,7 @@ def _session(http: Any, settings: Settings) -> Session:
 
 
 def _install(client: Any, session: Session, http: Any) -> None:
-    """Replace a client's HTTP client with the wrapped copy."""
+    """Replace the HTTP client inside an SDK's client with its wrapped copy, and attach the session."""
     client.__dict__["_client"] = http
     client.__dict__["promptools"] = session
 

@@ -15,19 +15,19 @@ from typing import Any
 from promptools.json_values import count_values, is_array, is_object
 
 STEPS = 50_000
-"""Steps in the fixed part of the budget; each keyword that is applied takes at least one."""
+"""Number of steps in the fixed part of the budget; each keyword that is applied costs at least one step."""
 STEPS_PER_VALUE = 64
-"""Further steps in the budget for each value inside the validated value."""
+"""Number of further steps for each value inside the validated value."""
 STEPS_PER_REFERENCE = 3
-"""Steps that following a reference costs."""
+"""Number of steps that it costs to follow a reference."""
 MAX_SLOW_SEARCHES = 20
-"""Maximum number of slow pattern searches in one validation."""
+"""Maximum number of pattern searches in one validation that may exceed the short, first time limit."""
 CHARACTERS_PER_STEP = 32
 """Number of characters of an error message that cost one step: a message may quote a large value."""
 
 
 class UncheckedError(Exception):
-    """Raised if validation is abandoned: the value is then known neither as valid nor as invalid."""
+    """Raised if validation is abandoned, so that it is not known whether the value is valid."""
 
 
 @dataclass(slots=True)
@@ -57,22 +57,22 @@ _RUN: ContextVar[ValidationRun | None] = ContextVar("the run that is on", defaul
 
 
 def current_run() -> ValidationRun:
-    """Return the current run, or a new one if none has begun."""
+    """Return the state of the validation in progress; a new state if there is none."""
     return _RUN.get() or ValidationRun(None)
 
 
 def begin_run(value: Any) -> None:
-    """Begin a run for a value."""
+    """Begin the validation of a value, with a new budget."""
     _RUN.set(ValidationRun(value))
 
 
 def end_run() -> None:
-    """End the current run and release its values."""
+    """End the validation in progress, and release its values."""
     _RUN.set(None)
 
 
 def hashable_json(value: Any) -> Any:
-    """Return a hashable form, equal for values that are equal as JSON: `1` equals `1.0`, but not `true`. O(n)."""
+    """Return a hashable form of a JSON value. Equal values have equal forms: `1` and `1.0`, but not `true`. O(n)."""
     if is_object(value):
         return frozenset((key, hashable_json(member)) for key, member in value.items())
     if is_array(value):

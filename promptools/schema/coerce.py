@@ -49,7 +49,7 @@ _LITERAL = lazy_pattern(
 _PYTHON_ESCAPE = lazy_pattern(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _PYTHON_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 UNREADABLE: Any = object()
-"""Returned if a text cannot be read as the wanted type. None cannot be used for this, since it is a value."""
+"""Returned if a text cannot be read as the wanted type; None would be ambiguous, since it is the value of null."""
 
 MAX_UNFIXABLE = 1000
 """Maximum number of errors that cannot be fixed; if there are more, no value is edited."""
@@ -61,7 +61,7 @@ NumberTexts: TypeAlias = Callable[[Path], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The replacement of the value at a path; `wrapped` means that a single value becomes a list."""
+    """Replaces the value at a path; `wrapped` means that the new value is a list with only the old value."""
 
     path: Path
     value: Any
@@ -71,9 +71,9 @@ class Edit:
 def coerce_value(
     value: Any, errors_of: Callable[[Any], Iterable[Any]], number_texts: NumberTexts
 ) -> tuple[Any, tuple[Fix, ...], list[Any]]:
-    """Return a coerced copy of a value, the fixes, and the errors that remain.
+    """Coerce the invalid parts of a value; return the result, a fix for each change, and the errors that remain.
 
-    If many errors remain, only some of them are returned.
+    The value itself is not modified. If many errors remain, only some of them are returned.
     """
     edits, errors = _plan_edits(errors_of(value), number_texts)
     fixes: list[Fix] = []
@@ -169,7 +169,7 @@ class _EditPlanner:
                 return None
 
     def edits_for_alternatives(self, error: Any, path: Path) -> list[Edit] | None:
-        """Return the edits for the first alternative that can be met; None if none can.
+        """Return the edits that make a value fit the first alternative that it can fit; None if there is none.
 
         None is also returned for a string if an alternative accepts strings in general.
         """
@@ -202,7 +202,8 @@ class _EditPlanner:
 def _accepts_strings(errors: list[Any]) -> bool:
     """Return whether an alternative accepts strings in general.
 
-    `errors` are the errors of the alternative for a string: they must all concern the text of this string.
+    `errors` are the alternative's errors for one string. The alternative accepts strings in general if every error
+    concerns only the text of this string, such as its length.
     """
     for error in errors:
         if error.validator in {"type", "enum", "const", None}:
@@ -215,8 +216,8 @@ def _accepts_strings(errors: list[Any]) -> bool:
 def _match_member(value: Any, members: list[Any]) -> Any:
     """Return the only enum member that a value can mean; `UNREADABLE` if there is not exactly one.
 
-    A string can mean a member that is a string and differs only in case and outer space. If there is none, the string
-    can mean a member with this JSON text. An integer can mean the string of its digits.
+    A string can mean a member that is a string and differs only in case and surrounding space. If there is none, the
+    string can mean a member with this JSON text. An integer can mean the string of its digits.
     """
     if isinstance(value, str):
         folded = value.strip().casefold()
@@ -349,7 +350,10 @@ class _NumberText(str):
 
 
 def number_lookup(text: str | None) -> NumberTexts:
-    """Return a function that looks up numbers in the JSON text of the arguments, which it parses once, on demand."""
+    """Return a function that returns the number at a path as it is spelled in `text`, the JSON of the arguments.
+
+    The text is parsed once, on demand.
+    """
     parsed: list[Any] = []
 
     def look(path: Path) -> str | None:

@@ -85,7 +85,7 @@ REFERENCES = ("$ref", "$dynamicRef")
 _SINGLE = (*SINGLE_SCHEMA, *SINGLE_SCHEMA_RARE)
 _APPLICATORS = frozenset((*_SINGLE, *SCHEMA_LISTS, *SCHEMA_MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFERENCES))
-"""Keywords whose subschemas apply to the same value as the schema itself: a cycle through only these never ends."""
+"""Keywords whose subschemas apply to the same value as the schema. A cycle of only these keywords never ends."""
 
 
 def import_library(name: str) -> Any:
@@ -99,7 +99,7 @@ def pointer(path: Sequence[str | int]) -> str:
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
-    """Return the target of a reference such as `#/$defs/a`; None if it has no target, or another form."""
+    """Return the target of a reference such as `#/$defs/a`; None if it has no target, or is not of this form."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     node = root
@@ -174,11 +174,11 @@ UNKNOWN_KEYWORDS: dict[Draft, frozenset[str]] = {
     draft: frozenset[str]().union(*(keywords for since, keywords in _INTRODUCED.items() if since > draft))
     for draft in URIS
 }
-"""Keywords that mean nothing in a draft, because a later draft introduced them."""
+"""For each draft, the keywords that it ignores, because a later draft introduced them."""
 REF_SIBLINGS = frozenset(
     ("$comment", "$defs", "$ref", "$schema", "default", "definitions", "deprecated", "description", "examples", "title")
 )
-"""What may accompany a `$ref` up to draft 7, where other siblings are ignored: annotations and definitions."""
+"""Annotations and definitions, which may stand beside a `$ref`. Up to draft 7, other keywords there are ignored."""
 
 
 def draft_of(schema: Any) -> Draft:
@@ -268,4 +268,4 @@ _KEYWORDS_BY_TEST: Mapping[Callable[[Any], bool], str] = {
 }
 VALUE_TESTS = {word: test for test, words in _KEYWORDS_BY_TEST.items() for word in words.split()}
 RARE_KEYWORDS = frozenset(_KEYWORDS_BY_TEST[_rare].split())
-"""Keywords whose mere presence leaves the decision to jsonschema."""
+"""Rare keywords. For a schema that has one, `well_formed` returns False, so that jsonschema decides."""

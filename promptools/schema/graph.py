@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 
 MAX_CYCLES = 16
-"""Maximum number of endless references that are left out of a schema; a schema with more is not read at all."""
+"""Maximum number of endless references that are left out of a schema; a schema with more raises UsageError."""
 MAX_DEPTH = 128
 """Maximum nesting of subschemas that is checked here; a deeper schema is left to jsonschema and its limits."""
 INLINED = frozenset(
     ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
 )
-"""Keywords that have no meaning once references are inlined and `allOf` is merged."""
+"""Keywords that are not needed any more once references are inlined and `allOf` is merged."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class SchemaGraph:
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node, and all nodes for the same value that are reached through references or the given keywords."""
+        """Yield a node, and all nodes for the same value that references or the given keywords lead to."""
         seen: set[int] = set()
         stack = [node]
         while stack:
@@ -96,7 +96,7 @@ class SchemaGraph:
 
 
 def merge_nodes(nodes: Iterable[Schema]) -> Schema:
-    """Merge nodes that apply to one value.
+    """Merge schemas that apply to the same value.
 
     The first value of a keyword is kept, but properties and `required` are united.
     """
@@ -145,9 +145,9 @@ def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
 
 
 def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
-    """Link a copy of a schema.
+    """Link `root`, a copy of a schema that may be changed.
 
-    The copy is rewritten first, unless it is well formed, of the latest draft, and declares names.
+    A well-formed schema of the latest draft that declares names is linked as it is. Any other is rewritten first.
     """
     graph = SchemaGraph(root)
     try:
@@ -203,7 +203,7 @@ def _check_metaschema(schema: Any, tool: str, base: str, draft: Draft = LATEST) 
 
 
 def _link_common(graph: SchemaGraph, draft: Draft = LATEST) -> bool:
-    """Check and link a schema of the common kind; return False for any other kind, with the graph half filled.
+    """Check and link a schema of the common kind; return False for any other kind, with the graph partly filled.
 
     A schema of the common kind has well-formed keywords that mean the same in all drafts, and references that are JSON
     pointers from the root.

@@ -73,7 +73,7 @@ def normalize_schema(schema: Any, draft: Draft) -> tuple[Schema, list[str]]:
 
 
 class _Normalizer:
-    """State of one normalization: the nodes with their JSON pointers, in order, and the targets of their references."""
+    """State of one normalization: the subschemas with their JSON pointers, and the targets of their references."""
 
     def __init__(self, root: Schema, draft: Draft) -> None:
         self.root = root
@@ -91,7 +91,7 @@ class _Normalizer:
     # --- references: before anything is moved ------------------------------------------------------------------------
 
     def collect_nodes(self) -> None:
-        """Collect the nodes, and remove the references in them; the targets of these references are recorded."""
+        """Collect all subschemas, remove their references, and record the targets of these references."""
         self.walk(None)
         if not all(_NAMING_KEYWORDS.isdisjoint(node) for node, _ in self.nodes):
             resolver = self.resolver()
@@ -105,7 +105,7 @@ class _Normalizer:
                     del node[keyword]
 
     def resolver(self) -> Any:
-        """Return a resolver for references by name; None if `referencing` cannot read the schema's names."""
+        """Return a resolver for references to names (`$id`, `$anchor`); None if `referencing` cannot read the names."""
         for node, _ in self.nodes:
             for keyword in _NAMING_KEYWORDS:
                 if keyword in node and not isinstance(node[keyword], str):

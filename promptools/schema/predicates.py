@@ -1,14 +1,16 @@
-"""Confirm quickly that arguments are valid: compile the common part of JSON Schema to plain Python predicates.
+"""Confirm quickly that arguments are valid, with Python functions compiled from JSON Schemas (predicates).
 
-jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate is many times faster at
-confirming this. A schema that uses a keyword outside the common part gets no predicate, and only jsonschema is used. A
-predicate always agrees with jsonschema.
+jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate confirms this many times
+faster. A predicate always agrees with jsonschema. A schema with a keyword that predicates do not support gets no
+predicate, and only jsonschema is used.
 
-Recursion is handled by a forward reference: while a schema is being compiled, references to it get a predicate that
-looks up the finished predicate when called. The cost of a predicate must stay linear in the value. But a predicate does
-not remember results, so alternatives in a recursive schema would double the cost of a "no" at each level. In other
-schemas, many subschemas apply to one value; `schemas_per_value` counts them. Both kinds of schema are left to
-jsonschema, whose run has a budget (`promptools.schema.budget`).
+A schema may refer to itself. While it is being compiled, such a reference gets a predicate that looks up the finished
+predicate when it is called.
+
+The cost of a predicate must stay linear in the size of the value. So two kinds of schema are left to jsonschema, whose
+validation has a budget (`promptools.schema.budget`). In a recursive schema with alternatives, each level would double
+the cost of a "no", since a predicate does not remember results. In other schemas, too many subschemas apply to one
+value; `schemas_per_value` counts them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ UNSUPPORTED_KEYWORDS = frozenset(
         "uniqueItems",
     ]
 )
-"""Keywords for which predicates cannot be compiled."""
+"""Keywords that predicates do not support: a schema with one of them is left to jsonschema."""
 MAX_SCHEMAS_PER_VALUE = 256
 """Maximum number of subschemas that apply to one value; with more, jsonschema decides, since it counts the cost."""
 
@@ -69,7 +71,7 @@ class _UnsupportedError(Exception):
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:
-    """Return the predicate of a schema; None if only jsonschema can decide."""
+    """Return a function that tests whether a value is valid; None if none can be compiled for the schema."""
     if any(not UNSUPPORTED_KEYWORDS.isdisjoint(node) for node in graph.nodes):
         return None
     compiler = _Compiler(graph)
@@ -85,7 +87,7 @@ def compile_predicate(graph: SchemaGraph) -> Predicate | None:
 
 
 def _with_budget(test: Predicate) -> Predicate:
-    """Wrap a predicate so that all patterns searched for one value share a budget."""
+    """Wrap a predicate so that all pattern searches for one value share a budget."""
 
     def timed(value: Any) -> bool:
         budget.begin_run(value)

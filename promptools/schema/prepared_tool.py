@@ -1,6 +1,7 @@
-"""Prepare a tool: check, link and compile its schema, and index its parameter names; check the arguments of calls.
+"""Prepare a tool once, and check the arguments of its calls.
 
-`prepare_tool` prepares a tool once; `check` validates the arguments of each call, and adapts them to the schema.
+`prepare_tool` checks, links and compiles the tool's schema, and indexes its parameter names. `check` validates the
+arguments of each call, and adapts them to the schema.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _stated_types(node: dict[str, Any]) -> Iterator[str]:
 
 @dataclass
 class CompiledSchema:
-    """Holds everything that is computed once for a schema."""
+    """A tool's schema, prepared for checking: linked, compiled, and with the names of its parameters."""
 
     graph: SchemaGraph
     validator: Validator
@@ -70,36 +71,36 @@ class CompiledSchema:
 
     @cached_property
     def spellings(self) -> Spellings:
-        """The declared names, indexed by spelling."""
+        """The declared parameter names, indexed by spelling."""
         return Spellings(self.declared)
 
     @cached_property
     def predicate(self) -> predicates.Predicate | None:
-        """The fast predicate; None if the schema cannot have one."""
+        """A fast check that confirms valid arguments; None if none can be compiled for the schema."""
         return predicates.compile_predicate(self.graph)
 
     @cached_property
     def relaxed(self) -> tuple[Schema, tuple[str, ...]]:
-        """The relaxed copy of the schema, and notes on what was changed."""
+        """A copy of the schema that is simplified for weak servers, and notes on what was changed."""
         from promptools.schema.relax import relax_graph
 
         return relax_graph(self.graph)
 
     def is_surely_valid(self, value: Any) -> bool:
-        """Return whether the fast predicate accepts a value.
+        """Return whether a fast check finds that a value is valid.
 
-        False does not mean that the value is invalid: jsonschema must decide.
+        False does not mean that the value is invalid: only jsonschema can decide that.
         """
         return self.predicate is not None and self.predicate(value)
 
     def errors(self, value: Any) -> Iterable[Any]:
-        """Return jsonschema's errors for a value."""
+        """Return jsonschema's errors for a value; no errors for a valid one."""
         return () if self.is_surely_valid(value) else self.validator.errors(value)
 
 
 @dataclass(slots=True, eq=False)
 class PreparedTool:
-    """A prepared tool; `payload` is the dict to send for it, and `notes` say what was wrong with its definition."""
+    """A prepared tool. `payload` is the dict to send to a server; `notes` say what was wrong with the definition."""
 
     tool: Tool
     payload: dict[str, Any]
@@ -110,7 +111,7 @@ class PreparedTool:
 
 
 def prepare_tool(source: ToolDefinition, marks: Mapping[str, Any] | None, *, strict: bool = False) -> PreparedTool:
-    """Check, link and index a tool; if `strict`, raise UsageError for a faulty schema. O(n) in the schema."""
+    """Check, link and index a tool; if `strict`, raise UsageError for a faulty schema. O(n) in its size."""
     tool = source.tool
     graph = _link_schema(source, strict=strict)
     if graph.rewritten:
@@ -150,7 +151,7 @@ def _link_schema(source: ToolDefinition, *, strict: bool) -> SchemaGraph:
 
 
 def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> Mapping[str, Any]:
-    """Return the marks without those that a tool with these parameters cannot have."""
+    """Return `marks` (`aliases`, `free_text`, ...) without those that do not match the tool's parameters."""
     kept = dict(marks)
     aliases = marks.get("aliases")
     if is_object(aliases):
@@ -162,7 +163,7 @@ def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> M
 
 
 def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
-    """Return a copy of a tool with marks set; raise UsageError for marks that the tool cannot have."""
+    """Return a copy of a tool with marks (`aliases`, ...) set; raise UsageError for marks that do not match it."""
     entry = replace(entry, tool=apply_marks(entry.tool, marks))
     _check_marks(entry)
     entry.aliases = alias_table(entry.compiled.declared, entry.tool.aliases)

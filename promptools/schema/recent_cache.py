@@ -25,7 +25,7 @@ class RecentCache(Generic[T]):
         self._size = 0
 
     def get(self, key: Key) -> T | None:
-        """Return the value of a key, or None."""
+        """Return the value that is stored under a key; None if there is none."""
         value = self._newer.get(key)
         if value is None:
             value = self._older.get(key)

@@ -48,13 +48,16 @@ DROPPED = frozenset(
         "$dynamicRef",
     ]
 )
-"""Assertions that some grammar engine rejects."""
+"""Keywords that some server's grammar engine rejects; a relaxed schema has none of them."""
 MAX_LENGTH = 1000
-"""Maximum length that a schema may state: for a larger one, llama.cpp makes a grammar that it cannot parse (#25746)."""
+"""Maximum value of `minLength`, `maxLength` and `maxItems`.
+
+From a larger value, llama.cpp makes a grammar that it cannot parse (#25746).
+"""
 MAX_SUBSCHEMAS = 2000
-"""Number of subschemas in a relaxed copy. Further ones are cut to stubs; beyond twice the number, they are left out."""
+"""Maximum number of subschemas in a relaxed copy. Further ones become stubs; beyond twice this, they are left out."""
 MAX_DEPTH = 64
-"""Maximum nesting of a relaxed copy; deeper subschemas are cut to stubs."""
+"""Maximum nesting of a relaxed copy; deeper subschemas become stubs, with only a type and a description."""
 STRING_SCHEMA: Schema = {"type": "string"}
 
 _HINTS = (
@@ -66,7 +69,7 @@ _HINTS = (
 
 
 def relaxed(schema: Schema, tool: str = "(unnamed)") -> tuple[Schema, tuple[str, ...]]:
-    """Return a copy of a schema without what weak servers reject, and notes on what was changed where.
+    """Return a copy of a schema without the keywords and forms that weak servers reject, and notes on the changes.
 
     References are inlined; a recursive reference is cut. Every node gets a single type. Changes that keep the meaning
     are not noted. A malformed schema is read in the same way as a tool's schema; the notes on what was malformed come
@@ -96,7 +99,7 @@ class _Relaxer:
         self.depth = 0
 
     def within_limit(self, subschemas: Iterable[T], at: str) -> Iterator[T]:
-        """Yield subschemas until there are far too many of them."""
+        """Yield the subschemas; stop, with a note, once the copy has far too many."""
         for subschema in subschemas:
             if self.subschemas_left < -MAX_SUBSCHEMAS:
                 self.note(at, "left out: the schema is far too large")
@@ -125,7 +128,7 @@ class _Relaxer:
         return made
 
     def relax_merged(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
-        """Return the relaxed form of a merged node."""
+        """Return the relaxed form of a schema, given its merged parts (the schema, its `$ref` and `allOf`)."""
         for keyword in sorted(made.keys() & DROPPED):
             self.note(at, f"dropped {keyword!r}")
         for keyword in ("minLength", "maxLength", "maxItems"):
@@ -140,7 +143,7 @@ class _Relaxer:
         return {keyword: value for keyword, value in made.items() if keyword not in DROPPED}
 
     def relax_type(self, made: Schema, at: str) -> None:
-        """Reduce a node to exactly one type and the keywords of this type, unless it consists of alternatives."""
+        """Reduce a schema to exactly one type and the keywords of this type, unless it consists of alternatives."""
         kind = made.get("type")
         # Ollama's Go struct holds one type: `["string", "null"]` is a 400 (ollama#10328).
         if is_array(kind):
@@ -163,7 +166,7 @@ class _Relaxer:
                     made.pop(word, None)
 
     def relax_alternatives(self, made: Schema, at: str, ancestors: frozenset[int]) -> Schema:
-        """Simplify alternatives: drop null, and merge an alternative into the node if it is the only one left."""
+        """Simplify alternatives: drop null, and merge an alternative into the schema if it is the only one left."""
         for word in ("anyOf", "oneOf"):
             branches: list[Any] | None = made.pop(word, None)
             if branches is None:

@@ -67,7 +67,7 @@ def fold_name(name: str) -> str:
 
 
 def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
-    """Return a map from spellings to names; a spelling that several names have is left out."""
+    """Return a dict from `spelling(name)` to the name; a spelling that several names share is left out."""
     by_spelling: dict[str, str] = {}
     twice: set[str] = {""}
     for name in names:
@@ -78,7 +78,10 @@ def unique_by_spelling(names: Iterable[str], spelling: Callable[[str], str]) -> 
 
 
 def name_candidates(written: str) -> Iterable[str]:
-    """Yield what a name in a reply may mean: the name itself, then the name with one more layer removed each time."""
+    """Yield what a name in a reply may mean: the name, then the name with one more layer removed each time.
+
+    For example `tools.get_weather()`, then `get_weather()`, then `get_weather`.
+    """
     name = written.strip(_QUOTES)
     yield name
     # vLLM 0.13 leaves `<|channel|>commentary` at the end of gpt-oss' names (vllm#32587).
@@ -121,7 +124,7 @@ def escape_fixes(name: str) -> tuple[Fix, ...]:
 
 
 def is_offered_name(name: str, tools: Tools | None) -> bool:
-    """Return whether a name is that of an offered tool, spelled as declared, perhaps after a namespace."""
+    """Return whether a name is that of an offered tool, spelled as declared or after a namespace (`functions.`)."""
     if tools is None:
         return False
     bare = unescape_name(name)
@@ -135,7 +138,7 @@ def is_offered_name(name: str, tools: Tools | None) -> bool:
 
 
 class OtherNames:
-    """Finds tools by their other names, for the tools of one request."""
+    """Finds the tools of one request by their other names: names that models use instead of the declared ones."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.by_name: dict[str, str] = {}
@@ -176,7 +179,7 @@ class OtherNames:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on names that two tools share."""
+        """Notes on other names that are not used, because several tools have them."""
         return tuple(
             f"the other name {other!r} is not used: {' and '.join(map(repr, names))} have it"
             for other, names in self._ambiguous.items()
@@ -212,10 +215,10 @@ DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
     "line_start": frozenset(("start_line",)),
     "line_end": frozenset(("end_line",)),
 }
-"""For a declared name, other names that may mean it; these do not mean each other."""
+"""Other names that may mean a declared name, such as `limit` for `num_results`; they do not mean each other."""
 
 GUESSED_SYNONYMS: tuple[frozenset[str], ...] = (*SYNONYMS, frozenset(("path", "file", "filename", "file_name")))
-"""Groups of synonyms for `guess_key`, which has only one parameter to choose."""
+"""Groups of synonyms for `guess_key`: `SYNONYMS`, and a group that is used only if one parameter is missing."""
 GENERIC_WORDS = frozenset((
     "arg", "array", "field", "input", "list", "name", "param", "parameter", "str", "string", "text", "value",
 ))  # fmt: skip
@@ -365,9 +368,9 @@ def _split_words(key: str) -> list[str]:
 def _same_meaning(key: list[str], name: list[str]) -> bool:
     """Return whether a key means the parameter `name`; both are given as words.
 
-    Synonyms mean the same. So do two names if the longer one consists of the shorter one and generic words after it, or
-    of the shorter one and any words before it. But a key with a distinguishing word before the name means something
-    else.
+    Synonyms mean the same. So do two names if the longer one is the shorter one with generic words after it
+    (`city_name`, `city`), or with any words before it (`file_path`, `path`). But a key with a distinguishing word
+    before the name (`old_path`) means something else.
     """
     short, long = sorted((key, name), key=len)
     if not short:

@@ -35,10 +35,10 @@ class ParsedDocstring(NamedTuple):
 
 
 def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
-    """Parse a docstring; if it describes none of the parameters, the whole docstring is the description.
+    """Return the descriptions of a function and of its parameters `names` from the function's docstring.
 
-    Otherwise the sections on parameters are left out of the description. But if the docstring has sections of unknown
-    kinds, which would be lost too, the whole docstring is the description.
+    The function's description is the docstring's text, and what it says about the result. It is the whole docstring if
+    no parameter is described, or if the docstring has other sections, such as examples, that would be lost.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
         return ParsedDocstring(docstring, {})  # without griffe, whose import takes 0.2 s
@@ -70,14 +70,14 @@ ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]
 """An OpenAI tool dict, a bare or Anthropic-like dict, a pydantic model, a typed function, or a `Tool`."""
 
 MARKS_KEY = "x-promptools"
-"""Key of a tool dict, or of its schema, for promptools' marks; it is never sent."""
+"""The key for promptools' marks (`dangerous`, `aliases`, ...) in a tool dict or in its schema. It is never sent."""
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 """The key of the schema in OpenAI's tools, in Anthropic's, and in MCP's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """Holds copies of a tool and of the dict to send for it; `notes` say what was wrong with the definition."""
+    """Copies of a tool, and of the dict to send to a server (`payload`); `notes` say what was wrong with the tool."""
 
     tool: Tool
     payload: dict[str, Any]
@@ -89,8 +89,8 @@ class ToolDefinition:
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
     """Read one tool; `position`, counted from 0, appears in errors. If `copied`, the dict may be changed. O(n).
 
-    Raises UsageError for anything that is not a tool or has no name. If `strict`, it also raises UsageError instead of
-    adding a note.
+    Raises UsageError for anything that is not a tool or has no name; if `strict`, also for any fault that would
+    otherwise get a note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)
@@ -136,7 +136,7 @@ def _read_shallow(given: ToolLike, position: int) -> ToolDefinition:
 
 
 def apply_marks(tool: Tool, marks: Any) -> Tool:
-    """Return a tool with the marks set; raise UsageError for an unknown mark or a wrong type."""
+    """Return a copy of a tool with marks (`dangerous`, ...) set; raise UsageError for an unknown or invalid mark."""
     if not _is_mapping(marks):
         raise UsageError(f"Tool {tool.name!r}: its marks are {clip(repr(marks))}; expected a dict.")
     changes = dict(marks)
@@ -227,7 +227,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
 
 
 def _parameters(given: Any, notes: list[str]) -> Schema:
-    """Return the schema of the arguments; a type other than an object is removed, since arguments are an object."""
+    """Return the schema of a tool's arguments, which are an object; a `type` other than `object` is removed."""
     if not is_object(given):
         notes.append(
             f"its parameters are {clip(repr(given))}; expected a schema such as "

@@ -27,9 +27,9 @@ from promptools.schema.tool_definition import ToolLike, read_definition
 from promptools.types import Fix, Schema, Tool
 
 CACHED_LISTS = 64
-"""Maximum number of lists of tools in each generation of the cache of `Tools.prepare`."""
+"""Maximum number of lists of tools that `Tools.prepare` caches in each generation of a `RecentCache`."""
 CACHED_TOOLS = 4096
-"""Maximum number of tools in each generation of the cache of single tools, for lists that differ in some tools."""
+"""Maximum number of single tools in each generation of their cache, which serves lists that differ in some tools."""
 CACHED_CHARACTERS = 4_000_000
 """Maximum number of characters of JSON in each generation of either cache."""
 MAX_NOTES = 8
@@ -39,7 +39,7 @@ MAX_INFERENCE_CANDIDATES = 64
 
 _LARGEST = 1.7976931348623157e308
 _FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}
-"""Finite values for the numbers that Python's json reads from `1e999` and cannot write as valid JSON."""
+"""Finite replacements for infinity and NaN, which Python's json reads but cannot write as valid JSON."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_FINITE.__getitem__)
 
@@ -208,7 +208,7 @@ class Tools(Sequence[Tool]):
         return None
 
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Return whether there is a tool with exactly this name for which the unchanged arguments are certainly valid.
+        """Return whether unchanged arguments are certainly valid for a tool with exactly this name.
 
         False does not mean that they are invalid: `check` decides. Never raises on any value.
         """
@@ -236,9 +236,9 @@ class Tools(Sequence[Tool]):
         Return this tool, and a fix that says that it was inferred; return None for no tool or several tools.
 
         A tool that is dangerous or marked `infer=False` is never returned. With `optin_only`, only a tool marked
-        `infer=True` is. Every key must be a declared name or an alias. Tools for which a key is an alias are tried only
-        if the arguments are valid for no tool that declares all keys. Fixes of the arguments themselves are not
-        returned: `check` returns those.
+        `infer=True` is returned. Every key must be a declared name or an alias. Tools for which a key is an alias are
+        tried only if the arguments are valid for no tool that declares all keys. Fixes of the arguments themselves are
+        not returned: `check` returns those.
         """
         keys = arguments.keys()
         if not keys:
@@ -312,20 +312,20 @@ class Tools(Sequence[Tool]):
         return self._json_text
 
     def relaxed(self, name: str) -> tuple[Schema, tuple[str, ...]]:
-        """Return a copy of a tool's relaxed schema, and notes on what was changed; raise KeyError for an unknown tool.
+        """Return a copy of a tool's schema that is simplified for weak servers, and notes on what was changed.
 
-        The schema is relaxed only once.
+        The schema is simplified only once. Raises KeyError for an unknown tool.
         """
         schema, notes = self._entries[name].compiled.relaxed
         return copy_json(schema), notes
 
     def graph(self, name: str) -> SchemaGraph | None:
-        """Return the schema graph of a tool; None for an unknown tool."""
+        """Return a tool's schema as a graph; None for an unknown tool."""
         entry = self._entry(name)
         return entry.compiled.graph if entry else None
 
     def keys(self, name: str) -> frozenset[str]:
-        """Return the parameter names that a tool declares; none for an unknown tool."""
+        """Return the parameter names that a tool declares; an empty set for an unknown tool."""
         entry = self._entry(name)
         return entry.compiled.declared if entry else frozenset()
 

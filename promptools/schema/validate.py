@@ -60,7 +60,7 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 def translate_pattern(pattern: str) -> str:
-    """Return a pattern in the syntax of the `regex` library. O(n)."""
+    """Translate a pattern from JavaScript's syntax to that of the `regex` library. O(n)."""
     literal = _LITERAL.match(pattern)
     flags = "".join(flag for flag in "ims" if literal and flag in literal["flags"])
     made = [f"(?{flags})"] if flags else []
@@ -104,7 +104,7 @@ LARGEST_PATTERN = 50_000
 `regex` compiles a pattern in this form; a pattern of this size takes about 40 MB.
 """
 MAX_ERRORS = 8
-"""Maximum number of sentences that one validation returns: a model corrects few errors at a time."""
+"""Maximum number of errors that are described after one validation, since a model corrects few at a time."""
 MAX_ALTERNATIVES = 4
 """Maximum number of alternatives of an `anyOf` that one sentence describes."""
 MAX_ALTERNATIVE_DEPTH = 2
@@ -130,7 +130,7 @@ _ATOM = lazy_pattern(
 
 
 def expanded_size(pattern: str) -> int:
-    """Return the number of atoms in a pattern with its repetitions written out. O(n)."""
+    """Return the number of atoms in a pattern with its repetitions written out: 3 for `a{3}`. O(n)."""
     totals, last = [0], 0
     for atom in _ATOM.finditer(pattern):
         if atom["open"]:
@@ -227,9 +227,9 @@ def is_number(value: object) -> bool:
 
 
 def is_integer(value: object) -> bool:
-    """Return whether a value is an integer, as programs expect it.
+    """Return whether a value is an `int`, and not a boolean.
 
-    `3.0` is not an integer, but is coerced to `3` later.
+    `3.0` is not an integer here, but is coerced to `3` later.
     """
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -333,7 +333,7 @@ def _length(value: Any) -> int:
 
 
 def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a keyword's check so that an error costs steps for the length of its message, which quotes the value."""
+    """Wrap a keyword's check so that each error costs steps for its message, which may quote a large value."""
 
     def quoting(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         for error in check(validator, wanted, value, schema) or ():
@@ -410,14 +410,14 @@ def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[st
 
 
 def quote_value(value: Any) -> str:
-    """Return a value in the form in which a sentence quotes it, shortened."""
+    """Return a value as text for an error message, shortened."""
     if (is_object(value) or is_array(value)) and len(value) > MAX_QUOTED_MEMBERS:
         return f"{type_phrase(value)} of {len(value)}"
     return clip(repr(value), 80)
 
 
 def type_phrase(value: object) -> str:
-    """Return the name of a value's JSON type, with its article."""
+    """Return the name of a value's JSON type, with an article: `an object`."""
     return TYPE_PHRASES[type_name(value)]
 
 

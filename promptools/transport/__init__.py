@@ -1,4 +1,4 @@
-"""Run exchanges over HTTP: httpx or httpx2, sync or async, with one set of rules for all four.
+"""Run exchanges over HTTP, with httpx or httpx2, sync or async. An exchange serves one request of a client.
 
 interceptor                  the transports of a client; they decide which requests go through an exchange
 session                      the state kept between requests, and how an exchange begins; `settings`, `endpoints`,

@@ -47,7 +47,7 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 async def in_thread(work: Callable[[A], T], argument: A) -> T:
     """Call a function in a thread; if a cancel scope is cancelled meanwhile, wait until the function has returned.
 
-    If asyncio cancels the task (`asyncio.timeout`, `Task.cancel`), it does not wait, and the result is dropped.
+    If asyncio cancels the task (`asyncio.timeout`, `Task.cancel`), the task does not wait, and the result is dropped.
     """
     limiter = _LIMITER.get(None)
     if limiter is None:
@@ -57,7 +57,10 @@ async def in_thread(work: Callable[[A], T], argument: A) -> T:
 
 
 MAX_READ = 1 << 14
-"""Maximum bytes that the exchange gets at a time (some 80 chunks of a stream, 3 ms); other tasks run in between."""
+"""Maximum number of bytes that the exchange gets at once: about 80 chunks of a stream, or 3 ms of work.
+
+Other tasks run in between.
+"""
 END_TIMEOUT = 0.05
 """Seconds to wait for the end of a reply once its whole content has been passed on."""
 
@@ -76,7 +79,7 @@ class AsyncDriver(ExchangeDriver):
         self.output = self._run()
 
     async def head(self) -> Head | None:
-        """Run until the head of the response is known, and return it; None if the exchange ends without a head."""
+        """Run until the head (status and headers) of the response is known, and return it; None if there is none."""
         try:
             head = await anext(self.output, None)
         except BaseException:
@@ -86,7 +89,7 @@ class AsyncDriver(ExchangeDriver):
         return head
 
     async def body(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes of the body until the exchange ends; everything is closed, even if iteration stops early."""
+        """Yield the bytes of the response's body; close the exchange at the end, even if iteration stops early."""
         try:
             async for piece in self.output:
                 assert isinstance(piece, bytes), "an exchange emits one head"
@@ -200,7 +203,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply; first read it to the end if its end has arrived, or the exchange has all of the content."""
+        """Close the reply; first read it to the end if its end has arrived, or if the exchange is finished."""
         if self.response is None or self.response.is_closed:
             self.response = None
             return

@@ -1,4 +1,4 @@
-"""What the two drivers of an exchange share: they perform its effects over HTTP, and pass on what it emits.
+"""The base of the sync and async driver, which perform an exchange's effects over HTTP and pass on its output.
 
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
 the reply, probe a server, wait, compute, consult, emit), and is resumed with the outcome of each. A driver is the loop
@@ -12,7 +12,7 @@ Invariants:
   is closed, so that its connection can be reused.
 - What the exchange emits is collected in `pending_output`. It is passed on before every effect that takes time, and at
   the end. So the exchange is over, with its trace reported, before the client gets the last bytes: many clients close
-  the response as soon as they see those. The head always comes first, and once.
+  the response as soon as they see those. The head (status and headers) comes first, and only once.
 - An error of the exchange is kept in `error`, and raised after everything that was emitted before it.
 - Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
   raised to the caller.
@@ -20,7 +20,7 @@ Invariants:
   another thread or task while `running` is set, it only sets `closing` and closes the upstream reply. From then on, the
   exchange may still emit its response to the broken reply, but nothing more is sent, read or waited for, and the
   reader gets a `ReadError`.
-- `waiting` (async only) is set while an effect is performed during which a tick may resume the exchange.
+- `waiting` (async only) is set while an effect is performed that allows `tick` to resume the exchange.
 """
 
 from __future__ import annotations
@@ -131,14 +131,14 @@ def cross_origin_message(location: Any) -> str:
 HOP_BY_HOP = frozenset(
     {"transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"}
 )
-"""Fields about the connection to the server; a `Connection` field may name others (RFC 9110, section 7.6.1)."""
+"""Header fields that concern only the connection; a `Connection` field may name more (RFC 9110, section 7.6.1)."""
 BODY_FIELDS = frozenset({"content-encoding", "content-length"})
-"""Fields that are wrong for a decoded body."""
+"""Header fields of a response that no longer apply once its body is decoded."""
 TIMEOUT_PHASES = ("connect", "read", "write", "pool")
 STALE_CONNECTION_SECONDS = 1.0
-"""If a connection breaks within this many seconds of sending, the server is assumed to have closed it before."""
+"""If a reused connection breaks within this many seconds of sending, the server had probably closed it earlier."""
 FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
-"""Fields that the library sets itself for the body."""
+"""Header fields that the HTTP library itself sets for a request's body."""
 
 
 class ExchangeDriver:
@@ -157,7 +157,7 @@ class ExchangeDriver:
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.client_url = url
-        """The URL of the request, if an HTTP client made it: that client follows redirects of this URL itself."""
+        """The URL of the request, if an HTTP client made it; that client itself follows redirects of this URL."""
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
         self.read_body = read_body
@@ -173,14 +173,14 @@ class ExchangeDriver:
         self.closing = False
         """Whether `close` was called."""
         self.whole = False
-        """Whether the reader has got the last bytes of an exchange that ended by itself."""
+        """Whether the exchange ran to its end, and the reader has been given its last bytes."""
         self.waiting = False
-        """Whether an effect is being performed during which a tick may resume the exchange."""
+        """Whether `tick` may resume the exchange: an effect that allows this is being performed."""
         self.pending_output: list[Head | bytes] = []
         self.error: Exception | None = None
         self.has_emitted = False
         self.finished = False
-        """Whether the exchange has ended by itself: a reply that is still open has no more content."""
+        """Whether the exchange ran to its end, so that a reply that is still open has no more content."""
         self.clock = time.monotonic
         self.library_error: type[Exception] = library.module.RequestError
 
@@ -208,7 +208,7 @@ class ExchangeDriver:
             outcome = Done(self.clock())
 
     def tick(self) -> list[Head | bytes]:
-        """Resume the exchange with a tick, if it is waiting; return what it emits."""
+        """Tell the exchange that time has passed, if it is waiting; return the output that it then emits."""
         if not self.waiting:
             return []
         self.step(Tick(self.clock()))
@@ -241,7 +241,7 @@ class ExchangeDriver:
         return [*heads, body] if body else heads
 
     def build_send(self, send: Send) -> Any:
-        """Build the request of a `Send`, and start its timeout."""
+        """Build the HTTP request for a `Send` effect, and start the request's timeout."""
         self.sent_at = self.clock()
         self.deadline = None if send.timeout is None else self.sent_at + send.timeout
         request = self.build_request(send.request, send.timeout)
@@ -256,7 +256,7 @@ class ExchangeDriver:
         return callback(event, info) if callback is not None else None
 
     def hit_stale_connection(self, error: Exception) -> bool:
-        """Return whether the request failed because the server was closing the kept-alive connection.
+        """Return whether the request failed because the server closed the kept-alive connection that was reused.
 
         A server may close a kept-alive connection at any time; llama.cpp does so after each stream. The server did not
         read the request, so the request is sent again. Every retry uses up one kept-alive connection, until there is
@@ -270,7 +270,7 @@ class ExchangeDriver:
         )
 
     def build_request(self, wanted: Request, timeout: float | None) -> Any:
-        """Build an upstream request with the client's own extensions; timeouts are capped at `timeout` seconds."""
+        """Build an upstream request with the client's own `extensions`; cap their timeouts at `timeout` seconds."""
         extensions = dict(self.extensions)
         if timeout is not None:
             extensions["timeout"] = capped_timeouts(extensions.get("timeout", {}), timeout)
@@ -284,15 +284,16 @@ class ExchangeDriver:
         return self.library.build_request(wanted.method, url, headers, wanted.body, extensions)
 
     def _keeps_field(self, name: str, url: Any) -> bool:
-        """Return False for a header field that the library sets for the body, and for `Host` if the host differs."""
+        """Return whether a header field is sent: `FRAMING_FIELDS` never, `Host` only if the URL has the same host."""
         if name == "host":
             return self.host is None or url is self.client_url or self.library.module.URL(url).host == self.host
         return name not in FRAMING_FIELDS
 
     def opened_outcome(self, request: Any, response: Any) -> Opened | Failed:
-        """Return the outcome of a send, with headers that describe the decoded body.
+        """Return the outcome of a `Send` that got a response; the headers in it describe the decoded body.
 
-        A redirect to another origin is a failure: the other origin must get neither a key nor the prompt.
+        A redirect to another origin is a failure, since the other origin must get neither a key nor the prompt. So are
+        more than `MAX_REDIRECTS` redirects.
         """
         self.response = response
         response.request = request
@@ -333,7 +334,7 @@ class ExchangeDriver:
         return Ended(self.clock()) if piece is None else Piece(piece, self.clock())
 
     def failed_outcome(self, error: Exception) -> Failed:
-        """Return the outcome for an error of the library."""
+        """Return the outcome for an error that the HTTP library raised."""
         return Failed(self._failure_kind(error), error_text(error), self.clock(), error)
 
     def _failure_kind(self, error: BaseException) -> TransportFailureKind:
@@ -367,7 +368,7 @@ class ExchangeDriver:
 
 
 def capped_timeouts(configured: Mapping[str, float | None], bound: float) -> dict[str, float]:
-    """Return the timeouts of each phase of a request in seconds, none longer than `bound`."""
+    """Return the timeout in seconds of each phase of a request (`connect`, `read`, ...), at most `bound`."""
     own = ((phase, configured.get(phase)) for phase in TIMEOUT_PHASES)
     return {phase: bound if seconds is None else min(seconds, bound) for phase, seconds in own}
 
@@ -376,11 +377,11 @@ def capped_timeouts(configured: Mapping[str, float | None], bound: float) -> dic
 
 
 MAX_RESPONSE = 1_000_000
-"""Maximum number of bytes that are read of a response; the rest is ignored."""
+"""Maximum number of bytes that are read of a probe's response; the rest is ignored."""
 
 
 def probe(driver: SyncDriver, effect: Probe) -> Probed:
-    """Probe in threads; threads still running at the deadline are abandoned, and their responses are ignored."""
+    """Send a probe's requests in threads; at the deadline, abandon unfinished threads and ignore their responses."""
     until = driver.clock() + effect.timeout
     answers: list[ProbeResponse | None] = [None] * len(effect.requests)
 
@@ -416,7 +417,7 @@ def _send_probe(driver: SyncDriver, request: Request, deadline: float) -> ProbeR
 
 
 async def probe_async(driver: AsyncDriver, effect: Probe) -> Probed:
-    """Probe in tasks, which are cancelled at the deadline."""
+    """Send a probe's requests in tasks, which are cancelled at the deadline."""
     answers: list[ProbeResponse | None] = [None] * len(effect.requests)
 
     async def ask(number: int, request: Request) -> None:
@@ -453,7 +454,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:
-    """Do the work in this thread; after the deadline, send no more of its requests."""
+    """Run the work of a `Consult` effect in this thread; requests that it makes after the deadline are not sent."""
     until = driver.clock() + effect.timeout
 
     def ask(request: Request) -> ProbeResponse | None:
@@ -463,7 +464,10 @@ def consult(driver: SyncDriver, effect: Consult) -> Computed:
 
 
 async def consult_async(driver: AsyncDriver, effect: Consult) -> Computed:
-    """Do the work in a thread, and send its requests from this task; if the task is cancelled, wait for the work."""
+    """Run the work of a `Consult` effect in a thread, and send the work's requests on the event loop.
+
+    If a cancel scope is cancelled meanwhile, this function waits until the work is done.
+    """
     until = driver.clock() + effect.timeout
 
     async def send(request: Request) -> ProbeResponse | None:

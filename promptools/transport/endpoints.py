@@ -1,4 +1,4 @@
-"""List the requests that are intercepted, by method and path; all others are forwarded unchanged, byte for byte."""
+"""List the requests that are intercepted, by method and path; all other requests are forwarded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Endpoint:
 
     method: str
     path: str
-    """The end of the request's path; if this ends with `/` or `_`, anything may follow it. `/` alone is the root."""
+    """The end of the request's path. If `path` ends with `/` or `_`, anything may follow; `/` alone is the root."""
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run

@@ -1,8 +1,8 @@
 """The search for a config when none is passed, and the user's trust in configs found that way.
 
 Trust is stored in the user's state folder, in one file for each config. The file holds the config's real path and a
-digest of everything that the config reaches. Separate files need no lock: two processes that write at once lose
-nothing.
+digest of everything that the config reaches: addresses, key variables and files. Separate files need no lock: two
+processes that write at once lose nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from promptools.transport.whole_file import write_whole
 
 
 def find_here() -> ConfigFile | None:
-    """Return the config file that the environment names, or that is found in the current or the user's folders."""
+    """Return the config file that the environment names, or the first that is found in the usual folders, or None."""
     return find_config(os.environ, Path.cwd(), home_folder())
 
 
@@ -71,7 +71,7 @@ def read_found(found: ConfigFile) -> Config:
 
 
 def _is_planted(folder: Path, owner: int) -> bool:
-    """Return whether another user may have planted the file, because it is in a folder like /tmp and belongs to others.
+    """Return whether another user may have planted the config file: it is theirs, in a folder open to all (/tmp).
 
     Even a local port in a planted file may belong to the other user. In other folders the owner is not checked: in a
     container, files of the host belong to other users.
@@ -85,7 +85,7 @@ def _is_planted(folder: Path, owner: int) -> bool:
 
 
 def is_trusted(path: Path, reach: ConfigReach) -> bool:
-    """Return whether the user trusts the config at `path`, and has agreed to everything that it reaches."""
+    """Return whether the user trusts the config at `path`, and has agreed to everything in `reach`."""
     record = _record_path(path)
     if record is None:
         return False
@@ -97,7 +97,7 @@ def is_trusted(path: Path, reach: ConfigReach) -> bool:
 
 
 def keep_trust(path: Path, reach: ConfigReach) -> None:
-    """Record that the user trusts the config at `path`, and all that it reaches; raise `UsageError` if that fails."""
+    """Record that the user trusts the config at `path` and everything in `reach`; raise `UsageError` if that fails."""
     record = _record_path(path)
     if record is None:
         raise _not_kept(path, "there is no home folder")

@@ -3,7 +3,8 @@
 A client is never changed, so its other users see nothing of promptools. It is copied shallowly, so that the copy keeps
 its proxies, TLS, hooks, limits and timeouts. Only the copy's transports are replaced, including those of proxy mounts.
 The new transports subclass the base classes of the client's HTTP library. They run an exchange for every request that
-is intercepted, and forward everything else to the inner transport, byte for byte.
+is intercepted, and forward everything else to the inner transport, byte for byte, except for one correction of paths
+(`forwarded`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ StartExchange = Callable[[Request, Endpoint], Exchange]
 
 
 class InterceptingTransport:
-    """Base of the sync and async transports: the inner transport, the original client, and the endpoints."""
+    """Base class of the sync and async transports that run an exchange for each intercepted request.
+
+    `inner` is the client's own transport, which sends all other requests.
+    """
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class InterceptingTransport:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
     def inner_for(self, request: Any) -> Any:
-        """Return the transport that the client would choose: another host may need another proxy, or none."""
+        """Return the transport that the client would choose for a request; another host may need another proxy."""
         return self.original_client._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
 
     def driver_arguments(self, request: Any, endpoint: Endpoint) -> dict[str, Any]:
@@ -121,7 +125,7 @@ class InterceptingTransport:
 
 
 class SyncInterceptingTransport(InterceptingTransport):
-    """Base of the sync transport of either library."""
+    """The sync transport, without the library's base class, which `transport_classes` adds."""
 
     def handle_request(self, request: Any) -> Any:
         """Handle one request of the HTTP client."""
@@ -162,7 +166,7 @@ class SyncInterceptingTransport(InterceptingTransport):
 
 
 class AsyncInterceptingTransport(InterceptingTransport):
-    """Base of the async transport of either library."""
+    """The async transport, without the library's base class, which `transport_classes` adds."""
 
     async def handle_async_request(self, request: Any) -> Any:
         """Handle one request of the HTTP client."""
@@ -203,7 +207,7 @@ class AsyncInterceptingTransport(InterceptingTransport):
 
 
 class SyncBodyStream:
-    """Base of the sync body stream of either library."""
+    """The body of a sync response, without the library's base class, which `transport_classes` adds."""
 
     def __init__(self, driver: SyncDriver) -> None:
         self.driver = driver
@@ -217,7 +221,7 @@ class SyncBodyStream:
 
 
 class AsyncBodyStream:
-    """Base of the async body stream of either library."""
+    """The body of an async response, without the library's base class, which `transport_classes` adds."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self.driver = driver
@@ -244,7 +248,7 @@ class TransportClasses:
 
 @cache
 def transport_classes(library: HttpLibrary) -> TransportClasses:
-    """Build the classes as subclasses of a library's own base classes, since its clients check for these."""
+    """Build the transport and body classes for a library; they subclass its own, as its clients require."""
     module = library.module
     return TransportClasses(
         type("PromptoolsTransport", (SyncInterceptingTransport, module.BaseTransport), {}),

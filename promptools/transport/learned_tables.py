@@ -1,4 +1,4 @@
-"""Keep tables learned from chat templates in files: a template is then studied only once on a machine.
+"""Files with dialect tables that were learned from chat templates, so that a machine studies a template only once.
 
 Each table is a separate file in the folder `learned` of the cache folder, which is PROMPTOOLS_CACHE or, if that is not
 set, `~/.cache/promptools`. The files may be deleted at any time. If they cannot be written, the tables are kept in
@@ -26,7 +26,7 @@ class LearnedTables:
         self._texts: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
-        """Return the text that is kept under a name; None if there is no such text."""
+        """Return the text of the table that is kept under a name; None if there is none."""
         text = self._texts.get(name)
         if text is None and self._folder is not None:
             with suppress(UsageError):
@@ -34,7 +34,7 @@ class LearnedTables:
         return text
 
     def put(self, name: str, text: str) -> None:
-        """Keep a text under a name, in memory and, if it can be written, in a file."""
+        """Keep the text of a table under a name, in memory and, if the folder can be written, in a file."""
         self._texts[name] = text
         if self._folder is not None:
             with suppress(OSError):

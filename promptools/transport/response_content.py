@@ -28,7 +28,7 @@ _IDENTITY = frozenset({"", "identity"})
 
 
 def supported_encodings(value: str) -> str:
-    """Return the value of an `Accept-Encoding` field without codings that are not decompressed here."""
+    """Return an `Accept-Encoding` value with only the codings that are decompressed here, else `identity`."""
     supported = [coding.strip() for coding in value.split(",") if _coding_name(coding) in _WBITS]
     return ", ".join(supported) or "identity"
 
@@ -131,7 +131,10 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
 
 
 def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
-    """Return an async iterator over the content: the response itself if it needs no decoding and is its own stream."""
+    """Return an async iterator over the decompressed content of a response.
+
+    For an uncompressed response that is its own stream, this is the response itself.
+    """
     if response.stream is response and decompressor_for(response) is None:
         own: AsyncIterator[bytes] = response
         return own

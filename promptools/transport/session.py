@@ -66,19 +66,19 @@ class GuardedObservers:
         self._observers = observers
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Report the beginning to all observers."""
+        """Tell all observers that an exchange began."""
         self._call("began", exchange)
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:
-        """Report a request to the server to all observers."""
+        """Tell all observers that a request was sent to the server."""
         self._call("sent", exchange, sent)
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Report received data to all observers."""
+        """Tell all observers what was received from the server."""
         self._call("received", exchange, received)
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:
-        """Report the end to all observers."""
+        """Tell all observers that an exchange ended."""
         self._call("ended", exchange, end)
 
     def _call(self, method: str, *values: Any) -> None:
@@ -90,7 +90,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return one observer that calls all of these, or None for none; raise `UsageError` for an invalid observer."""
+    """Return one observer that calls all `observers`, or None if there are none; raise `UsageError` for a bad one."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)
@@ -102,7 +102,7 @@ def guard_observers(observers: Sequence[Observer]) -> Observer | None:
 
 
 def as_observers(observer: Observer | Sequence[Observer] | None) -> Sequence[Observer]:
-    """Return the value of the setting `observer`, which may be one, several or none, as a sequence."""
+    """Return the value of the setting `observer` (one observer, several, or None) as a sequence."""
     if observer is None:
         return ()
     return (
@@ -116,7 +116,7 @@ CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-proje
 PLACEHOLDER_KEY = "none"
 """The API key that is sent if none is needed: the SDK requires a key."""
 MAX_CACHED_ROUTES = 512
-"""Maximum number of routes that a session caches before it clears the cache; resolving a route takes about 1 ms."""
+"""Maximum number of targets that a session caches before it clears the cache; resolving one takes about 1 ms."""
 OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
 """Settings that a request's `promptools` key may override."""
 
@@ -211,11 +211,11 @@ class Session:
         at: float | None = None,
         caller: Caller | None = None,
     ) -> Exchange:
-        """Start the exchange for a client's request to `endpoint`, which arrived at the time `at` (None: now).
+        """Start the exchange for a client's request to `endpoint`; `at` is the time when it arrived (None: now).
 
         `router` decides where the request goes. Without a router, the request goes to its own URL, unless it names
-        another provider of the config. If it names a kind of server instead of a provider, the facts about this kind
-        are assumed about the server at the URL. `caller` identifies the sender if the header fields no longer do.
+        another provider of the config. If the request names a kind of server instead (`vllm`), the server at the URL is
+        assumed to be of this kind. `caller` identifies the sender if the header fields no longer do.
         """
         router = router or self._own_router(request, endpoint)
         began_at = time.monotonic() if at is None else at
@@ -224,7 +224,7 @@ class Session:
         return knowing(self.own_dialects, exchange) if self.own_dialects.given else exchange
 
     def _own_router(self, request: Request, endpoint: Endpoint) -> Router:
-        """Return a router that leads to the request's own URL, or to the provider that the request names."""
+        """Return a function that routes to the request's own URL, or to the provider that the request names."""
         chat = endpoint.api.wire == "chat"
         base_url = api_base(request.url) if chat else self.base_url(request.url)
 
@@ -253,7 +253,7 @@ class Session:
     def base_url(self, url: str) -> str:
         """Return the server's base URL, given the URL of a request in an API other than Chat Completions.
 
-        If the provider's configured base URL differs only in that it lacks `/v1`, the configured base URL is returned.
+        If the provider's configured base URL is the same without `/v1` at the end, the configured one is returned.
         """
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
@@ -273,7 +273,7 @@ class Session:
         return learn_at_server(*self._own_request(base_url, headers), model, name)
 
     def _own_request(self, base_url: str, headers: Headers) -> tuple[ClientRequest, Context]:
-        """Return a request that did not come from a client, and its context."""
+        """Return a request that promptools itself makes to the server at a base URL, and the request's context."""
 
         def route(model: str | None, provider: str | None) -> Route:
             return self.route(model, base_url, provider)
@@ -287,7 +287,7 @@ class Session:
         return self.own_dialects if learned is None else together(learned.dialects(), self.own_dialects)
 
     def route(self, model: str | None, base_url: str | None, provider: str | None) -> Route:
-        """Return the route for a model at a base URL; its `resolve` updates the target when the server is detected."""
+        """Return the route to a model at a base URL; its `resolve` returns the target once the server is detected."""
         find = partial(self.resolve_target, model, base_url=base_url, provider=provider)
         target = find()
         return Route(target, resolve=(lambda seen: find(detection=seen)) if self.detect and target.probe else None)
@@ -300,7 +300,7 @@ class Session:
         provider: str | None = None,
         detection: ServerInfo | None = None,
     ) -> Target:
-        """Return the target for a model at a base URL; targets are cached."""
+        """Return the target for a model at a base URL: its provider, address and profile. Targets are cached."""
         key = (model, base_url, provider, detection)
         target = self._targets.get(key)
         if target is None:
@@ -332,7 +332,7 @@ class Session:
         return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
     def environment_address(self) -> str | None:
-        """Return the base URL in OPENAI_BASE_URL if it decides where this session's requests go."""
+        """Return the base URL in OPENAI_BASE_URL; None if something else decides where this session's requests go."""
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
@@ -361,7 +361,7 @@ def local_vocabulary() -> TokenCodec | None:
 
 
 def environment_address(config: Config, provider: str | None) -> str | None:
-    """Return the base URL in OPENAI_BASE_URL, unless an argument or a config that was passed decides the address.
+    """Return the base URL in OPENAI_BASE_URL; None if an argument or a config that was passed decides the address.
 
     OPENAI_BASE_URL takes precedence over a config that was only found.
     """
@@ -371,7 +371,7 @@ def environment_address(config: Config, provider: str | None) -> str | None:
 
 
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Return the config that was passed, or read it from a path, or search for a config; log the config's warnings.
+    """Return the given config, the config at the given path, or (None) the first that is found; log its warnings.
 
     A config that was found but is not trusted is returned too; `resolve` ignores it.
     """

@@ -22,52 +22,52 @@ if TYPE_CHECKING:
 
 
 class ClientSettings(RequestOptions, total=False):
-    """All settings except `provider`, whose type differs: with openai 3, it may also be an object of the SDK."""
+    """All settings except `provider`, which the clients of openai declare themselves: there it may be an SDK object."""
 
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of its file (None: the first that is found; `Config()`: no config)."""
     dialects: Iterable[GivenDialect]
-    """The app's own dialects, besides those of the config: paths of their tables, or objects."""
+    """The app's own dialects, besides those of the config: paths of table files, tables, or `Dialect` objects."""
     overrides: Mapping[str, Any] | None
-    """Profile facts that apply to every request."""
+    """Facts about the server or model, as in a config; they take precedence over all other facts."""
     allow_provider: bool
-    """Whether a request's `promptools.provider` may name another provider of the config, and so spend its key."""
+    """Whether a request's `promptools.provider` may name another provider of the config, whose key is then used."""
     detect: bool
     """Whether to detect the kind of server on first use, if no provider names it (default: yes)."""
     breaker: Breaker | None
     """The circuit breaker, which several clients can share (None: the client has its own)."""
     stop: Stop | None
-    """When to stop sending requests for one call: an object of tenacity, or a function of its state."""
+    """When to stop retrying: a `tenacity.stop_*` object, or a function of the retry state that returns a bool."""
     wait: WaitFor | None
-    """How many seconds to wait between requests: an object of tenacity, or a function of its state."""
+    """How long to wait between attempts: a `tenacity.wait_*` object, or a function that returns the seconds."""
     deadline: float | None
-    """Seconds that all requests of one call may take together."""
+    """Seconds that all requests to the server for one request of the app may take together."""
     attempt_timeout: float | None
     """Seconds that each request to the server, with its reply, may take."""
     max_tools: int | None
     """Maximum number of tools in one request; a request with more gets an HTTP 400 (None, or 0: no limit)."""
     max_reply: int
-    """Maximum number of bytes of one reply that are held (default: 64 MiB)."""
+    """Maximum number of bytes of one reply that are buffered (default: 64 MiB); a longer reply is an error."""
     on_reply: Callable[[Reply], None] | None
     """Receives every `Reply`, including failed ones."""
     observer: Observer | Sequence[Observer] | None
-    """Follows every exchange, with all bodies; several observers are called in order."""
+    """Receives the events of every exchange, with all bodies; several observers are called in order."""
 
 
 class Settings(ClientSettings, total=False):
     """Settings of a client, a wrapped client or a proxy, besides those of the SDK."""
 
     provider: str | None
-    """A provider of the config, or a kind of server."""
+    """The name of a provider in the config, or a kind of server, such as `vllm`."""
 
 
 SETTING_NAMES = frozenset(Settings.__annotations__)
 
 
 class SettingsHelp:
-    """A descriptor for `__doc__` of a class that takes settings: it adds a list of the settings to `text`.
+    """A descriptor for the `__doc__` of a class that takes settings: `text`, followed by a list of the settings.
 
-    The list is made on demand, from the docstrings in this file.
+    The list is made on demand, from the docstrings of the settings.
     """
 
     def __init__(self, text: str | None) -> None:

@@ -44,7 +44,7 @@ class SyncDriver(ExchangeDriver):
         self.output = self._run()
 
     def head(self) -> Head | None:
-        """Run until the head of the response is known, and return it; None if the exchange ends without a head."""
+        """Run until the head (status and headers) of the response is known, and return it; None if there is none."""
         try:
             head = next(self.output, None)
         except BaseException:
@@ -54,7 +54,7 @@ class SyncDriver(ExchangeDriver):
         return head
 
     def body(self) -> Iterator[bytes]:
-        """Yield the bytes of the body until the exchange ends; everything is closed, even if iteration stops early."""
+        """Yield the bytes of the response's body; close the exchange at the end, even if iteration stops early."""
         with closing(self):
             try:
                 for piece in self.output:

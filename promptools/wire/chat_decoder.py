@@ -31,9 +31,9 @@ class ErrorBody:
     code: str | int | None = None
     body: Any = None
     prompt_tokens: int | None = None
-    """The size of a prompt that exceeds the context.
+    """The size, in tokens, of a prompt that exceeds the context.
 
-    Older llama.cpp has this and `context_tokens` only in separate fields, not in the message.
+    Older versions of llama.cpp state this and `context_tokens` in separate fields, but not in the message.
     """
     context_tokens: int | None = None
     is_clipped: bool = False
@@ -85,7 +85,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The fields around the choices, passed on to the client unchanged: id, model, time, fingerprint."""
+    """The fields of a reply around its choices (id, model, time, ...), which are passed on to the client unchanged."""
 
     id: str = ""
     model: str = ""
@@ -170,7 +170,7 @@ def _decode_choice(choice: Mapping[str, Any], position: int, key: str) -> Delta:
 
 
 def _other_fields(data: Mapping[str, Any], decoded: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are not in `decoded`, except those that are null or nested too deeply."""
+    """Return the fields whose names are not in `decoded`; leave out null, and values that are nested too deeply."""
     if data.keys() <= decoded:
         return {}
     return {key: value for key, value in data.items() if key not in decoded and value is not None and is_shallow(value)}

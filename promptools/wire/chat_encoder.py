@@ -1,4 +1,4 @@
-"""Encode Chat Completions for a client: complete replies, the chunks of a stream, errors, and the sum of usages.
+"""Encode Chat Completions for a client: complete replies, the chunks of a stream, errors, and sums of token counts.
 
 The envelope (id, model, created, fingerprint) comes from the server. Reasoning is written both as `reasoning` and as
 `reasoning_content`, since a client reads either of the two.
@@ -40,7 +40,7 @@ def finish_reason(reply: Reply, *, legacy: bool = False) -> str:
 
 
 def encode_call(call: Call) -> dict[str, Any]:
-    """Encode a call."""
+    """Encode a call as an entry of `tool_calls`."""
     return {"id": call.id, "type": "function", "function": _encode_function(call)}
 
 
@@ -49,7 +49,7 @@ def _encode_function(call: Call) -> dict[str, Any]:
 
 
 def encode_message(reply: Reply, *, legacy: bool = False) -> dict[str, Any]:
-    """Encode the assistant's message of `reply`; `content` is null if there are only calls."""
+    """Encode a reply as the assistant's message; `content` is null if there are calls but no text."""
     encoded: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
     if reply.reasoning:
         encoded |= _reasoning_fields(reply.reasoning)
@@ -103,7 +103,7 @@ def encode_chunk(
 
 
 def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
-    """Return a choice's last chunk, with the fields added that the server sent and promptools does not decode.
+    """Return a choice's last chunk, with the server's fields added that promptools does not decode.
 
     A chunk without choices is returned unchanged.
     """
@@ -133,9 +133,9 @@ def _encode_choices(envelope: Envelope, choices: list[dict[str, Any]]) -> dict[s
 class ChunkWriter:
     """Encodes the events of one choice as chunks.
 
-    A call is sent complete at its `CallEnd`; with `live`, calls are streamed instead. A streamed call that fails
-    remains open (`unfinished`), and an error follows. Nothing is sent for `WasReasoning`, since the text that it turns
-    into reasoning has been sent already.
+    A call is sent complete at its `CallEnd`. With `live`, calls are streamed instead. A streamed call that fails stays
+    open (`unfinished`), and an error follows. Nothing is sent for `WasReasoning`, since the text that turned out to be
+    reasoning has been sent already.
     """
 
     def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
@@ -159,7 +159,7 @@ class ChunkWriter:
         return self.chunk({"role": "assistant", "content": content})
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode `event`; `logprobs` belong to text. Return no chunks for events that clients do not receive."""
+        """Encode a parser event, with `logprobs` for a text. Return nothing for events that clients do not get."""
         match event:
             case Text(text=text):
                 return [self.chunk({"content": text}, logprobs=logprobs)]
@@ -182,7 +182,7 @@ class ChunkWriter:
                 return []
 
     def discard_attempt(self) -> None:
-        """Do nothing, because the reasoning of the next attempt follows in the same field."""
+        """Do nothing after a failed attempt: the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the chunk that ends the choice."""
@@ -208,14 +208,14 @@ def error_body(
     attempts: Iterable[Attempt] = (),
     request_id: str = "",
 ) -> dict[str, Any]:
-    """Encode an error in the form of OpenAI's API, and add the attempts, and the request's id if it has one."""
+    """Encode an error in the form of OpenAI's API, with the attempts that were made and, if given, the request's id."""
     tried = [attempt.to_dict() for attempt in attempts]
     named = {"request_id": request_id} if request_id else {}
     return {"error": {"message": message, "type": kind, "param": None, "code": code, "attempts": tried, **named}}
 
 
 def add_usage(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Add two usages, including nested counts. Values that are not numbers are taken from `second`."""
+    """Add the token counts of two usages, including nested ones; other values are taken from `second`."""
     if first is None or second is None:
         given = second if first is None else first
         return None if given is None else dict(given)

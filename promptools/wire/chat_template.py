@@ -38,7 +38,7 @@ TEMPLATE_KEYS = (
     "think",
     "reasoning",
 )
-"""The parameters of a Chat Completions body that matter to the chat template."""
+"""The parameters of a Chat Completions body that affect how the chat template renders the prompt."""
 _IN_KWARGS = ("documents", "reasoning_effort")
 """Parameters that vLLM's /tokenize takes only in `chat_template_kwargs`."""
 _MANY_TOKENS = 1 << 30
@@ -52,7 +52,7 @@ reply, it would have to load the model twice.
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
 _BYTE = lazy_pattern(r"<0x([0-9A-F]{2})>")
-"""A byte that is only a part of a character, as vocabularies of SentencePiece write it."""
+"""Matches a token for a single byte in SentencePiece vocabularies, such as `<0xE2>`."""
 
 
 def _byte_letters() -> list[str]:
@@ -96,7 +96,7 @@ class TemplateRequest:
 def encode_template_request(
     body: Mapping[str, Any], endpoint: TemplateEndpoint, *, num_ctx: int | None = None
 ) -> TemplateRequest | None:
-    """Encode the conversation of a Chat Completions body; return None if Ollama's API cannot express a part of it."""
+    """Encode a request to render a Chat Completions body's conversation; None if Ollama's API cannot express it."""
     given = {key: body[key] for key in TEMPLATE_KEYS if body.get(key) is not None}
     match endpoint:
         case "llamacpp":
@@ -129,7 +129,7 @@ def _tokenize_body(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_rendered_prompt(reply: Any, endpoint: TemplateEndpoint) -> RenderedPrompt | None:
-    """Decode the reply; return None if it contains no prompt, because the server ignored the request to render."""
+    """Decode the server's reply; return None if it has no prompt, because the server ignored the request to render."""
     data = as_object(reply)
     match endpoint:
         case "llamacpp":

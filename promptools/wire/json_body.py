@@ -45,7 +45,7 @@ NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""The prefix of the fix that is recorded if the end of a string was guessed; a server's own JSON is never guessed."""
+"""The beginning of a fix which says that the end of a string was guessed. Such JSON is refused here."""
 
 
 class Decoded(NamedTuple):
@@ -140,7 +140,7 @@ def _decode_repaired(text: str) -> Decoded:
 def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
     """Return whether a value has at most `levels` levels of nesting. O(n).
 
-    A deeper value might fail to be encoded again.
+    It might not be possible to encode a deeper value again.
     """
     level = [value]
     for _ in range(levels):
@@ -154,9 +154,9 @@ def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
 
 
 def split_content(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """Return the text of `content`, a string or a list of parts; and the parts that are not text (images, files).
+    """Return the text of a message's `content`, and its parts that are not text (images, files).
 
-    Any other value is returned as JSON text.
+    `content` is a string or a list of parts. None is returned as an empty text, and any other value as JSON.
     """
     if isinstance(content, str):
         return content, ()

@@ -68,7 +68,7 @@ def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
 
 
 def _blocks(content: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the content blocks of a message, each with its path, which error messages show."""
+    """Return the content blocks of a message, each with its path for error messages (`messages[0].content[1]`)."""
     if isinstance(content, str):
         return [(path, {"type": "text", "text": content})] if content else []
     if content is None:
@@ -234,14 +234,17 @@ _EFFORTS = {"xhigh": "high", "max": "high"}
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
 """The largest budgets of thinking tokens that are converted to low and to medium effort."""
 _CHARACTERS_PER_TOKEN = 2
-"""Characters per token, for estimates. All text except runs of symbols has more, so the estimates are too high."""
+"""Characters per token, to estimate numbers of tokens.
+
+All text except runs of symbols has more characters per token, so the estimates are too high.
+"""
 _BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 
 
 def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the Chat Completions body, and notes on what was left out.
 
-    Raises UsageError for anything that must not be left out and cannot be expressed.
+    Raises UsageError for anything that matters to the answer, but cannot be expressed.
     """
     _refuse_services(data)
     notes: list[str] = []

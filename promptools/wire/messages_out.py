@@ -178,9 +178,9 @@ class BlockWriter:
         return {"type": "message_start", "message": encode_message(self._envelope)}
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:  # noqa: ARG002 one signature for all writers
-        """Encode `event`, and events that waited for it.
+        """Encode `event`, and then the events that waited for it.
 
-        Return nothing for an event that clients do not receive, or that must wait.
+        Return nothing for an event that clients do not receive, or that must wait until an open call ends.
         """
         if not isinstance(event, (Text, Reasoning, CallStart, CallArgs, CallEnd)):
             return []
@@ -225,7 +225,7 @@ class BlockWriter:
         group.events.append(event)
 
     def _release(self) -> list[dict[str, Any]]:
-        """Encode the events that wait, in order, until a call that is not complete has become the open one. O(n)."""
+        """Encode waiting events in order, until a call is open that is not complete yet. O(n)."""
         encoded: list[dict[str, Any]] = []
         while self._waiting and self._call is None:
             group = self._waiting.popleft()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SAME_NAME = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
 """Options with the same name in Chat Completions."""
 _RENAMED = {"repeat_penalty": ("repetition_penalty",)}
-"""Options that some servers have under other names, with these names."""
+"""Options that some servers know under other names, mapped to these names."""
 _OLLAMA_ONLY = ("options", "think", "keep_alive", "truncate", "shift")
 """Keys that only Ollama knows."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
@@ -217,7 +217,7 @@ _REFUSED_RAW = {
 
 
 def is_unload_request(data: Mapping[str, Any]) -> bool:
-    """Return whether a request without a prompt or messages unloads the model, because its `keep_alive` is zero."""
+    """Return whether `keep_alive` is zero; without a prompt or messages, such a request unloads the model."""
     return as_number(data.get("keep_alive")) == 0 or data.get("keep_alive") in ("0", "0s")
 
 

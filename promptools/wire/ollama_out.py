@@ -38,7 +38,7 @@ _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"
 def encode_message(
     content: str = "", thinking: str = "", calls: Sequence[Call] = (), *, first: int = 0
 ) -> dict[str, Any]:
-    """Encode a message or a part of a message; `first` is the index, in the whole reply, of the first of `calls`."""
+    """Encode a message or a part of one; `first` is the index of the first of `calls` among all calls of the reply."""
     encoded: dict[str, Any] = {"role": "assistant", "content": content}
     if thinking:
         encoded["thinking"] = thinking
@@ -52,7 +52,7 @@ def _encode_call(call: Call, index: int) -> dict[str, Any]:
 
 
 def encode_line(envelope: Envelope, message: Mapping[str, Any], *, logprobs: Any = None) -> dict[str, Any]:
-    """Encode a line of a stream other than the last line.
+    """Encode a line of a stream; `mark_done` makes it the last line.
 
     `logprobs` are the log probabilities in the form of Chat Completions.
     """
@@ -74,7 +74,7 @@ def encode_generated(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mark_done(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
-    """Return a copy of a line or response that ends the reply, with `done` and `done_reason`."""
+    """Return a copy of the last line, or of a whole response, with `done` and `done_reason` set."""
     reason = finish_reason(reply)
     return {**body, "done": True, "done_reason": "stop" if reason == "tool_calls" else reason}
 
@@ -104,7 +104,7 @@ def encode_usage(
 
 
 class LineWriter:
-    """Encodes the events of a reply as lines."""
+    """Encodes the parser's events as lines of an Ollama stream."""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
@@ -115,7 +115,7 @@ class LineWriter:
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode `event`; `logprobs` belong to text. Return no lines for events that clients do not receive."""
+        """Encode a parser event, with `logprobs` for a text. Return no lines for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return [encode_line(self._envelope, encode_message(text), logprobs=logprobs)]
@@ -128,7 +128,7 @@ class LineWriter:
                 return []
 
     def discard_attempt(self) -> None:
-        """Do nothing, because the reasoning of the next attempt follows in the same field."""
+        """Do nothing after a failed attempt: the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the last line, without the usage."""

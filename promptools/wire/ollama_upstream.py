@@ -49,7 +49,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
 
 
 def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode one message; `names` maps the ids of earlier calls to tool names; the calls of this message are added."""
+    """Encode one message. `names` maps the ids of earlier calls to tool names; this message's calls are added to it."""
     role = as_text(message.get("role"))
     text, others = split_content(message.get("content"))
     encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
@@ -122,7 +122,7 @@ PATH = "/api/chat"
 """The route of the endpoint, relative to the server's root."""
 
 EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
-"""Efforts that `think` does not have, with the values that Ollama's own /v1 uses (openai/openai.go, 0.32.15)."""
+"""Reasoning efforts that `think` does not accept, mapped as in Ollama's own /v1 (openai/openai.go, 0.32.15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Return the value of `think`: the effort, else the value of the template argument that vLLM's users send."""
+    """Return the value of `think`: the reasoning effort, or else the template argument that users of vLLM send."""
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]
@@ -231,7 +231,7 @@ _DECODED_KEYS = frozenset({
 
 
 def decode_envelope(body: Any) -> Envelope:
-    """Decode the envelope, which has no id; the last line's durations, in nanoseconds, are passed on unchanged."""
+    """Decode the fields around the message. There is no id; the durations of the last line, in ns, are kept."""
     data = as_object(body)
     extra = {key: value for key, value in data.items() if key not in _DECODED_KEYS and is_shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_timestamp(as_text(data.get("created_at"))), extra=extra)

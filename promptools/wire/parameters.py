@@ -1,6 +1,6 @@
 """Define how each endpoint of another API handles each parameter of a Chat Completions body.
 
-There is a note on every parameter whose loss may matter.
+The trace gets a note on every parameter that is left out and whose loss may matter.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
     """Return Ollama's `options`: the converted `options`, overridden by the request's own `options` in `kept`.
 
-    The argument `num_ctx` is used if neither of these two options sets `num_ctx`. If the request's own `options` are
+    The argument `num_ctx` is used if neither of them sets `num_ctx`. If the request's own `options` are
     not an object, they are returned unchanged, so that the server refuses them.
     """
     own = kept.get("options", {})

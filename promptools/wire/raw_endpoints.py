@@ -43,14 +43,14 @@ class RawPrompt:
     stop_ids: tuple[int, ...] = ()
     """The tokens that end the reply, for an endpoint that accepts token ids."""
     constraint: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The keys by which this endpoint forces the form of the answer, with their values."""
+    """The keys and values, such as `json_schema`, with which this endpoint enforces the form of the answer."""
     preserved: tuple[str, ...] = ()
     """The control tokens that the reply may contain as text. llama.cpp strips control tokens that are not listed."""
 
     add_special_tokens: bool = False
-    """Whether the server adds the token with which texts begin; templates rendered by promptools leave it out."""
+    """Whether the server adds the beginning-of-text token; templates rendered by promptools leave it out."""
     text: str | None = None
-    """The text of token ids that the server rendered, without the prefill; None if the server reports only ids."""
+    """If the server rendered `content` as token ids: their text, without the prefill; None if it states only ids."""
 
     @property
     def as_json(self) -> str | list[int]:
@@ -90,7 +90,7 @@ COMPLETIONS_PATH = "completions"
 
 
 def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> RawRequest:
-    """Encode a Chat Completions body, with `prompt` instead of its messages; `ids`: the server accepts token ids.
+    """Encode a Chat Completions body, with `prompt` instead of its messages; `ids` if the server accepts token ids.
 
     The request always has a token limit, because vLLM and SGLang stop after 16 tokens without one. The reply must keep
     its special tokens, which vLLM and SGLang strip by default.
@@ -152,7 +152,7 @@ def encode_llamacpp_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRe
 
 
 def decode_llamacpp_envelope(body: Any) -> Envelope:
-    """Decode the envelope, which has only the model and the timings. The other fields repeat the request."""
+    """Decode the fields around the choices: only the model and the timings. The other fields repeat the request."""
     data = as_object(body[0] if is_array(body) and body else body)
     extra = {key: data[key] for key in ("timings",) if key in data and is_shallow(data[key])}
     return Envelope(model=as_text(data.get("model")), extra=extra)
@@ -221,7 +221,7 @@ def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_c
 
 
 def decode_generate_envelope(body: Any) -> Envelope:
-    """Decode the envelope, which has no id; the last line's durations, in nanoseconds, are passed on unchanged."""
+    """Decode the fields around the text. There is no id; the durations of the last line, in ns, are kept."""
     envelope = ollama.decode_envelope(body)
     return replace(envelope, extra={key: value for key, value in envelope.extra.items() if key not in _DECODED_KEYS})
 

@@ -47,7 +47,7 @@ _NOT_SERVED = {
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool, with the name and the namespace that the client gave to the tool."""
+    """A tool as the client defined it: its name, its namespace if it has one, and its kind."""
 
     name: str
     namespace: str | None = None
@@ -62,7 +62,7 @@ class ClientTool:
 
 
 class ClientTools:
-    """Holds the offered tools in the form in which a model of `family` gets them: as functions.
+    """Converts the tools of a request to the functions that a model of `family` is offered.
 
     `client_tool` finds the client's tool for a function.
     """
@@ -86,19 +86,19 @@ class ClientTools:
             raise UsageError(_refusal_for(self.left_out, ", and no other tool is offered"))
 
     def client_tool(self, function_name: str) -> ClientTool:
-        """Return the client's tool for a function; for an unknown function, a tool with the function's name."""
+        """Return the client's tool that a function stands for; for an unknown function, one with its name."""
         return self._by_function.get(function_name) or ClientTool(function_name)
 
     def function_name(self, name: str, namespace: str | None = None) -> str:
-        """Return the name of the function that is offered for a tool."""
+        """Return the name of the function that stands for a tool."""
         return self._function_names.get((namespace or None, name)) or _flat_name(name, namespace)
 
     def arguments_of(self, input_text: str) -> str:
-        """Return the function's arguments for the input of a custom tool."""
+        """Return the arguments of the function, as JSON, for the input text of a custom tool."""
         return json.dumps({CUSTOM_PARAMETER: input_text}, ensure_ascii=False)
 
     def decode_typed_call(self, kind: str, item: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return the function's name and the arguments for a past call of a typed tool; None for an unknown `kind`."""
+        """Return the function name and arguments for a past call of a tool of type `kind`; None for an unknown type."""
         tool = self._typed.get(kind)
         return None if tool is None else (self._typed_name(kind), tool.to_arguments(item))
 
@@ -260,7 +260,7 @@ def _unseal_reasoning(sealed: str) -> str | None:
 def decode_items(
     items: Iterable[Mapping[str, Any]], instructions: str, tools: ClientTools
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return the messages, and notes on what was left out. O(n) in the size of the conversation."""
+    """Decode input items to messages; also return notes on what was left out. O(n) in the size of the conversation."""
     conversation = _Conversation(tools)
     if instructions:
         conversation.add_message("system", instructions)
@@ -275,7 +275,7 @@ class _Conversation:
         self.notes: list[str] = []
         self._tools = tools
         self._call_ids: dict[str, str] = {}
-        """The ids of calls of tools that OpenAI defines, by the ids of the calls' items."""
+        """The call id of each call of a tool that OpenAI defines, such as its shell, by the id of the call's item."""
 
     def add_item(self, item: Mapping[str, Any]) -> None:
         kind = as_text(item.get("type")) or "message"
@@ -415,7 +415,7 @@ def _joined_text(content: Any, separator: str) -> Any:
 
 
 def _join(first: Any, second: Any) -> Any:
-    """Join two contents; None means no content."""
+    """Join two contents of messages; None means no content."""
     if not first or not second:
         return first or second
     if isinstance(first, str) and isinstance(second, str):
@@ -473,7 +473,7 @@ LOGPROBS = "message.output_text.logprobs"
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """A decoded request."""
+    """A request of the Responses API, decoded."""
 
     body: dict[str, Any]
     """The Chat Completions body."""
@@ -483,7 +483,7 @@ class ResponsesRequest:
     settings: dict[str, Any]
     """The settings of the request that the response repeats."""
     summary: bool = False
-    """Whether reasoning is returned as a summary, because the client asked for a summary and reads only that."""
+    """Whether reasoning is returned as a summary: a client that asks for a summary reads nothing else."""
     sealed: bool = False
     """Whether reasoning is also returned as `encrypted_content`."""
     stored: bool = True
@@ -574,7 +574,7 @@ def _decode_tools(data: Mapping[str, Any], tools: ClientTools) -> dict[str, Any]
 
 
 def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return the request's token limit, if it has one, and then remove the config's limit from `body`."""
+    """Return the request's token limit; if there is one, remove the config's limit from `body`."""
     if data.get("max_output_tokens") is None:
         return {}
     body.pop("max_completion_tokens", None)
@@ -600,7 +600,7 @@ def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(data: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """Return the settings that the response repeats, without tools of types that were left out."""
+    """Return the request's settings that the response repeats, without tools of the types in `left_out`."""
     settings = {key: default if data.get(key) is None else data[key] for key, default in _ECHOED.items()}
     settings["tools"] = [tool for tool in as_list(settings["tools"]) if as_object(tool).get("type") not in left_out]
     reasoning = {"effort": None, "summary": None, **as_object(data.get("reasoning"))}

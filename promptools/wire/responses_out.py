@@ -29,11 +29,11 @@ _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content
 
 @dataclass(slots=True)
 class ResponseFrame:
-    """Holds what a response states before its output: ids, the time, and the request whose settings it repeats."""
+    """Holds the parts of a response that do not depend on its output: ids, time, model, and the request's settings."""
 
     request: ResponsesRequest
     token: str
-    """The part that the ids of the response and of its items have in common."""
+    """A unique text that is part of the id of the response and of the ids of its items."""
     created_at: int
     model: str
 
@@ -47,7 +47,7 @@ class ResponseFrame:
         return f"{prefix}_{self.token}_{index}"
 
     def encode(self, status: str, output: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-        """Encode the response; `fields` replace fields that are null while the response is in progress."""
+        """Encode the response; `fields` replace the values for a response in progress, such as a `usage` of null."""
         return {
             "id": self.id,
             "object": "response",
@@ -73,7 +73,7 @@ class ResponseFrame:
         return self.encode("completed", output, completed_at=completed_at, **fields)
 
     def tool(self, function_name: str) -> ClientTool:
-        """Return the client's tool for a function."""
+        """Return the client's tool that a function stands for."""
         return self.request.tools.client_tool(function_name)
 
 
@@ -104,7 +104,7 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def text_part(text: str = "", logprobs: Any = None) -> dict[str, Any]:
-    """Encode the only content part of a message."""
+    """Encode the text of a message as its only content part."""
     return {"type": "output_text", "annotations": [], "logprobs": token_logprobs(logprobs), "text": text}
 
 
@@ -119,7 +119,7 @@ def message_item(item_id: str, content: list[dict[str, Any]], status: str) -> di
 
 
 def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
-    """Encode the only part of the content, or of the summary, of a reasoning item."""
+    """Encode reasoning as the only part of an item's content or, if `summary`, of its summary."""
     return {"type": "summary_text" if summary else "reasoning_text", "text": text}
 
 
@@ -135,7 +135,7 @@ def reasoning_item(frame: ResponseFrame, item_id: str, text: str, status: str) -
 
 @dataclass(slots=True)
 class CallItem:
-    """An item for a call, whose arguments or input may still be arriving."""
+    """An output item for a call; the call's arguments or input may still be arriving."""
 
     tool: ClientTool
     item_id: str
@@ -208,7 +208,7 @@ StreamEvent = dict[str, Any]
 
 
 class ResponseEvents:
-    """Encodes the events of a reply as the events of a stream, and keeps the resulting output."""
+    """Encodes the parser's events as events of a Responses stream, and keeps the resulting output."""
 
     def __init__(self, frame: ResponseFrame) -> None:
         self.reply: Reply | None = None
@@ -219,7 +219,7 @@ class ResponseEvents:
         self._space: list[tuple[str, Any]] = []
         """White space that may begin a message, with its log probabilities."""
         self._calls: dict[int, int] = {}
-        """For each call that is being streamed, by the call's index, the position of its item in the output."""
+        """The position in the output of each call that is being streamed, by the call's index."""
         self._discarded = 0
         """Number of items at the beginning of the output that belong to attempts that failed."""
 
@@ -241,7 +241,7 @@ class ResponseEvents:
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[StreamEvent]:
-        """Encode `event`; `logprobs` belong to text. Return nothing for events that clients do not receive."""
+        """Encode a parser event, with `logprobs` for a text. Return nothing for events that clients do not receive."""
         match event:
             case Text(text=text):
                 return self._add_text(text, logprobs)
@@ -268,7 +268,7 @@ class ResponseEvents:
         return {}
 
     def end(self, status: str) -> list[StreamEvent]:
-        """End the output. If there is only white space, it becomes a message."""
+        """End the output. If the whole output is white space, it becomes a message."""
         space, self._space = self._space, []
         written = [] if self._items or not space else [*self._switch("message"), *(self._delta(*it) for it in space)]
         return [*written, *self.close(status)]
@@ -285,7 +285,10 @@ class ResponseEvents:
     # --- reasoning and text
 
     def _switch(self, kind: str) -> list[StreamEvent]:
-        """Begin an item of this kind and end an open item of another kind; do nothing if one of this kind is open."""
+        """Begin an item of this kind, and end the open item; do nothing if the open item is already of this kind.
+
+        An open item of a failed attempt is ended in any case.
+        """
         current = self._open
         if current is not None and current.kind == kind and current.position >= self._discarded:
             return []

@@ -149,7 +149,7 @@ Other versions of a tool, which are not listed, may have other parameters.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedTool:
-    """Holds the function for a tool that an API defines by its type; converts calls to and from the API's items."""
+    """A tool that an API defines by its type, with its function; converts calls to and from the API's items."""
 
     kind: str
     """The tool's type; the types of its items begin with this text."""
@@ -214,7 +214,7 @@ def _of_shell(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(output: Mapping[str, Any]) -> str:
-    """Return the text for one output of a shell call: what a command printed, and how it ended."""
+    """Return one output of a shell call as text: what the command printed, and `[exit code 1]` or `[timed out]`."""
     printed = "\n".join(filter(None, (as_text(output.get(name)).removesuffix("\n") for name in ("stdout", "stderr"))))
     outcome = as_object(output.get("outcome"))
     ended = "[timed out]" if outcome.get("type") == "timeout" else ""
@@ -224,7 +224,7 @@ def _outcome(output: Mapping[str, Any]) -> str:
 
 
 def shell_output_text(outputs: Any) -> str | None:
-    """Return the text of a shell call's outputs for the model; None if they have another form."""
+    """Return the outputs of a shell call as text for the model; None if `outputs` has another form."""
     if not is_array(outputs) or not all(
         is_object(output) and {"stdout", "stderr"} & output.keys() for output in outputs
     ):
