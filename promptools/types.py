@@ -108,7 +108,7 @@ class Call:
     span: Span = Span(0, 0)
     dialect: str = ""
     unknown_tool: bool = False
-    """Whether the tool was not offered. Such a call is read only from text with unmistakable markers of a call."""
+    """Whether the tool was not offered. Such a call is read only where markers or the place show a call."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the value as a dict that can be written as JSON."""

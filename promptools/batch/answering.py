@@ -134,7 +134,7 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
 
 
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
-"""Statuses which mean that the server, or a gateway before it, cannot answer now: the request is sent again."""
+"""Statuses which mean that the server, or a gateway before it, cannot answer now: `RequestPool` keeps retrying."""
 SHORT_LIVED_STATUSES = frozenset({500})
 """Statuses for which the request itself may be the reason: it is sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
@@ -321,8 +321,8 @@ class RequestServers:
     """Distributes requests over all servers of the client's provider.
 
     Each request goes to the server that has the fewest requests in progress. `model` replaces the model of each request
-    (None: keep it). `default_model` is used for requests that name no model.
-    The client must not retry by itself (`max_retries=0`). `clock` returns the time in seconds.
+    (None: keep it). `default_model` is used for requests that name no model. The client must not retry by itself
+    (`max_retries=0`). `clock` returns the time in seconds.
     """
 
     def __init__(

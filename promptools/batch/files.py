@@ -49,7 +49,7 @@ def is_parquet(path: str) -> bool:
 
 
 def identity_of(path: str) -> str:
-    """Return a text that is equal for two names of the same file: its resolved absolute path, or an unchanged URL."""
+    """Return a text that is equal for all names of a local file: its resolved path. A URL is returned unchanged."""
     return str(Path(path).resolve()) if is_local(path) else path
 
 

@@ -150,7 +150,7 @@ def _first_line(error: BaseException) -> str:
 CELL = "chunk"
 """The name of the only column of a block in Ray Data."""
 MAX_CHUNK_BYTES = 4 * 2**20
-"""Number of bytes of pickled items at which a chunk is complete. Its last item may exceed this number."""
+"""Number of bytes of pickled items at which a chunk is complete. Its last item may take it beyond this number."""
 MAX_FAILED_STARTS = 8
 """How many actors in a row may end before they have started."""
 READ_AHEAD = 1

@@ -166,7 +166,7 @@ class _HeadTimer:
 
 
 def http_protocol(kind: str | None = None, *, head_seconds: float | None = HEAD_SECONDS) -> Any:
-    """Return a uvicorn protocol class that limits the time and size of a request's head (its header fields).
+    """Return a uvicorn protocol class that limits the time and size of a request's head.
 
     `kind` is `h11` or `httptools`; None means httptools if it is installed. `head_seconds` is the time limit; None
     means no limit. The class for httptools also reads the body of a request that offers an upgrade.

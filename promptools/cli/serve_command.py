@@ -59,7 +59,7 @@ _LIMITS = ("requests_per_minute", "concurrency", "queue", "queue_timeout")
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options that limit the number and size of requests."""
+    """Add the options that limit the number of requests, and the size of requests and replies."""
     group = parser.add_argument_group("limits")
     group.add_argument(
         "--requests-per-minute",

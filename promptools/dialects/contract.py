@@ -43,14 +43,14 @@ TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
 
 
 class HeadPredicate(Protocol):
-    """Decides whether `text[start:end]`, which matches the pattern of a `Head`, begins a call.
+    """Decides whether `text[start:end]`, which matches the pattern of a `Head`, may begin a call.
 
     `fresh`: the match begins the content or a code fence, or directly follows a call; or the request asked for this
     dialect.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether `text[start:end]` begins a call; `NEED_MORE` if only more text can tell."""
+        """Return whether `text[start:end]` may begin a call; `NEED_MORE` if only more text can tell."""
         ...
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 6
 """How many levels of nesting are written out at most."""
 MAX_REFERENCES = 32
-"""How many references (`$ref`) are followed at most, one from the other.
+"""How many references (`$ref`) are followed at most, one after the other.
 
 Every reference is resolved from the root schema. So a reference inside a schema with an `$id` may lead to the wrong
 place.

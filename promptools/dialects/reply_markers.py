@@ -198,7 +198,7 @@ class ReplyMarkers:
         return re.compile(rf"\s*+(?:(?:{'|'.join(map(re.escape, self.end_tokens))})\s*+)++\Z")
 
     def end_of_turn(self, text: str) -> int:
-        """Return the offset at which end-of-turn tokens end a text; if there are none, the length of the text."""
+        """Return the offset of the end-of-turn tokens at the end of a text; if there are none, the text's length."""
         begin = max(0, len(text) - MAX_END)
         match = self._ends.search(text, begin)
         return match.start() if match is not None else len(text)

@@ -27,7 +27,7 @@ _SAMPLE_WORD: Final = lazy_pattern("|".join(_SLOTS))
 
 
 def states(dialect: Dialect) -> tuple[Transition, ...]:
-    """Return what each tag does in the calls that a dialect writes; empty if its calls do not consist of tags."""
+    """Return what each tag does in the calls that a dialect writes; empty if its calls are not read as tags."""
     found: dict[Transition, None] = {}
     for calls in ([CALL], [_PINGED], [CALL, _PINGED]):
         text = dialect.render_calls(calls).lstrip()

@@ -120,7 +120,7 @@ def _is_json_openers(value: Any) -> bool:
 
 
 def are_json_closers(value: Any) -> bool:
-    """Return whether a value is a list of texts that can follow JSON, so none may begin with a bracket."""
+    """Return whether a value is a list of texts that can follow JSON: none may begin with `,`, `;`, `}` or `]`."""
     return is_text_list(value) and not any(text.lstrip().startswith(tuple(GAP_CHARACTERS)) for text in value)
 
 
@@ -230,7 +230,7 @@ def _no_problem(_values: Mapping[str, Any]) -> str:
 
 
 class Kind(NamedTuple):
-    """Describes a kind of dialect: its constructor, the keys that only it has, and the keys that are required."""
+    """Describes a kind of dialect: its constructor, its keys besides `COMMON_KEYS`, and its required keys."""
 
     make: Callable[..., DeclaredDialect]
     keys: Mapping[str, TableKey]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
-"""The fast path is taken only if one of these dialects is expected.
+"""The fast path is taken only if the expected dialect is one of these (None: no dialect is expected).
 
 Calls of any other expected dialect may begin with the same brace.
 """

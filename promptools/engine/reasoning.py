@@ -183,7 +183,8 @@ def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
 def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     """Hold a call inside open reasoning, and the text after it, until the closing tag or the end of the text.
 
-    If the closing tag comes, the held text was reasoning, unless it contains only calls, which may be meant.
+    If the closing tag comes, the held text was reasoning, unless it contains only calls, which may be meant. If no
+    closing tag comes, `resolve_held_call` decides.
     """
     zone = state.reasoning
     size = len(zone.closer) or state.plan.markers.longest_template_closer

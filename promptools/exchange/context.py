@@ -64,7 +64,7 @@ class Route:
     url: str | None = None
     """The full URL of the server's chat completions (None: the URL of the client's request)."""
     headers: Headers = field(default=(), repr=False)
-    """Header fields for every request to the server, such as `authorization`; they replace the client's fields."""
+    """Fields for every request to the server, such as `authorization`; they replace the client's of the same name."""
     resolve: Callable[[ServerInfo], Target] | None = None
     """Returns the target, given the result of probing the server. If None, the server is not probed."""
     notes: tuple[str, ...] = ()

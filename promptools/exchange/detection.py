@@ -62,8 +62,8 @@ _REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "use
 class DetectionCache:
     """Caches probe results by the server's root URL, the model, and the kind of server that the config names.
 
-    The model is empty for results about the server alone, and the kind if the config names none. At most
-    `limit` results are kept; the oldest are evicted first. Thread-safe: each step is a single operation of a dict.
+    The model is empty for results about the server alone, and the kind if the config names none. At most `limit`
+    results are kept; the oldest are evicted first. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:

@@ -61,7 +61,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send `request` to the server; the result is its status and headers.
+    """Send `request` to the server; the result has the status and headers of the response.
 
     `timeout` limits the time for the request and its reply, in seconds (None: only the HTTP client's own timeouts).
     """
@@ -107,9 +107,9 @@ Ask: TypeAlias = Callable[[Request], ProbeResponse | None]
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Call `work` with an `Ask`, a function that sends small requests to the server, for at most `timeout` seconds.
+    """Call `work` with an `Ask`, a function that sends small requests to the server.
 
-    Under an event loop, `work` runs in another thread.
+    After `timeout` seconds, the `Ask` sends nothing more. Under an event loop, `work` runs in another thread.
     """
 
     work: Callable[[Ask], Any]

@@ -63,7 +63,7 @@ The adaptation `format` has a note of its own, `FORMAT_NOTE`.
 """
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
-"""Adaptations that may be applied several times: each time, something else is removed from the request."""
+"""Adaptations that may be applied several times: each time, they change something else in the request."""
 
 
 def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
@@ -208,7 +208,7 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        An agent counts the replies, and tells the model itself what is wrong.
+        An agent counts the replies, and itself tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}

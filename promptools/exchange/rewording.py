@@ -243,7 +243,7 @@ def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
-    """Return the request with a context that fits the prompt; None if a size is unknown or need not change."""
+    """Return the request with a context that fits the prompt; None if that is impossible or needs no change."""
     if prompt is None or limit is None:
         return None
     size = fitting_context(prompt, answer=request.max_tokens, limit=limit)

@@ -91,7 +91,7 @@ def _holds_interpreter(text: str) -> bool:
 
 
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
-    """Parse text as the reply to the failed request; if the client's own request failed, as in the plan's mode."""
+    """Parse text as the reply to the failed request; for a request that was forwarded unchanged, in the plan's mode."""
     prepared = failure.prepared
     if prepared is None:  # no prompt was rendered for a forwarded request: read it as in native mode
         prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)

@@ -435,7 +435,7 @@ def _work_knowing(own: OwnDialects, work: Callable[[], T], last: bool) -> T:
 
 @lru_cache(maxsize=MAX_CACHED_URLS)
 def api_base(url: str) -> str:
-    """Return the base URL of a server's API, given the URL of any of its routes.
+    """Return the base URL of a server's API, given the URL of one of the `_ROUTES` or of Ollama's own routes.
 
     For example, `http://host/v1/chat/completions` and Ollama's `http://host/api/chat` both give `http://host/v1`.
     """

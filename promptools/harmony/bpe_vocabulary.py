@@ -56,7 +56,7 @@ def cached_file(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return the paths at which the vocabulary's file is searched, in order.
+    """Return the paths at which the vocabulary's file is looked for, in order.
 
     The key of each path says where the path comes from: an environment variable, or the command that installs the file.
     """

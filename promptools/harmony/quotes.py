@@ -458,7 +458,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """The characters that end the code or the quoted line in which a token was shown; empty outside of these."""
+        """Characters, any of which ends the code or the quoted line that shows a token; empty outside of these."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""
@@ -492,7 +492,7 @@ class QuotedTokens:
     def doubt(self, tail: str, token: HarmonyToken) -> Doubt | None:
         """Return a `Doubt`, which decides whether a token after the content and `tail` is content.
 
-        Return None if it certainly is not, for example because no quotation mark, or no bracket of a call's arguments,
-        is open. `tail` is the end of the text that is held back because it may begin a header.
+        Return None if the token is not quoted: no quotation mark, or no bracket of a call's arguments, is open. `tail`
+        is the end of the text that is held back because it may begin a header.
         """
         return self._open.doubt(tail, token)

@@ -22,7 +22,7 @@ INVALID_NAME = "__invalid_tool__"
 """Replaces a name in the history that contains only control tokens; vLLM writes the same."""
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
-"""Words that have another meaning in a header, so they are not used as namespaces of tools."""
+"""Words with another meaning in a header, so no tool that takes free text gets one of them as its recipient."""
 _ODD = lazy_pattern(r"[^A-Za-z0-9_$]+")
 _TOKEN = lazy_pattern(r"<\|[^|]*\|>")
 

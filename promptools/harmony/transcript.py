@@ -41,7 +41,7 @@ class ParsedMessage:
 
     @property
     def complete(self) -> bool:
-        """Whether the message has a whole header and an end. It does unless `ended` is `cut` or `header`."""
+        """Whether the message reached its end: `ended` is neither `cut` nor `header`."""
         return self.ended not in {"cut", "header"}
 
 

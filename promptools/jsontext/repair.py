@@ -97,7 +97,7 @@ _REPAIRS: Final = {
 
 
 def repair_run(text: str, start: int, end: int, fix_log: FixLog) -> tuple[list[str], list[str]]:
-    """Repair the common mistakes in `text[start:end]`; return its pieces, and the replacement of each piece. O(n)."""
+    """Repair `text[start:end]`, a match of `RUN`; return its pieces and their replacements. O(n) in characters."""
     source: list[str] = []
     repaired: list[str] = []
     counts: dict[str, int] = {}

@@ -24,7 +24,7 @@ _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 """The end of the object, or the next key, perhaps after a comma. The escapes in the key are not decoded."""
 
 MAX_HOOKED_LENGTH = 2048
-"""Number of characters up to which one reading with hooks costs less than a reading without hooks and the search."""
+"""Number of characters up to which reading with hooks costs less than reading without hooks and searching the text."""
 FEW_KEYS = 16
 """Number of keys in the first `MAX_HOOKED_LENGTH` characters below which a longer text is read with hooks too.
 

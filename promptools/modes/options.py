@@ -64,19 +64,25 @@ class RequestOptions(TypedDict, total=False):
     undeclared: Undeclared
     """`call` passes on calls of tools that the request does not declare, even if it declares none."""
     on_malformed: OnMalformed
-    """What the client gets for a malformed call after the last attempt: its text (`content`), the call, or an error."""
+    """What a malformed call becomes after the last attempt: its text, a call that fails its schema, or an error."""
     tools_in: ToolPlacement | None
     """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
     namespaces: dict[str, str]
     """Harmony mode: descriptions of the namespaces of tools, by name."""
     thoughts: ReasoningPolicy
-    """Harmony mode: which past reasoning is sent. `keep`: all; `turn`: only reasoning after the user's last message."""
+    """Harmony mode: which past reasoning is sent.
+
+    `last-final`: that after the last final answer; `turn`: that after the user's last message; `first-final`: the rule
+    of openai-harmony; `keep`: all.
+    """
     order: CallOrder
     """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
     prefill: Prefill
-    """Harmony mode: how the reply begins. `channel`: in the channel `analysis`, as in HarmonyReAct's paper; `thought`:
-    inside an analysis message, as in HarmonyReAct's code; `call`: with the required call; `auto`: with the required
-    call, but only after a reply without it."""
+    """Harmony mode: how the reply begins.
+
+    `channel`: in the channel `analysis`, as in HarmonyReAct's paper; `thought`: inside an analysis message, as in
+    HarmonyReAct's code; `call`: with the required call; `auto`: with that call, but only after a reply without it.
+    """
     harmony_react: bool
     """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str]

@@ -155,7 +155,7 @@ def _raw_prompt(
 
 
 def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
-    """Return the control tokens that a reply may contain: those of its family or, if that is unknown, of all."""
+    """Return the control tokens that a reply may contain: those of the model's family or, if unknown, of all."""
     known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
     tokens = set(all_control_tokens() if known is None else known)
     tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
@@ -202,9 +202,9 @@ def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
 def beginning_of_call(request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt) -> str | None:
     """Return the text with which a required call begins, to be added to the end of the prompt.
 
-    All calls in the model's dialect begin with this text. It ends before the tool's name or, if a tool is named,
-    before the arguments. The result is empty if no call is required, or if the text is unknown. The result is None
-    if the template may write calls differently; then `example_calls` must be rendered to find the text.
+    All calls in the model's dialect begin with this text. It ends before the tool's name or, if a tool is named, before
+    the arguments. The result is empty if no call is required, or if the text is unknown. The result is None if the
+    template may write calls differently; then `example_calls` must be rendered to find the text.
     """
     dialect = _own_dialect(request)
     if not (request.choice.forced and len(request.offered)) or dialect == HARMONY:

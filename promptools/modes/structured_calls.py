@@ -180,8 +180,8 @@ class EventFilter(Protocol):
 class StructuredCalls:
     """Reads the structured calls of one choice. `notes` collects notes on the calls for the trace.
 
-    The methods take `emit`, the filter for the events, as an argument. If this object stored the filter, the two would
-    refer to each other, and would not be freed at the end of a request.
+    The methods take `emit`, the filter for the events, as an argument. If this object stored the filter, which is a
+    method of its owner, the two objects would refer to each other, and would not be freed at the end of a request.
     """
 
     def __init__(self, request: ToolRequest, options: ParseOptions, new_id: NewId, notes: list[str]) -> None:

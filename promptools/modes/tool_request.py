@@ -206,10 +206,10 @@ def parse_request(
 ) -> ToolRequest:
     """Parse a Chat Completions body, and check it.
 
-    `model` replaces the body's model. `marks` maps tool names to the config's marks, such as `dangerous`. No
-    tool is refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is
-    left out if the server would ignore it; otherwise UsageError is raised. UsageError is also raised for tools that are
-    not a list, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid options.
+    `model` replaces the body's model. `marks` maps tool names to the config's marks, such as `dangerous`. No tool is
+    refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is left out
+    if the server would ignore it; otherwise UsageError is raised. UsageError is also raised for tools that are not a
+    list, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     own |= {} if model is None else {"model": model}

@@ -2,8 +2,8 @@
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
-never asked for again in the same mode, since it would be cut again. A reply with both
-valid and malformed calls counts as an answer; malformed calls that the server itself returned may be passed on with it.
+never asked for again in the same mode, since it would be cut again. A reply with both valid and malformed calls counts
+as an answer; malformed calls that the server itself returned may be passed on with it.
 
 Replies that the server lost are recognized by what remains of them:
 

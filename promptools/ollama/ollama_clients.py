@@ -44,8 +44,8 @@ class Client(ollama.Client):
     """`ollama.Client` whose chats return working tool calls, from Ollama or any other open-model server.
 
     The constructor takes all arguments of the package's class, and the settings below. Without `host=`, the address
-    comes from the first of these: `provider=`, the default provider of the config that was passed, the variable
-    OLLAMA_HOST, the default provider of a config file that was found, Ollama's own default.
+    comes from the first of these: `provider=`, the default provider of a config that was given (`config=`,
+    PROMPTOOLS_CONFIG), the variable OLLAMA_HOST, the default provider of a config that was found, Ollama's own default.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))

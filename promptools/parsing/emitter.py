@@ -281,7 +281,7 @@ class Emitter:
         self.set_zone(zone)
 
     def accept_before_header(self) -> None:
-        """Accept the tentative calls that are held, and discard the white space after them, since markup follows."""
+        """Accept the tentative calls that are held, and discard the white space that is held, since markup follows."""
         self.accept_group()
         self._discard_held_space()
 
@@ -400,7 +400,7 @@ class Emitter:
         self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
-        """Set the zone (answer or reasoning) without a tag: the template wrote the tag, or the reply left it out."""
+        """Set the zone (answer or reasoning). No tag is added: it was added before, or is not in the reply."""
         self._zone = zone
         self._preceded_by = "tag"
 

@@ -199,7 +199,10 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Return what was lost, in words, if an answer without calls has no content but cost tokens; else None."""
+    """Return what was lost of an answer without calls, in words; None if nothing was lost.
+
+    Something was lost if the answer has no content, but has reasoning or cost more than `_FEW_TOKENS` tokens.
+    """
     if answer.content.strip() or not (answer.reasoning or answer.completion_tokens > _FEW_TOKENS):
         return None
     reasoning = f", {_evidence(answer)} as reasoning" if answer.reasoning else ""

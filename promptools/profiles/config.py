@@ -78,7 +78,10 @@ class Provider:
     default_model: str | None = None
     server_version: str | None = None
     detect: bool | None = None
-    """Whether the server may be probed for its kind, version and models; None means only for version and models."""
+    """Whether the server may be probed for its kind, version and models.
+
+    None means that it may not be probed for its kind: only a server of a known kind is asked for version and models.
+    """
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])

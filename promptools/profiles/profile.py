@@ -154,7 +154,7 @@ class Profile:
     result_parts: bool = True
     """Whether the content of a tool message may be a list of parts; if not, the parts are joined into one string."""
     on_repeat: OnRepeat | None = None
-    """What is done if the conversation repeats a call; an option of the request takes precedence.
+    """What is done if the conversation repeats a call; the option `on_repeat` takes precedence.
 
     None means `hint`, but only in the modes whose prompt promptools writes.
     """

@@ -61,7 +61,7 @@ class Target:
     probe: ProbeScope | None = None
     """What small requests to the server (a probe) should find out; None if none are sent."""
     local_key: bool = False
-    """Whether the key may be sent only to this machine, since its config was found in the current folder, untrusted."""
+    """Whether the key may be sent only to this machine, since its config was merely found in the current folder."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""

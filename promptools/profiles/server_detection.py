@@ -158,7 +158,7 @@ def read_kind(kind: str, requests: Sequence[ProbeRequest], responses: Sequence[P
 def read_models(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[ModelDescription, ...]:
-    """Return the descriptions of the server's models in the responses to the first requests of a probe."""
+    """Return the descriptions of the server's models that the responses of a probe contain."""
     return describe_models(_bodies(requests, responses))
 
 

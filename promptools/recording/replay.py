@@ -207,7 +207,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[RecordedRow | BrokenRow]
 def update(path: Path) -> int:
     """Read the rows of a file again, and store the new results in them; return the number of rows that changed.
 
-    Lines without a valid row are kept.
+    All other lines are kept as they are.
     """
     changed = 0
     lines: list[bytes] = []

@@ -171,7 +171,8 @@ class _EditPlanner:
     def edits_for_alternatives(self, error: Any, path: Path) -> list[Edit] | None:
         """Return the edits that make a value fit the first alternative that it can fit; None if there is none.
 
-        None is also returned for a string if an alternative accepts strings in general.
+        An alternative for which a single value must become a list is used only if no other can be met. None is also
+        returned for a string if an alternative accepts strings in general.
         """
         branches: dict[Any, list[Any]] = {}
         for inner in error.context:

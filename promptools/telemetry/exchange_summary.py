@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 2048
-"""Number of bytes kept of the end of a response, to find its token counts; `HEAD_BYTES` are kept of its beginning."""
+"""Number of bytes kept of the end of a response, to find its token counts and finish reasons.
+
+Of the beginning, `HEAD_BYTES` are kept, to find the model.
+"""
 MAX_MODEL = 100
 """Maximum number of characters of a model's name that are reported."""
 

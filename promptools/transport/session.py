@@ -332,7 +332,7 @@ class Session:
         return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
     def environment_address(self) -> str | None:
-        """Return the base URL in OPENAI_BASE_URL; None if something else decides where this session's requests go."""
+        """Return the base URL in OPENAI_BASE_URL; None if it is unset, or something else decides where requests go."""
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
@@ -361,9 +361,10 @@ def local_vocabulary() -> TokenCodec | None:
 
 
 def environment_address(config: Config, provider: str | None) -> str | None:
-    """Return the base URL in OPENAI_BASE_URL; None if an argument or a config that was passed decides the address.
+    """Return the base URL in OPENAI_BASE_URL; None if it is unset, or something else decides the address.
 
-    OPENAI_BASE_URL takes precedence over a config that was only found.
+    An argument and a config that was passed take precedence over OPENAI_BASE_URL, which takes precedence over a config
+    that was only found.
     """
     if provider is not None or (config.standing == "given" and config.providers):
         return None
@@ -371,9 +372,10 @@ def environment_address(config: Config, provider: str | None) -> str | None:
 
 
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Return the given config, the config at the given path, or (None) the first that is found; log its warnings.
+    """Return the given config, the config at the given path, or (None) the first that is found, else an empty one.
 
-    A config that was found but is not trusted is returned too; `resolve` ignores it.
+    The warnings of a config that is read are logged. A config that was found but is not trusted is returned too;
+    `resolve` ignores it.
     """
     if isinstance(config, Config):
         return config

@@ -214,7 +214,10 @@ def _of_shell(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(output: Mapping[str, Any]) -> str:
-    """Return one output of a shell call as text: what the command printed, and `[exit code 1]` or `[timed out]`."""
+    """Return one output of a shell call as text: what the command printed, and how it ended.
+
+    The end is `[timed out]`, or an exit code such as `[exit code 1]`. It is left out after a success with output.
+    """
     printed = "\n".join(filter(None, (as_text(output.get(name)).removesuffix("\n") for name in ("stdout", "stderr"))))
     outcome = as_object(output.get("outcome"))
     ended = "[timed out]" if outcome.get("type") == "timeout" else ""

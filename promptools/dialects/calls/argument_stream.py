@@ -18,11 +18,11 @@ A state is a method that reads one token and returns where it ends:
     _after    what follows a value: a comma or the closing bracket
 
 `_frames` is the stack of open objects and arrays with their schemas. `_read` holds text that has been read but not
-released, `_ready` text that may be sent. A string is released character by character, at any depth, if its schema only
-gives its type. Other values can only be checked when they are complete, such as numbers, enums and, with
-`whole_members`, every value of the arguments. Such a value is held: nothing is released until it ends and passes its
-check. The last brace of the arguments is never sent from here, since the whole call is checked first. Nothing is sent
-before `least` characters are ready, so that a short call can still be retried.
+released, `_ready` text that may be sent. A string is released character by character, at any depth, if its schema
+checks at most its type. Some values can only be checked when they are complete, such as numbers, enums, strings with a
+pattern and, with `whole_members`, every value of the arguments. Such a value is held: nothing is released until it ends
+and passes its check. The last brace of the arguments is never sent from here, since the whole call is checked first.
+Nothing is sent before `least` characters are ready, so that a short call can still be retried.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema only asks for the scalar type that `value` has, so that no check can reject the value."""
+    """Return whether a schema only asks for the scalar type that `value` has, so no check can change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None

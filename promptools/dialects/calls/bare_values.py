@@ -46,7 +46,7 @@ def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tup
 
 
 def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a text as one of the JSON types in `types`, or as any type if `types` is empty; else it is a string."""
+    """Read a text as one of the JSON types in `types` (any type, if empty); if none fits, it is a string."""
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()

@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """Sends the tool's name of one call, and the part of the arguments that can no longer change."""
+    """Sends the tool's name for one call, and the part of its arguments that can no longer change."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -96,7 +96,7 @@ _OPENING = (
 """Matches the text before the arguments: the call's id or index, if any, its name, and the key of the arguments."""
 _BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
 _BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
-"""Matches the text before the arguments, unless the first is `type` or `properties`, as in a tool's definition."""
+"""Matches the text before arguments, unless their first key is `type` or `properties`, as in a tool's definition."""
 _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 """Matches the text before the arguments if the tool's name is their key: `{"get_weather": {...}}`."""
 
@@ -228,7 +228,7 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Return the beginning of a value without the layout before it; "" if it begins with `<` and is not sent."""
+        """Return the beginning of a value without the layout before it; "" if it begins with `<`, and is sent whole."""
         text = "".join((*self._held_space, text))
         self._held_space = []
         bare = text.lstrip(LAYOUT)

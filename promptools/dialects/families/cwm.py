@@ -53,7 +53,7 @@ def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _tag_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the tag, or the line after `<tool: function>`, names an offered tool."""
+    """Return whether the tag names an offered tool, as in `<tool: bash>`."""
     name = _NAMED.match(text, start, end)
     if name is not None and end < len(text):
         return may_be_tool(name[1], options)

@@ -86,7 +86,7 @@ _HEADED = sequence(
     any_of(r"(?=[\s{])", literal_text("<|message|>")),
     r"\s{0,16}",
 )
-"""Matches `<tool_call>` and a Harmony header, as models that are trained on both formats write them."""
+"""Matches `<tool_call>` and a Harmony header, with or without its tokens; models trained on both formats write this."""
 _ADDRESSED = lazy_pattern(
     rf"<tool_call>\s*(?:assistant)?\s*(?:(?:<\|channel\|>)?(?:{'|'.join(_CHANNELS)}))?\s*to=(?:functions\.)?([\w.-]+)"
 )

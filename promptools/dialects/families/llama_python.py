@@ -33,7 +33,7 @@ _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether calls follow the tag. If an interpreter is offered, a call of any other tool is code."""
+    """Return whether calls follow the tag. If an interpreter is offered, a call of an unknown tool is code."""
     if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, options=options)
     return begins_offered_call(text, start, end, fresh=fresh, options=options)

@@ -50,7 +50,7 @@ _MARKS = rf"(?:{re.escape(MARK)}\s{{0,8}}){{0,4}}"
 _OPENER = sequence(_MARKS + literal_text("[TOOL_CALLS"), r"\]?", _SPACES)
 
 _BEFORE = sequence(_NAME, r"[ \t]{0,8}", literal_text("[TOOL_CALLS"), r"\]?", _SPACES, optional_steps(_ARGS), FENCE)
-"""Matches the name before the marker, with at most `[ARGS]` or a code fence between marker and arguments."""
+"""Matches the name before the marker, with at most `[ARGS]` and a code fence between marker and arguments."""
 _NAME_FIRST = lazy_pattern(rf"({_NAME})[ \t]*\[TOOL_CALLS")
 
 _HEAD = lazy_pattern(

@@ -79,7 +79,7 @@ def _empty_begins(text: str, start: int, end: int, *, fresh: bool, options: Pars
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins a code fence such as `python`. The fence must be the whole reply."""
+    """Return whether a code fence such as ```python begins with a call. The fence must be the whole reply."""
     return fresh and _begins(text, start, end, fresh=fresh, options=options)
 
 

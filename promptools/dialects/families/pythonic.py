@@ -33,7 +33,7 @@ _DATA = (None, "", "json")
 
 
 def _program_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a list of calls begins a code fence such as `python`. The fence must be the whole reply."""
+    """Return whether a code fence such as ```python begins with a list of calls. The fence must be the whole reply."""
     return fresh and list_begins(text, start, end, fresh=fresh, options=options)
 
 

@@ -39,7 +39,7 @@ _HTML: Final = (
 HTML_ELEMENTS: Final = frozenset(re.findall(r"\w+", _HTML))
 """Names of HTML elements.
 
-A tool may have such a name, too. Plain text in the element is then a call only if a call is expected there.
+A tool may have such a name, too. Plain text in the element is then a call only if a call is intended there.
 """
 
 

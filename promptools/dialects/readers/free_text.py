@@ -245,7 +245,7 @@ def main_parameter(tool: Tool) -> str | None:
 
 
 INTERPRETER_NAMES = ("python", "ipython", "code_interpreter")
-"""The names of a tool that runs code, as model families and the apps for them use them."""
+"""The names that model families, and the apps that follow them, give to a tool that runs code."""
 CODE_ALIAS = "code"
 """The alias (`Head.alias`) of a marker that is followed by bare code."""
 _ENDS = lazy_pattern(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")

@@ -462,7 +462,7 @@ class GemmaObject:
         return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether the text at `at` may follow a string: a comma and the next key, or a closing bracket."""
+        """Return whether the text at `at` may follow a string, as a comma and the next key or a closing bracket do."""
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
         if after is not None and after.end() == len(text) and not final:
             return NEED_MORE

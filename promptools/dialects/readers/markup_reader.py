@@ -81,7 +81,7 @@ class BlockParts:
         self.tries = tries
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
-        """Resolve the calls before the token at index `end`; return parts for all tokens that were not emitted yet.
+        """Resolve the calls before index `end`; return parts for all tokens before it that were not emitted yet.
 
         Return no parts if none of the segments is a call and no call was emitted before (`has_emitted`).
         """
@@ -221,7 +221,7 @@ class MarkupReader(TagReader):
                 self._emit(self._streamer.pending, self._call_start)
 
     def _step_json(self) -> bool:
-        """Pass the text on to `_json_reader`; return whether this reader has decided what the text is."""
+        """Pass the text on to `_json_reader`; return whether the JSON reader has decided what the text is."""
         assert self._json_reader is not None
         decided = self._buffer.feed_to(self._json_reader)
         self._emit(self._json_reader.early, len(self._tokens))

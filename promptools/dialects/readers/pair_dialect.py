@@ -160,7 +160,7 @@ class PairDialect(DeclaredDialect):
         return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls of offered tools. Their placeholders do not look like tags."""
+        """Return two example calls of offered tools without text that looks like a tag, or `GENERIC_CALL` twice."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
@@ -205,8 +205,8 @@ class PairDialect(DeclaredDialect):
     def _stripped_heads(self) -> Iterator[Head]:
         """Yield `Head` objects that find a call without its opening tag, by a tool's name and the tag after the name.
 
-        This tag must begin a whole key, or close the call. If it closes the call, the text is a call only if nothing
-        but calls follows it, because prose may begin with a name and mention the tag.
+        This tag must be the separator, begin a whole key, or close the call. If it closes the call, the text is a call
+        only if nothing but calls follows it, because prose may begin with a name and mention the tag.
         """
         tags = self._tags
         key = (tags.key.opener, tags.key_pattern, tags.key_end)

@@ -66,7 +66,7 @@ def name_pattern(first: str, rest: str, most: int) -> str:
 
 LiteralKind = Literal["string", "number", "name", "key", "dict", "mark"]
 TokenPosition = Literal["argument", "value", "item"]
-"""The position of the next token: "argument" where a key may come, "value" after a key, "item" anywhere else."""
+"""The position of the next token: "argument" where a key may come, "value" after a key of the call, else "item"."""
 
 _CLOSING = lazy_pattern(r"\s*+\)")
 _KEYWORD = name_pattern(r"[^\W\d]", r"[\w.-]", 127)

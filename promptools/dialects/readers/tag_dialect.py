@@ -326,7 +326,7 @@ class TagDialect(DeclaredDialect):
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls of offered tools. Their placeholders do not look like tags."""
+        """Return two example calls of offered tools without text that looks like a tag, or `GENERIC_CALL` twice."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:

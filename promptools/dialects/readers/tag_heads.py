@@ -103,7 +103,11 @@ class TagHeads:
         return any(map(self.own_call.match, starts))
 
     def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a call without its wrapper begins at `start`. It must name an offered tool and have a body."""
+        """Return whether a call without its wrapper begins at `start`.
+
+        It must name an offered tool, or any plausible tool if the tools are unknown. A parameter, a JSON object or a
+        closing tag must follow.
+        """
         del fresh
         first = self._read(text, start, end, options)
         if not first.tags:

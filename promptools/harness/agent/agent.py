@@ -244,7 +244,7 @@ class Agent:
         return self._start(self.messages(task), state, tape).events_async(stream=True)
 
     def resume(self, tape: TapePath, message: str | None = None, *, state: Any = None) -> Transcript:
-        """Continue the last run in the file `tape`, after an interruption or a limit; record in the same file.
+        """Continue the last run in the file `tape`, after an interruption or a limit; append to the same file.
 
         `message` is added as the user's last message. Raises what `resumed` and `run` raise.
         """
@@ -257,8 +257,8 @@ class Agent:
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
         """Return the messages to continue the last run in the file `tape` with; pass them to `stream` or `astream`.
 
-        If a call was not run because of the interruption, its result says so. `message` is added as the user's last
-        message. Raises `UsageError` if the run already has its answer.
+        A call that has no result, because of an interruption or a limit, gets one that says that it was not run.
+        `message` is added as the user's last message. Raises `UsageError` if the run already has its answer.
         """
         recorded = read_tape(tape)
         if recorded.ended == "answer":

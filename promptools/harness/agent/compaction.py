@@ -150,8 +150,8 @@ def is_summary(message: Message) -> bool:
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
     """Return the messages that ask for a summary of the messages at the positions `old`.
 
-    The texts are shortened so that the task and the old messages have about `characters` characters in total. But each
-    old message keeps at least 200 characters.
+    The old messages are shortened so that they and the task have about `characters` characters in total. But each of
+    them keeps at least 200 characters, and the task is not shortened.
     """
     asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))

@@ -58,9 +58,9 @@ class RequestSettings:
     policy: AgentPolicy
     compaction: Compaction | None = None
     capture: ReplyCapture | None = None
-    """The observer that keeps the last raw reply; None for a client without observers."""
+    """The observer that keeps the last raw reply; None for a run without observers, as in `run_tools`."""
     context_capture: ContextCapture | None = None
-    """The observer that keeps the size of the context and of the last prompt; None for a client without observers."""
+    """The observer that keeps the size of the context and of the last prompt; None for a run without observers."""
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
     """Whether tools are declared with their marks, such as aliases of parameters. Only promptools' clients read them,

@@ -69,7 +69,7 @@ def announces_call(content: str) -> bool:
 
 
 SHOWN = 100
-"""If a command timed out, the model reads the first 100 characters of its output."""
+"""If a command timed out, the model reads this many characters from the beginning of its output."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:

@@ -63,7 +63,7 @@ def run_tools(
     the model receives the error as the result of the call.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
-    last of which is the `Transcript`. Raises `IterationLimitError` if the reply number `max_iterations` still calls
+    last of which is the `Transcript`. Raises `IterationLimitError` if reply number `max_iterations` still calls
     tools, `UsageError`, and all errors of the client. If the client raises an HTTP error for an error of promptools,
     such as `UpstreamError`, this function raises the error of promptools instead.
     """

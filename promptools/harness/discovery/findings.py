@@ -126,7 +126,7 @@ class ToolFinding:
     calls: int
     """Number of replies that call the tool, to prompts that neither define nor name it."""
     rate: Interval | None
-    """The share of replies that call the tool, among replies to tasks that were sent without definitions of tools."""
+    """The share of replies that call the tool, among replies to intents sent without definitions of tools."""
     by_kind: dict[str, Interval]
     mentions: Interval | None
     """The share of replies that mention the tool when the model is asked for its tools."""
@@ -140,14 +140,14 @@ class ToolFinding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of a discovery, and which questions were not asked."""
+    """The findings of a discovery, and what was left out of it."""
 
     settings: dict[str, Any]
     tools: tuple[ToolFinding, ...]
     samples: dict[str, int]
     """The number of replies in each stage."""
     any_call: Interval | None
-    """The share of replies that call any tool, among replies to tasks that were sent without definitions of tools."""
+    """The share of replies that call any tool, among replies to intents sent without definitions of tools."""
     mentioned_only: int
     """Number of names that were mentioned but never called. The most frequent of these are among `tools`."""
     unsampled: dict[str, int] = field(default_factory=dict[str, int])

@@ -21,7 +21,7 @@ NOTHING = "–"
 
 
 def render_page(findings: Findings, *, title: str, images: Sequence[str] = ()) -> str:
-    """Return the Markdown report of a discovery. `images` are names of image files in the same folder to show in it."""
+    """Return the Markdown report of a discovery. It shows `images`, the names of image files in the report's folder."""
     lines = [f"# {title}", "", *_summary(findings), ""]
     for image in images:
         lines += [f"![{image}]({image})", ""]

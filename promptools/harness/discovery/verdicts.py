@@ -100,7 +100,10 @@ def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
 
 
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
-    """Return the calls of a tool in the samples of some stages, by default of those that do not define tools."""
+    """Return the calls of a tool in the samples of some stages.
+
+    By default, these are the stages that lead to calls without defining tools.
+    """
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 
 

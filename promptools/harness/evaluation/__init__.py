@@ -1,4 +1,4 @@
-"""Run public benchmarks: let a model or an agent solve tasks, grade the answers, and report results and costs.
+"""Run public benchmarks: let a model or an agent solve tasks, grade the answers, and report intervals and costs.
 
 A run that is interrupted can be resumed.
 """

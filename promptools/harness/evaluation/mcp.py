@@ -33,7 +33,8 @@ from promptools.types import Call, Result
 
 
 WORKSPACE = "${workspace}"
-"""Stands for the folder of the attempt, in a task's prompt, the arguments of its checks, and its servers' settings."""
+"""Stands for the folder of the attempt, in a task's prompt, in the arguments of its checks, and in the settings of
+servers that are started as processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Check(Protocol):
 class TextPattern:
     """A condition for a text: it must contain `contains`, and `matches` must match somewhere in it.
 
-    If one of the two is None, only the other counts.
+    Either is ignored if it is None.
     """
 
     contains: str | None = None

@@ -206,7 +206,7 @@ class GradingError(PromptoolsError):
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """What a report of `swebench` says about patches: which instances are resolved, and which led to errors."""
+    """What a report of `swebench` says about patches: the ids of the instances that are resolved or led to errors."""
 
     resolved: frozenset[str]
     errors: frozenset[str]

@@ -1,6 +1,6 @@
 """Run commands under limits: in bubblewrap, in Docker or, if explicitly allowed, without a sandbox.
 
-All classes implement the protocol `Sandbox`.
+The three kinds of sandboxes implement the protocol `Sandbox`.
 """
 
 from promptools.harness.sandbox.bubblewrap import BubblewrapSandbox

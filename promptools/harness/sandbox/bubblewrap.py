@@ -80,8 +80,8 @@ class BubblewrapSandbox:
     """Runs commands in Linux namespaces, where they see only the system's programs and the workspace.
 
     `network` lets commands use the network. `read_only` and `writable` are further folders or files of this machine
-    that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace. `path` is the
-    PATH of commands. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing, or if the
+    that commands see under the same paths. `writable_git` lets commands change `.git` of the workspace. `path` is
+    searched for programs. Needs Linux and `bwrap` 0.8 or later. Raises `SandboxError` if `bwrap` is missing, or if the
     system does not allow it to make a sandbox.
     """
 

@@ -518,7 +518,7 @@ def _resident(process: int) -> int:
 
 
 def _proportional(process: int) -> int:
-    """Like `_resident`, but memory that several processes share is divided among them. So sums are exact. Slow."""
+    """Like `_resident`, but shared memory is divided among its processes, so that sums are exact. This is slow."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

@@ -34,7 +34,7 @@ instructions that are skipped."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A processor architecture: the numbers of its system calls, and the kernel's id for it, `audit`.
+    """A processor architecture: the numbers of the system calls to filter, and the kernel's id for it, `audit`.
 
     System calls that always fail, and have the same number on all architectures, are in `_EVERYWHERE` instead.
     """

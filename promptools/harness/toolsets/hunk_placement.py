@@ -24,7 +24,8 @@ from promptools.harness.toolsets.patch_format import MAX_PROBLEMS, Hunk, PatchEr
 
 
 NAME_END = re.compile(r"\s*[(:{<\[=;]")
-"""The end of the name in a definition, such as `(` in `def run(self):`. A header may lack what follows the name."""
+"""The end of the name in a definition, such as `(` in `def run(self):`. In a header, what follows the name may be
+missing, or differ from the file."""
 
 
 class HeaderSearch:
@@ -207,7 +208,7 @@ class _HunkPlacer:
         return self._searches[likeness]
 
     def place(self, hunk: Hunk) -> None:
-        """Find the lines of a hunk in the file, and add its edits. Raises `PatchError` if they cannot be found."""
+        """Find the lines of a hunk in the file, and add its edits. Raises `PatchError` if that is not possible."""
         if not hunk.lines:
             raise PatchError(f"line {hunk.number}: the hunk has no lines.")
         variant, likeness, at = self._place_lines(hunk) if hunk.old else (hunk, Likeness.EXACT, self._insertion(hunk))

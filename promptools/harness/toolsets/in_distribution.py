@@ -224,8 +224,8 @@ def _ended(result: CommandResult, seconds: float) -> str:
 
 
 _LEAST_MILLISECONDS = 1000
-"""If a model asks for a time-out of at least this number, it is read as milliseconds. A smaller number is read as
-seconds, because no command is given less than a second."""
+"""A time-out of at least this number is read as milliseconds, as models mean it. A smaller number is read as seconds,
+because no command is given less than a second."""
 _LONGEST_PROGRAM = 4096
 
 
@@ -252,8 +252,8 @@ def read_command(given: object) -> Command:
     """Return the command that a model means: a list is a program and its arguments, a string is a line for the shell.
 
     A string such as `'["ls", "-l"]'` is read as a list. A list of one string with spaces, such as `["ls -l"]`, is a
-    line for the shell. Such a list is made from a string when arguments are adapted to the schema, which requires a
-    list.
+    line for the shell, because no program has such a name. Such a list is made from a string when arguments are adapted
+    to the schema, which requires a list.
     """
     if isinstance(given, str):
         inner = _read_list(given)

@@ -41,9 +41,9 @@ class Likeness(IntEnum):
     TRAILING_SPACE = 1
     """Space at the end of lines is ignored."""
     ALL_SPACE = 2
-    """In addition, space at the beginning of lines is ignored, and several spaces in a row count as a single space.
+    """In addition, space at the beginning of lines is ignored, and any run of space inside counts as a single space.
 
-    No-break spaces (U+00A0 and U+202F) count as spaces."""
+    Tabs and no-break spaces (U+00A0 and U+202F) count as space."""
     LOOK_ALIKE = 3
     """In addition, typographic quotes and dashes count as those of ASCII, and invisible characters are ignored."""
 
@@ -81,7 +81,7 @@ class LineSearch:
     def positions(self, old: Sequence[str]) -> Sequence[int]:
         """Return all positions in the file, in order, at which the sequence of lines `old` begins.
 
-        A position may be wrong if two hashes collide: check the one that is used with `matches`.
+        A position may be wrong if two hashes collide, so `matches` must check a position before it is used.
         """
         wanted = self._to_numbers(old)
         if wanted is None or not 0 < len(wanted) <= len(self._file):

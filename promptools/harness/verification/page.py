@@ -22,7 +22,7 @@ tr { border-bottom: 1px solid #8886 } pre { white-space: pre-wrap; overflow-wrap
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, ...]]:
-    """Return the rows of the page's table: a row for each scenario, and a last row for all scenarios together."""
+    """Return the rows of the table of results: one for each scenario, and a last one for all scenarios together."""
     return [_row(each) for each in (*summary.scenarios, summary.overall)]
 
 
