@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from promptools.batch.answering import BatchAnswer, BatchRequest, LineProblem, read_request
 from promptools.batch.columns import REQUEST_COLUMNS, escape_surrogates
 from promptools.batch.files import MAX_LINE, read_input
-from promptools.errors import UsageError, clip
+from promptools.errors import UsageError, clip, without_credentials
 from promptools.json_values import is_array
 from promptools.transport.session import local_vocabulary
 from promptools.wire.json_body import as_list, as_object
@@ -62,7 +62,7 @@ def survey_input(path: str, measure: Callable[[BatchRequest], None] | None = Non
         if measure and isinstance(request, BatchRequest):
             measure(request)
     if not survey.requests and not survey.invalid:
-        raise UsageError(f"{path!r} has no requests; write one in each line or row")
+        raise UsageError(f"{without_credentials(path)!r} has no requests; write one in each line or row")
     survey.digest = whole.hexdigest()
     return survey
 
@@ -94,9 +94,8 @@ def _count(survey: InputSurvey, request: BatchRequest | LineProblem) -> None:
 
 def _raise_duplicate(path: str, custom_id: str, line: int) -> None:
     first = next(islice((request.line for request in read_requests(path) if request.custom_id == custom_id), 1))
-    raise UsageError(
-        f"{path!r} has the custom_id {clip(custom_id)!r} in lines {first} and {line}; each request needs its own"
-    )
+    where = f"{without_credentials(path)!r} has the custom_id {clip(custom_id)!r} in lines {first} and {line}"
+    raise UsageError(f"{where}; each request needs its own")
 
 
 def custom_id_digests(path: str) -> set[bytes]:

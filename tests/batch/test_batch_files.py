@@ -9,6 +9,7 @@ import pytest
 
 from promptools.batch import files
 from promptools.batch.files import check_name, errors_path, exists, read_lines, remove, write_lines
+from promptools.batch.input_survey import survey_input
 from promptools.errors import PromptoolsError, UsageError
 
 
@@ -82,6 +83,19 @@ def test_what_cannot_be_read(tmp_path, path, error):
     (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(os.urandom(5000))[:3000])
     with pytest.raises(UsageError, match=error) as raised:
         list(read_lines(path.format(folder=tmp_path)))
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [(b"\n", "has no requests"), (b'{"custom_id": "a"}\n' * 2, "has the custom_id 'a' in lines 1 and 2")],
+)
+def test_what_is_wrong_with_a_remote_file_is_told_without_its_password(lines, error):
+    path = "memory://key:secret@host/in.jsonl"
+    with fsspec.open(path, "wb") as file:
+        file.write(lines)
+    with pytest.raises(UsageError, match=error) as raised:
+        survey_input(path)
     assert "secret" not in str(raised.value)
 
 
