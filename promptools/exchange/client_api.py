@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.errors import UsageError
-from promptools.exchange.effects import Head, Headers
+from promptools.exchange.effects import Failed, Head, Headers
 from promptools.exchange.failures import OLLAMA_APIS
 from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseWriter, encode_json, response_headers
 from promptools.exchange.state import ExchangeState
@@ -146,6 +146,16 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
     body = state.encode_error(str(error), kind="UsageError", code=error.code)
     head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
     yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
+
+
+def respond_no_answer(state: ExchangeState, failed: Failed) -> Steps[None]:
+    """Raise the HTTP library's exception if there is one; respond with HTTP 502 to a redirect that is not followed."""
+    if failed.error is not None:
+        raise failed.error
+    state.error_kind = "connect"
+    why = f"no answer from the server ({failed.kind}: {failed.text})"
+    body = state.encode_error(why, kind="UpstreamError", code="no_answer")
+    yield from state.emit(body, lambda: Head(502, (("content-type", _JSON),)))
 
 
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import UsageError, without_credentials
-from promptools.exchange.client_api import ClientApi, respond_bad_request, respond_failure, run_route
+from promptools.exchange.client_api import ClientApi, respond_bad_request, respond_failure, respond_no_answer, run_route
 from promptools.exchange.detection import resolve_route
 from promptools.exchange.effects import Body, Failed, Head, Headers, Opened, ReadBody
 from promptools.exchange.failures import Failure, failure_of_connection, failure_of_error, failure_of_status
@@ -203,9 +203,7 @@ class ServedRequest:
         state = self.state
         opened = yield from state.send(encode_json(body) if body else b"", path, method="POST" if body else "GET")
         if isinstance(opened, Failed):
-            if opened.error is not None:
-                raise opened.error
-            yield from self.emit({"error": f"no answer from the server ({opened.kind}: {opened.text})"}, 502)
+            yield from respond_no_answer(state, opened)
             return None
         if not 200 <= opened.status < 300:
             answer = yield from state.read_error()
@@ -550,8 +548,8 @@ def serve_root(request: ClientRequest, context: Context) -> Exchange:
     state.url, state.headers = route.url, route.headers
     opened = yield from state.send(b"", "/", method=request.request.method)
     if isinstance(opened, Failed):
-        assert opened.error is not None, opened
-        raise opened.error
+        yield from respond_no_answer(state, opened)
+        return None
     if opened.status in _ABSENT_STATUSES:
         yield from state.abandon()
         head = Head(200, (("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(_RUNNING)))))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, unquote
 
 from promptools.errors import UsageError, clip, without_credentials
-from promptools.exchange.client_api import CHAT_API, respond_token_count, run_route
+from promptools.exchange.client_api import CHAT_API, respond_no_answer, respond_token_count, run_route
 from promptools.exchange.effects import Failed, Head
 from promptools.exchange.failures import failure_of_status, head_of_error
 from promptools.exchange.response_store import ResponseStore, StoredResponse
@@ -346,8 +346,8 @@ def _pass_on(state: ExchangeState) -> Steps[None]:
     renamed = bool(data and target.model and target.model != name)
     opened = yield from state.send(encode_json({**data, "model": target.model}) if renamed else body, _COMPACTION_ROUTE)
     if isinstance(opened, Failed):
-        assert opened.error is not None, opened
-        raise opened.error
+        yield from respond_no_answer(state, opened)
+        return
     if not 200 <= opened.status < 300:
         yield from _pass_error(state, opened)
         return

@@ -193,6 +193,21 @@ def test_a_redirection_to_another_origin_gets_neither_keys_nor_prompt(server, ht
     canary.close()
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/responses/compact"), ("GET", "/"), ("POST", "/api/embed")])
+def test_so_it_is_on_routes_without_attempts(server, http, method, path):
+    canary = Canary()
+    location = f"http://us3r:p4ss@127.0.0.1:{canary.port}/?t=t0ken"
+    server.play(Answer(status=307, pieces=(b"moved",), headers={"Location": location}))
+    with serving(Proxy(base_url=server.url, config=Config())) as port:
+        body = {"model": "m", "input": "Hi"} if method == "POST" else None
+        answer = http.request(method, f"http://127.0.0.1:{port}{path}", json=body, headers=SECRETS)
+    assert answer.status_code == 502
+    assert f"127.0.0.1:{canary.port}" in answer.text
+    assert "p4ss" not in answer.text
+    assert not canary.heard
+    canary.close()
+
+
 def test_all_else_that_is_redirected_is_the_clients_to_follow(server, other, http):
     server.play(Answer(status=307, pieces=(b"moved",), headers={"Location": f"{other.url}/models"}))
     other.play(completion())
