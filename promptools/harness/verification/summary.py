@@ -144,11 +144,12 @@ def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) ->
     worse = [each.name for each in scenarios if each.verdict == "server alone"]
     measured = f"{describe_points(overall.difference)} over {overall.cases} cases"
     warning = f" The server alone is better at: {', '.join(worse)}." if worse else ""
+    if overall.verdict == "server alone":
+        except_at = f" promptools is better at: {', '.join(better)}." if better else ""
+        return f"The server alone is better: use it ({measured}).{except_at}{warning}"
     if better or overall.verdict == "promptools":
         where = f" It is better at: {', '.join(better)}." if better else ""
         return f"promptools makes a difference here: {measured}.{where}{warning}"
-    if overall.verdict == "server alone":
-        return f"The server alone is better: use it ({measured}).{warning}"
     if overall.verdict == "same" and overall.difference.high <= MARGIN:
         return f"The server alone is as good: use it ({measured}).{warning}"
     return f"No difference was shown ({measured}); more minutes or repeats may show one.{warning}"

@@ -279,8 +279,8 @@ def rows_of(*pairs, scenario="right tool"):
         ([(1, 1), (0, 0)] * 50, "same", "The server alone is as good: use it (+0.0 points"),
         ([(1, 1)] * 20, "same", "No difference was shown"),
         ([(1, 1)] * 97 + [(0, 1)] * 3, "same", "No difference was shown"),
-        ([(0, 1)] * 3, "same", "No difference was shown"),
-        ([(1, 0)] * 5, "same", "No difference was shown"),
+        ([(0, 1)] * 3, "too few cases", "No difference was shown"),
+        ([(1, 0)] * 5, "too few cases", "No difference was shown"),
         ([(1, 1)] * 80 + [(0, 1)] * 20, "promptools", "promptools makes a difference here: +20.0 points"),
         ([(1, 1)] * 80 + [(1, 0)] * 20, "server alone", "The server alone is better: use it"),
         ([(0.5, 1)] * 20, "promptools", "promptools makes a difference here: +50.0 points"),
@@ -290,6 +290,13 @@ def test_what_follows(pairs, verdict, says):
     summary = summarize(rows_of(*pairs))
     assert summary.overall.verdict == verdict
     assert summary.conclusion.startswith(says)
+
+
+def test_a_loss_that_wins_elsewhere_is_a_loss():
+    rows = [*rows_of(*[(0, 1)] * 20), *rows_of(*[(1, 0)] * 60, scenario="restraint")]
+    conclusion = summarize(rows).conclusion
+    assert conclusion.startswith("The server alone is better: use it (-50.0 points")
+    assert "promptools is better at: right tool." in conclusion
 
 
 def test_a_win_that_costs_elsewhere_is_told_with_its_cost():
