@@ -238,10 +238,11 @@ return 1
 """
 _RENEW = f"""{_NOW}
 for i, key in ipairs(KEYS) do
-  redis.call('ZADD', key, now + {LEASE_SECONDS}, ARGV[i])
+  redis.call('ZADD', key, 'XX', now + {LEASE_SECONDS}, ARGV[i])
   redis.call('EXPIRE', key, {2 * LEASE_SECONDS})
 end
 """
+"""`XX`: a lease that was released in the meantime does not come back."""
 
 
 class SharedLimits:
