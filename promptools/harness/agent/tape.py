@@ -212,7 +212,7 @@ def as_text(data: bytes) -> str:
 # one on the tape raises `TapeMismatch`, with the difference.
 
 
-INTERRUPTED = "Error: not run: the run was interrupted."
+INTERRUPTED = "Error: the run was interrupted before this call had a result; it may have run, in part or as a whole."
 ERROR_PREFIX = "Error: "
 """The text with which the result of a failed call begins."""
 
