@@ -15,7 +15,7 @@ from promptools import dialects
 from promptools.engine import StreamParser, parse
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
-from promptools.learning.renderings import ANSWER, CallOf, Frame, Renderings, Variant
+from promptools.learning.renderings import CallOf, Frame, Renderings, Variant
 from promptools.schema.documents import type_name
 from promptools.types import Call
 
@@ -287,9 +287,3 @@ _ESCAPES = re.compile(r"(?<!\\)(?:\\u[0-9a-fA-F]{4})+")
 def squeezed(text: str) -> str:
     """Return a text without white space, and with JSON's character escapes decoded."""
     return "".join(_ESCAPES.sub(lambda match: str(json.loads(f'"{match[0]}"')), text).split())
-
-
-def words_before(renderings: Renderings, call: CallOf, variant: Variant) -> bool:
-    """Return whether the template writes the text of a turn before its calls."""
-    text = renderings.of_calls([call], variant, content=ANSWER)
-    return text is not None and 0 <= text.rfind(ANSWER) < text.rfind(call.name)
