@@ -38,9 +38,10 @@ _MAX_LENGTH = 512
 If a credential is longer, the text after these characters is masked too, up to the next blank, quote or angle bracket.
 """
 _MAX_ESCAPABLE = 256
-"""Maximum number of special characters, in all credentials together, that are also found escaped (`%2F` for `/`).
+"""Maximum number of special characters for which a mask also searches the escaped forms, such as `%2F` for `/`.
 
-The shortest credentials come first. Special characters beyond this number are found only verbatim.
+All credentials of the mask share this number, and the shortest credentials use it up first. Special characters beyond
+it are found only verbatim.
 """
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})

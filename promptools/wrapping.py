@@ -60,7 +60,7 @@ def usage_line(thing: object) -> str | None:
 
 
 class HTTPClient(Protocol):
-    """A client of httpx or httpx2, sync or async."""
+    """A client from the package httpx or httpx2, sync or async."""
 
     @property
     def is_closed(self) -> bool:
@@ -74,7 +74,7 @@ class HTTPClient(Protocol):
 
 
 class MessagesClient(Protocol):
-    """A client of anthropic, sync or async; the package is not required."""
+    """A client from the anthropic package, sync or async. The package need not be installed."""
 
     @property
     def messages(self) -> Any:
@@ -91,12 +91,13 @@ ClientT = TypeVar(
 def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
     """Put promptools' transport into an existing client: the client's chat completions then return working tool calls.
 
-    A client of openai (the SDK's, Azure's, a subclass), of the ollama package or of anthropic is changed in place and
-    returned. The client keeps its address, key and HTTP client. Copies made by `with_options` are wrapped too, unless
-    they get another `http_client`. Requests for anthropic's messages are sent as chat completions.
+    If the client comes from the package openai, ollama or anthropic, it is changed in place and returned. Clients for
+    Azure (`AzureOpenAI`) and instances of subclasses may be passed too. The client keeps its address, key and HTTP
+    client. Copies made by `with_options` are wrapped too, unless they get another `http_client`. Requests to
+    Anthropic's Messages API are sent as chat completions.
 
-    For a client of httpx or httpx2 a copy is returned, to be used as a framework's `http_client=`. Other users of the
-    original are not affected, but closing the copy closes the original.
+    If the client comes from httpx or httpx2, a copy is returned, to be used as a framework's `http_client=`. Other
+    users of the original are not affected, but closing the copy closes the original.
 
     `provider=` names the provider in the config, or the kind of server, to which the client sends requests. Wrapping a
     client again changes only the settings that are passed. Raises `UsageError` for any other object, and for settings

@@ -82,9 +82,12 @@ class Head(NamedTuple):
     at_line_start: bool = False
     r"""Whether a match begins a call only at the beginning of a line, or of the content.
 
-    If so, `pattern` starts after the line's indent, and allows `\Z` wherever the text may be cut off. `literals` are
-    labels with which the line may begin, such as `Action:`; there may be none. A `gate` is fastest if it is literal
-    text, or if it begins with a lookahead at the first character, `(?=[...])`. Then other lines cost next to nothing.
+    If so, three other fields have these rules:
+
+    - `pattern` starts after the line's indent, and allows `\Z` wherever the text may be cut off.
+    - `literals` are labels with which the line may begin, such as `Action:`; there may be none.
+    - `gate` should be literal text, or a pattern that begins with a lookahead at the first character, `(?=[...])`. A
+      line with another first character then costs next to nothing.
     """
     first_words: tuple[str, ...] = ()
     """Words with which the line of a call may begin, besides `literals` and the names of tools; for `at_line_start`."""
@@ -96,7 +99,7 @@ class Head(NamedTuple):
     If the tuple is empty, a match may be anywhere.
     """
     tier: Tier | None = None
-    """The tier of these calls if it is not `Dialect.tier`: what is left of stripped tokens is weaker evidence."""
+    """The tier of these calls, if not `Dialect.tier`: calls whose special tokens were stripped are weaker evidence."""
     on_request: bool = False
     """Whether `pattern` is searched for only if the request asked for the dialect, since no marker is distinct."""
     sure_pattern: str = ""
@@ -259,7 +262,7 @@ class Dialect(Protocol):
         ...
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return the calls that the prompt shows as examples; a copy of an example is not a call."""
+        """Return the calls that the prompt shows as examples. If the model copies one, the copy is not a call."""
         ...
 
     def call_id(self, call: Call, number: int) -> str:

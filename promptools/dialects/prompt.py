@@ -29,17 +29,20 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 6
-"""How many levels of nesting are written out at most."""
+"""Maximum number of levels below a tool's parameters at which nested properties and types are described."""
 MAX_REFERENCES = 32
-"""How many references (`$ref`) are followed at most, one after the other.
+"""Maximum number of references (`$ref`) that are followed one after the other.
 
 Every reference is resolved from the root schema. So a reference inside a schema with an `$id` may lead to the wrong
 place.
 """
 EXTRA_VISITS = 2000
-"""How many more visits of subschemas are allowed, since references may multiply the visits at each level."""
+"""How many visits to subschemas are allowed in addition to `VISITS_PER_SUBSCHEMA`.
+
+The visits are limited because references may multiply them at each level.
+"""
 VISITS_PER_SUBSCHEMA = 4
-"""How many visits are allowed for each value in a tool's schema: no subschema needs more without references."""
+"""How many visits are allowed for each value in a tool's schema. Without references, no subschema needs more."""
 
 
 def describe(tool: Tool) -> str:
@@ -241,13 +244,16 @@ Shows: TypeAlias = Callable[[Call], bool]
 PLACEHOLDERS: Final = ("<{}>", "({})")
 """The forms of a placeholder, such as `<city>`, or `(city)` in dialects whose values are between tags."""
 MAX_EXAMPLE_DEPTH = 3
-"""How many levels of nesting an example shows at most."""
+"""Maximum depth of the arguments in an example call; objects and arrays at this depth are left empty."""
 MAX_EXAMPLE_PARAMETERS = 8
-"""How many parameters of an object an example shows at most."""
+"""Maximum number of properties of each object in an example call, the arguments included."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a template of a call: a copy of the template is not a call."""
+"""The placeholder for the tool's name in a template of a call. If the model copies it, the copy is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
-"""The example call if no offered tool can be shown. A copy is not a call, since its name and its JSON are invalid."""
+"""The example call if no offered tool can be shown.
+
+If the model copies it, the copy is not a call, since its name and its JSON are invalid.
+"""
 
 
 _drawn: WeakKeyDictionary[Tools, dict[Shows, tuple[Call, Call]]] = WeakKeyDictionary()

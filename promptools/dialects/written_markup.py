@@ -43,7 +43,10 @@ _RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{
 
 
 class WrittenMarkup(NamedTuple):
-    """Holds the tokens and the line labels of a dialect, in the form that `promptools.parsing.escape` expects."""
+    """Holds the markup of a dialect: tokens such as `<tool_call>`, and labels that begin a line, such as `Action:`.
+
+    They have the form that `promptools.parsing.escape` expects.
+    """
 
     tokens: frozenset[str]
     labels: frozenset[str]

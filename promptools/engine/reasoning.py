@@ -229,7 +229,10 @@ def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
 
 
 def _closer_after(state: ParserState, text: str, at: int) -> int:
-    """Return the offset of the next closing tag of the reasoning in `text[at:]`, or -1. O(n) for all searches."""
+    """Return the offset of the next closing tag of the reasoning in `text[at:]`, or -1.
+
+    All searches of one text together are O(n).
+    """
     closers = state.reasoning.closers
     if closers is None or closers.text is not text:
         closers = state.reasoning.closers = CloserIndex(text, state.plan.markers)

@@ -59,13 +59,13 @@ class SentRequest:
     request: Request
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
-    """The client's request as the mode rewrote it; None unless this is an attempt."""
+    """The client's request as the mode rewrote it, if `purpose` is `attempt`; else None."""
     tool_request: ToolRequest | None = field(default=None, repr=False)
-    """The client's request as it was parsed, with its tools, options and profile; None unless this is an attempt."""
+    """The client's request as parsed, with its tools, options and profile, if `purpose` is `attempt`; else None."""
     reply_api: Api = "chat"
-    """The API of the reply to an attempt."""
+    """The API of the reply, if `purpose` is `attempt`."""
     choices: int = 1
-    """The number of choices that an attempt asks for."""
+    """The number of choices that are asked for, if `purpose` is `attempt`."""
 
 
 @dataclass(frozen=True, slots=True)

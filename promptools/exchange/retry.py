@@ -242,7 +242,11 @@ class RetryLoop:
         return False
 
     def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
-        """Finish a choice with a failed reply, if the client may see that reply; otherwise do nothing."""
+        """Finish the choice with its failed reply, if there is only one choice and the client may see the reply.
+
+        Otherwise do nothing. Also do nothing if only the format of the answer is wrong and the caller can still forward
+        the first reply, which it keeps (`keeps_first`).
+        """
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
             return

@@ -146,11 +146,15 @@ class QuoteResolver:
         return -1
 
     def _find_call_end(self, text: str, start: int, end: int) -> int:
-        """Return the index at which the call around `start` ends within `text[start:end]`; -1 if it does not end there.
+        """Return the index in `text[start:end]` of a text that cannot be part of a string; -1 if there is none.
 
-        A special token ends the call. An unmatched closing bracket also ends it, if an object with a key of a call
-        follows. JSON and code inside a string have balanced brackets. So an object with a key that is still open at
-        `end` is part of another call, or of the call around `end`; the index of this object is returned.
+        There are three cases:
+
+        - A special token: it ends the call.
+        - A closing bracket that closes nothing in `text[start:end]`: it ends the call if later an object follows whose
+          first key is a key of a call or a declared key.
+        - An object with a key that is still open at `end`. JSON and code inside a string close all brackets that they
+          open, so this object is a later part of the same call, or a part of another call.
         """
         opened: list[tuple[int, str | None]] = []
         left = -1

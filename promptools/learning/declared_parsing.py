@@ -25,10 +25,10 @@ class Declaration(NamedTuple):
     """What a model's config says about the format of calls."""
 
     key: str = ""
-    """The config's key for parsing replies; empty if the config has none."""
+    """The key of the config that says how replies are parsed, such as `response_template`; empty if there is none."""
     tables: tuple[Table, ...] = ()
     problem: str = ""
-    """Why no table expresses the config's format; empty if one does."""
+    """Why no dialect table can express the format that the config declares; else empty."""
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:
@@ -73,7 +73,7 @@ def _said(table: Table) -> Table:
 
 
 class _InexpressibleError(Exception):
-    """Raised if no key of a table can express a part of the config."""
+    """Raised if a dialect table cannot express what the config says about calls, or if the config says too little."""
 
 
 class _Form(NamedTuple):
@@ -178,13 +178,13 @@ def _with_roles(text: str, parts: _Parts) -> str:
 
 
 class _Parts(NamedTuple):
-    """Where the parts of a call are: in groups of the opener, or under keys of the content."""
+    """Where the parts of a call are: in groups of the opening marker's pattern, or under keys of the content."""
 
     name: str
     arguments: str
     id: str = ""
     captured: bool = False
-    """Whether the name is a group of the opener; then the whole content is the arguments."""
+    """Whether the name is a group of the opening marker's pattern; if so, the whole content is the arguments."""
     of_each: bool = False
     """Whether the content is a list of calls."""
 

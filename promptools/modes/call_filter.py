@@ -55,9 +55,9 @@ class CallFilter:
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     notes: list[str] = field(default_factory=list[str])
     discarded: list[Discarded] = field(default_factory=list[Discarded])
-    """Calls in the text that this filter left out, and that no parser has recorded as discarded."""
+    """Calls that were dropped because of a placeholder in them. No parser has recorded them as discarded."""
     left_out: list[str] = field(default_factory=list[str])
-    """The arguments of the server's calls that were dropped because no call may be made."""
+    """The arguments of calls that the server parsed, and that were dropped because `tool_choice` is `none`."""
     _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])
     _sources: dict[tuple[str, str], CallSource] = field(default_factory=dict[tuple[str, str], CallSource])
     _early: set[int] = field(default_factory=set[int])

@@ -56,7 +56,10 @@ def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEsca
 
 @lru_cache(maxsize=64)
 def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[MarkupEscaper, MarkupEscaper]:
-    """Return the escapers for foreign text and for the model's own text; `known` are the profile's control tokens."""
+    """Return the escapers for text that others wrote, and for the model's own replies.
+
+    `known` are the control tokens in the profile; None if they are unknown.
+    """
     control = all_control_tokens() if known is None else frozenset(known)
     return (
         markup_escaper(control | own.tokens, own.labels),
@@ -70,7 +73,7 @@ class ForeignEscaper:
 
     markup: MarkupEscaper
     own_markup: MarkupEscaper
-    """Escapes the model's own text of an earlier attempt; the markup of calls in it is not escaped."""
+    """Escapes control tokens in the model's own replies to earlier attempts, but not the markup of calls in them."""
     forms: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -230,7 +230,10 @@ class ReplyRecord:
                 self._tries[index] = replace(attempt, outcome="text", why="text follows it: it is talked about")
 
     def add_refusal(self, attempt: ParseAttempt) -> None:
-        """Record a text that looked like the beginning of a call but was not; one for each strategy and offset."""
+        """Record a text that looked like the beginning of a call but was not.
+
+        For each strategy and offset, at most one such text is kept.
+        """
         if len(self._refusals) < MAX_TRIES:
             self._refusals[attempt.strategy, attempt.span.start] = attempt
 

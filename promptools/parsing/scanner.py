@@ -103,8 +103,8 @@ class Marker(NamedTuple):
     r"""One kind of marker to search for: literals, or a pattern without groups that starts with one of the literals.
 
     `group` names the marker: it is the `lastgroup` of a match. A pattern with `\Z` also matches a marker that is
-    incomplete at the end of the text; the caller checks for that. `gate` is a pattern of the marker's first characters.
-    The gate of the scanner uses it instead of the literals.
+    incomplete at the end of the text; the caller checks for that. `gate` is a pattern of the marker's first characters,
+    which the scanner's first, quick search uses instead of the literals.
     """
 
     group: str
@@ -240,7 +240,7 @@ class RareLiteralMarker(NamedTuple):
 
 
 class LetterMarkers:
-    """Markers that begin with letters. They are searched for separately, since letters would stop a gate too often.
+    """Markers that begin with letters. Letters are common, so a `MarkerScanner` searches for these markers separately.
 
     If two markers match at the same offset, the marker that is earlier in the list takes precedence.
     """
@@ -334,15 +334,15 @@ class LineGate(Protocol):
 class LineStartMarkers:
     """Markers that begin only at the beginning of a line; a match includes the line break before it.
 
-    `gate` finds the lines; `heads` maps groups to full patterns. Every match has the group of the first head, whichever
-    head matched, since several heads may match at the same offset.
+    `gate` finds lines that may begin with a marker; `heads` maps groups to full patterns. Every match has the group of
+    the first head, whichever head matched, since several heads may match at the same offset.
     """
 
     search_literals = ("\n",)
     prefixes = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
     """A line break with each indent that a call may have; a line that is indented further is not a call."""
     _GATE_LENGTH = 256
-    """Maximum number of characters after `stop` that a gate looks at, so that they are not searched again and again."""
+    """Maximum number of characters after `stop` that one search looks at, so that few are searched more than once."""
 
     def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
         self._gate = gate
@@ -355,7 +355,10 @@ class LineStartMarkers:
         return other
 
     def search(self, text: str, at: int, stop: int) -> re.Match[str] | None:
-        """Return the leftmost match that begins in `text[at:stop]`. O(n), at C speed where no line passes the gate."""
+        """Return the leftmost match that begins in `text[at:stop]`. O(n).
+
+        Lines that the `LineGate` rules out cost little.
+        """
         if text.find("\n", at, stop) < 0:
             return None
         limit = min(len(text), stop + self._GATE_LENGTH)
@@ -395,7 +398,10 @@ PREFIX_LENGTHS = (16, 8, 2, 1)
 The first prefix with which a marker begins selects the markers.
 """
 WINDOW_LENGTH = PREFIX_LENGTHS[0]
-"""Length of a window: the characters at an offset that the gate looks at, and by which markers are cached."""
+"""Length of a window: the characters at an offset that the gate's pattern examines.
+
+A window is also the key under which the markers that may begin with it are cached.
+"""
 MAX_CACHED_WINDOWS = 1024
 """Maximum number of windows for which the markers that may begin there are cached."""
 

@@ -30,7 +30,10 @@ BUSY = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A request that a check sends to `path` below the base URL; with a `mode`, through promptools in this mode."""
+    """A request that a check sends to `path` below the base URL.
+
+    If `mode` is given, promptools sends the request in this mode. Otherwise it goes directly to the server.
+    """
 
     body: dict[str, Any]
     path: str = CHAT
@@ -71,11 +74,11 @@ class Answer:
     usage: dict[str, Any] | None = None
     error: str | None = None
     reply: Reply | None = None
-    """The reply that promptools read, for a request in a mode."""
+    """The reply as promptools read it; None if the request had no `mode`, or if there was no reply."""
     attempts: tuple[Attempt, ...] = ()
-    """The attempts that promptools made, for a request in a mode."""
+    """The attempts that promptools made; empty if the request had no `mode`."""
     raw: str = ""
-    """The unparsed text that a raw endpoint generated, for a request in a mode."""
+    """The unparsed text that a raw endpoint generated for a request with a `mode`; else empty."""
 
     @property
     def failed(self) -> bool:

@@ -202,7 +202,8 @@ def _list_entry(
 ) -> ModelDescription:
     """Return the description of a model from its entry in a list; an adapter names its base model as `parent`.
 
-    `arguments` are SGLang's server arguments, which name the model's path: its list has only the served name as `root`.
+    `arguments` are SGLang's server arguments. They have the path of the model, whereas SGLang's list of models has only
+    the served name as `root`.
     """
     name, base = nonempty_string(model.get("id")), by_name.get(nonempty_string(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
@@ -348,7 +349,7 @@ class _FamilySearch:
             self._excluded_by = field
 
     def _finding(self, family: str | None, by: str, why: str) -> FamilyFinding:
-        """Return the finding for a family; if it is None, the finding has only the evidence.
+        """Return the finding for a family; if the family is None, the finding has only the evidence.
 
         If the template and the weights leave only this family, they are given as the reason instead of `by` and `why`.
         """
@@ -367,7 +368,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the finding for a family that only the requested name implies; nothing from the server decides."""
+    """Return the finding if the requested name decides the family, because nothing that the server says decides it."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

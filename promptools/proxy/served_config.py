@@ -1,4 +1,7 @@
-"""The config as the proxy serves it, which a reload replaces as a whole. A request keeps the config it began with."""
+"""The config with which the proxy serves requests. A reload replaces it as a whole.
+
+A request keeps the config with which it began.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class ServedConfig:
 
 
 class ServedProperties:
-    """Base class of the proxy: its properties return parts of the config that is served now."""
+    """Base class of the proxy: its properties return parts of the config that is in use now."""
 
     served: ServedConfig
 
@@ -120,7 +123,7 @@ class ProxyArguments:
 def serve_config(
     session: Session, arguments: ProxyArguments, http: Any, run: RunExchange, old: RouteTable | None = None
 ) -> ServedConfig:
-    """Return the config to serve; raise `UsageError` if no server is configured, or a server's key is missing.
+    """Return the `ServedConfig` to use; raise `UsageError` if no server is configured, or a server's key is missing.
 
     If the arguments have `base_url` or `provider`, all requests go there. Otherwise requests are routed among all
     providers of the session's config. `http` is the HTTP library's module. `run` sends requests for the

@@ -29,13 +29,16 @@ from promptools.types import Fix, Schema, Tool
 CACHED_LISTS = 64
 """Maximum number of lists of tools that `Tools.prepare` caches in each generation of a `RecentCache`."""
 CACHED_TOOLS = 4096
-"""Maximum number of single tools in each generation of their cache, which serves lists that differ in some tools."""
+"""Maximum number of single tools in each generation of their own cache.
+
+This cache saves work for lists that have some tools in common.
+"""
 CACHED_CHARACTERS = 4_000_000
 """Maximum number of characters of JSON in each generation of either cache."""
 MAX_NOTES = 8
 """Maximum number of notes that are listed for one tool."""
 MAX_INFERENCE_CANDIDATES = 64
-"""Maximum number of tools on which arguments without a name are tried; with more, no tool is inferred."""
+"""Maximum number of tools that are tried for a call without a tool's name. If more have its keys, none is inferred."""
 
 _LARGEST = 1.7976931348623157e308
 _FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}

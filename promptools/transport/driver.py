@@ -1,9 +1,10 @@
 """The base of the sync and async driver, which perform an exchange's effects over HTTP and pass on its output.
 
 An exchange is a generator without I/O. It yields effects (open an upstream request, read a piece of the reply, abandon
-the reply, probe a server, wait, compute, consult, emit), and is resumed with the outcome of each. A driver is the loop
-around it: take the next effect, perform it, send the outcome back, until the generator returns. The sync and the async
-driver differ only in `await` and in how they wait; all decisions are in the base class.
+the reply, probe a server, wait, compute, run a function that asks the server small questions, read the client's body,
+emit output), and is resumed with the outcome of each. A driver is the loop around it: take the next effect, perform it,
+send the outcome back, until the generator returns. The sync and the async driver differ only in `await` and in how they
+wait; all decisions are in the base class.
 
 Invariants:
 
@@ -17,9 +18,9 @@ Invariants:
 - Errors of the HTTP library become outcomes (`Failed`); all other exceptions, such as a bug in a client's hook, are
   raised to the caller.
 - `running` is set while the driver itself runs, and unset while the caller handles an item. If `close()` is called from
-  another thread or task while `running` is set, it only sets `closing` and closes the upstream reply. From then on, the
-  exchange may still emit its response to the broken reply, but nothing more is sent, read or waited for, and the
-  reader gets a `ReadError`.
+  another thread or task while `running` is set, it only sets `closing` and closes the upstream reply. The exchange may
+  then report to the client that the reply broke off; this output is still passed on. But nothing more is sent, read or
+  waited for, and the caller that reads the output gets a `ReadError`, unless the output is complete.
 - `waiting` (async only) is set while an effect is performed that allows `tick` to resume the exchange.
 """
 
@@ -173,7 +174,7 @@ class ExchangeDriver:
         self.closing = False
         """Whether `close` was called."""
         self.whole = False
-        """Whether the exchange ran to its end, and the reader has been given its last bytes."""
+        """Whether the exchange ran to its end, and the last of its output has been passed on."""
         self.waiting = False
         """Whether `tick` may resume the exchange: an effect that allows this is being performed."""
         self.pending_output: list[Head | bytes] = []
@@ -224,7 +225,7 @@ class ExchangeDriver:
             yield item
 
     def closed_error(self) -> Exception:
-        """Return the error for the reader of a response that was closed in another thread or task."""
+        """Return the error for code that reads a response that another thread or task has closed."""
         error: Exception = self.library.module.ReadError("the response was closed")
         return error
 
@@ -450,7 +451,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
         return None
 
 
-# Work that asks the server while it runs: its requests are sent like probes, but one after the other.
+# Work that asks the server questions while it runs. Its requests are sent like probes, but one after the other.
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:

@@ -50,7 +50,10 @@ class RawPrompt:
     add_special_tokens: bool = False
     """Whether the server adds the beginning-of-text token; templates rendered by promptools leave it out."""
     text: str | None = None
-    """If the server rendered `content` as token ids: their text, without the prefill; None if it states only ids."""
+    """The prompt as text, without the prefill, if the server rendered it as token ids and returned its text too.
+
+    Otherwise None.
+    """
 
     @property
     def as_json(self) -> str | list[int]:

@@ -104,7 +104,7 @@ def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def text_part(text: str = "", logprobs: Any = None) -> dict[str, Any]:
-    """Encode the text of a message as its only content part."""
+    """Encode a text as the single content part of a message."""
     return {"type": "output_text", "annotations": [], "logprobs": token_logprobs(logprobs), "text": text}
 
 
@@ -119,7 +119,7 @@ def message_item(item_id: str, content: list[dict[str, Any]], status: str) -> di
 
 
 def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
-    """Encode reasoning as the only part of an item's content or, if `summary`, of its summary."""
+    """Encode reasoning as the single part of an item's content or, if `summary` is true, of its summary."""
     return {"type": "summary_text" if summary else "reasoning_text", "text": text}
 
 
@@ -354,7 +354,7 @@ class ResponseEvents:
 
 
 class _OpenText:
-    """An item of reasoning or text that is being streamed."""
+    """An item of reasoning or text that is being streamed. All of its text is in a single part."""
 
     def __init__(self, frame: ResponseFrame, kind: str, position: int) -> None:
         self.kind = kind
@@ -377,7 +377,7 @@ class _OpenText:
         return message_item(self._item_id, [self._part(text)] if text else [], status)
 
     def begin_events(self) -> list[StreamEvent]:
-        """Encode the event that begins the only part of the item."""
+        """Encode the event that begins the item's single part, still without text."""
         return [self._part_event("added", self._part(""))]
 
     def delta(self, text: str, logprobs: Any = None) -> StreamEvent:
@@ -391,7 +391,7 @@ class _OpenText:
         return event | {"logprobs": tokens}
 
     def end_events(self) -> list[StreamEvent]:
-        """Encode the events that end the text and the only part of the item."""
+        """Encode the events that end the text, and then the item's single part, which contains the text."""
         text = "".join(self._texts)
         event = {"type": f"response.{self._name}.done", **self._place, "text": text}
         if self.kind == "message":

@@ -38,7 +38,7 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
-"""Reasons for a malformed call whose JSON may be readable after all if it ends at another place."""
+"""The reasons of a malformed call whose JSON could not be read. If it is taken to end elsewhere, it may be readable."""
 
 
 class JsonBody:
@@ -285,7 +285,7 @@ _FIRST_KEY = lazy_pattern(r'\{\s*"[^"]*"')
 
 
 MAX_CONCATENATED = 16
-"""How many concatenated objects are read at most. For each of them, the rest of the text is read again."""
+"""Maximum number of concatenated objects that are read. For each of them, the rest of the text is read again."""
 
 
 class ParsedArguments(NamedTuple):

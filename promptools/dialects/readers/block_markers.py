@@ -89,7 +89,8 @@ class MarkerSearch:
         self._found: re.Match[str] | None = None
         """The first match at or after the offset `_from`.
 
-        It is kept for later searches of the same piece: a list of many bodies has only one marker, after the last body.
+        It is kept so that later searches of the same piece need not scan the text up to it again. There may be many
+        searches: one after each body of a list whose only marker comes after the last body.
         """
 
     def forget(self) -> None:

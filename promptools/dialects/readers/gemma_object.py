@@ -47,7 +47,7 @@ class UnclosedString(NamedTuple):
 
     text: str
     after: str
-    """The closing token, and what follows it."""
+    """The token that closes the block, and what follows the token."""
     bracketed: bool
     """Whether the missing brackets were found at the end of the string, and removed from it."""
 
@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset in `body` of a closing token with another block after it; -1 if there is none.
+    """Return the offset in `body` of a token that closes the block, if another block follows it; -1 if there is none.
 
     `body`: the text of what looks like a string.
     """
@@ -70,14 +70,14 @@ def find_next_block(body: str) -> int:
 
 
 def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
-    """Return the text of a string that lacks its closing delimiter; None if the end of the string is uncertain. O(n).
+    """Return the text of a string without its closing delimiter, such as `<|"|>`; None if its end is uncertain. O(n).
 
-    A closing token ends the string if another block, the end of the turn or nothing follows the token. `missing`: the
-    brackets that would close everything around the string. If the text ends in these brackets, and its other brackets
-    are balanced, they are not part of the string.
+    The string ends before a token that closes the block, such as `<tool_call|>`, if another block, the end of the turn
+    or nothing follows this token. `missing`: the brackets that would close everything around the string. If the text
+    before the token ends in these brackets, and its other brackets are balanced, they are not part of the string.
 
-    The end is uncertain in three cases: no token ends the string, the text before the token contains a part of a
-    damaged delimiter, or the brackets in that text are not balanced.
+    The end is uncertain in three cases: there is no such token; `<|` or `|>`, which may be left of a damaged delimiter,
+    comes before the token; or the brackets before the token are not balanced.
     """
     end = _BLOCK_ENDS.search(body)
     if end is None or _BARS.search(body, 0, end.start()):
@@ -201,9 +201,9 @@ class GemmaObject:
     ) -> None:
         """Start after the first brace.
 
-        `keys`: the declared parameters. `types`: returns the JSON types of a parameter. `token_closes`: a closing token
-        ends the block that contains the call. `all_quoted`: values of all types are between the tokens of strings, so
-        the schema gives the type of an argument.
+        `keys`: the declared parameters. `types`: returns the JSON types of a parameter. `token_closes`: the block that
+        contains the call ends at one of `CLOSING_TOKENS`. `all_quoted`: string delimiters (`<|"|>`) enclose values of
+        every type, so only the schema gives the type of an argument.
         """
         self._declared = keys
         self._all_quoted = all_quoted
@@ -249,7 +249,7 @@ class GemmaObject:
         return True
 
     def end_string(self) -> str | None:
-        """Close the open string and the brackets around it before the closing token.
+        """Close the open string and the brackets around it, before the token that closes the block.
 
         Return the text from that token on, or None if no string is open or its end is uncertain. The brackets are added
         if they are missing; they may also be in the text already, at the end of the string.
@@ -279,7 +279,7 @@ class GemmaObject:
             self._close(self._stack[-1])
 
     def _at_closing_token(self, text: str, final: bool) -> bool | NeedMore:
-        """Return whether a closing token that ends the block begins at `self.at`."""
+        """Return whether a token that closes the block begins at `self.at`."""
         return closing_token_at(text, self.at, final=final) if self._token_closes and text[self.at] == "<" else False
 
     def _close_at_token(self, frame: _GemmaBracket, text: str, final: bool) -> bool | NeedMore:
@@ -487,9 +487,9 @@ class GemmaObject:
         self._is_complete = True
 
     def _set_type(self, text: str) -> None:
-        """Convert the argument that was just read to the type in its schema, if all values are between tokens.
+        """Convert the argument that was just read to the type in its schema, if delimiters enclose values of all types.
 
-        `text`: the text between the tokens.
+        `text`: the text between the delimiters.
         """
         frame = self._stack[-1]
         if not self._all_quoted or len(self._stack) > 1 or frame.key is None:

@@ -83,7 +83,7 @@ class PairTags:
     wrapper: TagPair = _NONE
     separator: str = ""
     suffixed: bool = False
-    """Whether each tag has a suffix, by which a checkpoint marks its own tags."""
+    """Whether each tag has a suffix, as in `<tool_call:6124c78e>`. Each checkpoint of Hunyuan 4 has its own suffix."""
 
     @cached_property
     def _own_tags(self) -> dict[str, Tag]:

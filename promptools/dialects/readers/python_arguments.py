@@ -130,7 +130,7 @@ class StringOverrun(Exception):
     """Raised if a string without its closing quote runs into the next call.
 
     `overrun`: the number of characters of the string after the bracket that closes the broken call; -1 if the string
-    would end inside a call that begins in the string.
+    would contain the beginning of a call but not its end.
     """
 
     def __init__(self, overrun: int) -> None:
@@ -296,10 +296,11 @@ class LiteralLexer:
         self._searched_size += len(text)
 
     def _check_end(self, text: str, end: int) -> None:
-        """Raise `StringOverrun` if the string would end inside a call that begins in it, as in `[f(a="x, [f(a="y")]`.
+        """Raise `StringOverrun` if a string that ends at `end` contains the beginning of a call but not its end.
 
-        The inner call must be a call of a tool. If a closing bracket follows the string, any function counts: in
-        `f(a="g("x")` the bracket closes `g(`, so the string would contain only half of the code.
+        A call of a tool always counts, such as the inner call in `[f(a="x, [f(a="y")]`. A call of any other function
+        counts only if a closing bracket follows the string. In `f(a="g("x")`, this bracket closes `g(`, so the string
+        would have only `g("x` of the code `g("x")`.
         """
         self._look_for_call()
         closes = _CLOSING.match(text, end + 1) is not None

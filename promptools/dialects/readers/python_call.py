@@ -24,7 +24,7 @@ class PythonCall:
     """Reads the arguments of a call whose name and opening bracket have been read.
 
     `streams`: whether certain parts of the call may be emitted before its end. `gemma`: whether the arguments are an
-    object in Gemma's format. `all_quoted`: whether the tokens of strings are around all values of that object.
+    object in Gemma's format. `all_quoted`: whether string delimiters enclose all values of that object.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class CallLayout:
     fenced: bool = False
     """The calls are in a code fence, which ends before their closing marker."""
     all_quoted: bool = False
-    """In objects of Gemma's format, the tokens of strings are around values of all types."""
+    """In objects of Gemma's format, the string delimiters (`<|"|>`) enclose values of every type, not only strings."""
 
 
 def _has_guessed_end(part: Part) -> bool:

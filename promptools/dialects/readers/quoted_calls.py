@@ -1,7 +1,8 @@
 """Read a reply that is only Python calls in quotes: `["get_weather(city='Oslo')", "ping()"]`, or just `'ping()'`.
 
-Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So a call ends at a closing bracket before the
-end of the list, or before the next call. Quotes around a text are markup only if the text is a single call.
+Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So quotes do not show where a call in a list
+ends. It ends at a `)`, perhaps with a quote after it, if the list ends there or if a comma and another call follow.
+Quotes around an element of a list are markup only if the element is a single call.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list of strings up to its closing bracket. If all strings are calls, they count; else it is text."""
+    """Reads a list of strings up to its closing bracket. If all strings are calls, they count; else it is all text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
@@ -238,7 +239,7 @@ class QuotedCallsReader(_QuotedReader):
 
 
 class QuotedReplyReader(_QuotedReader):
-    """Reads a reply to its end. If the reply is calls in one pair of quotes, they count; else it is text."""
+    """Reads a reply to its end. If it consists of calls in one pair of quotes, they count; otherwise it is text."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Collect the text; return None, because the reply is read to its end."""

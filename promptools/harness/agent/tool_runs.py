@@ -63,9 +63,9 @@ def run_tools(
     the model receives the error as the result of the call.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
-    last of which is the `Transcript`. Raises `IterationLimitError` if reply number `max_iterations` still calls
-    tools, `UsageError`, and all errors of the client. If the client raises an HTTP error for an error of promptools,
-    such as `UpstreamError`, this function raises the error of promptools instead.
+    last of which is the `Transcript`. Raises `IterationLimitError` if the last of `max_iterations` replies still calls
+    tools, `UsageError`, and all errors of the client. Errors of promptools, such as `UpstreamError`, are raised as
+    such, even if the client reports them as errors of its SDK.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)

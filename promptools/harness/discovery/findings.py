@@ -96,7 +96,7 @@ class ParameterFinding:
     type: str
     types: dict[str, int]
     described: int
-    """Number of descriptions of the tool that name the parameter."""
+    """In how many of the model's descriptions of the tool the parameter occurs."""
 
 
 @dataclass(frozen=True, slots=True)

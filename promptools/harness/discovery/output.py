@@ -172,10 +172,10 @@ def _draw(folder: Path, name: str, draw: Callable[[Any], None], rows: float) -> 
 
 
 def _draw_call_rates(axes: Any, tools: Sequence[ToolFinding]) -> None:
-    """Draw two shares for each tool.
+    """Draw two shares for each tool: how often the model calls it, and how often the model lists it.
 
-    The first is the share of replies to intents that call the tool. The second is the share of the model's lists of
-    tools that mention the tool.
+    The first is a share of the replies to intents, which are tasks that a user might give an agent. The second is a
+    share of the lists that the model writes when asked for its tools.
     """
     for offset, color, label, rates in (
         (-0.15, COLORS[0], "replies to intents that call it", [tool.rate for tool in tools]),

@@ -241,8 +241,8 @@ def judge_parameters(
 ) -> dict[str, tuple[ParameterVerdict, str | None]]:
     """Return the verdict on each parameter and, if the verdict is `alias`, the parameter that it is an alias of.
 
-    `calls` are the calls of the tool. `described` counts how many descriptions of the tool name each parameter. The
-    most frequent parameters come first.
+    `calls` are the calls of the tool. `described` says in how many of the model's descriptions of the tool each
+    parameter occurs. The most frequent parameters come first.
     """
     present = Counter(name for call in calls for name in call.arguments)
     verdicts: dict[str, tuple[ParameterVerdict, str | None]] = {}

@@ -1,14 +1,14 @@
-"""A program that runs in the Python in which bfcl-eval is installed: it asks a model the questions of the package.
+"""A program that runs in the Python in which bfcl-eval is installed: it asks a model the questions of bfcl-eval.
 
-It uses the package's own generator and checker, and nothing from promptools. It needs Python 3.10. The environment
+It uses bfcl-eval's own generator and checker, and nothing from promptools. It needs Python 3.10. The environment
 variable BFCL_PROJECT_ROOT names the folder of the run.
 
 The first line of standard input is a JSON object with `model`, `categories`, `limit` (0: all questions), `seed`,
 `threads`, and `request` (keys that are added to each request). The program writes events as JSON lines to standard
-output. If the package cannot be imported, it writes `missing` and ends; for an unknown category it writes `unknown` and
+output. If bfcl-eval cannot be imported, it writes `missing` and ends; for an unknown category it writes `unknown` and
 ends. Otherwise it writes `ready` and waits for a second line of input with `base_url` and `api_key`. Then it writes
-`chosen`, `answered` for each question, and `done`. It also ends when its standard input ends. What the package prints
-goes to standard error.
+`chosen`, `answered` for each question, and `done`. It also ends when its standard input ends. What bfcl-eval
+prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 PACKAGE = "bfcl_eval"
 NAME = "promptools"
-"""The model's name within the package. It must not contain `_`, which the package would replace by `/`, and it must be
+"""The model's name within bfcl-eval. It must not contain `_`, which bfcl-eval would replace by `/`, and it must be
 valid as a part of a name in Python."""
 FAILED = "Error during inference:"
 """The beginning of a result for a question whose request failed."""
@@ -37,7 +37,7 @@ OVERFLOW = "context_length_exceeded"
 
 
 def main() -> None:
-    """Run the package with the settings in the first line of standard input."""
+    """Run bfcl-eval with the settings in the first line of standard input."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -106,7 +106,7 @@ def choose(entries: list[dict[str, Any]], limit: int, seed: int) -> list[str]:
 
 
 def _register(model: str, request: dict[str, Any], emit: Callable[..., None]) -> None:
-    """Add the model to the package's own table, with the handler for Chat Completions with tools."""
+    """Add the model to bfcl-eval's table of models, with the handler for Chat Completions with tools."""
     configuration = _module("constants.model_config")
     base = _module("model_handler.api_inference.openai_completion").OpenAICompletionsHandler
 
@@ -137,7 +137,7 @@ def _register(model: str, request: dict[str, Any], emit: Callable[..., None]) ->
 
 
 def _load() -> Any:
-    """Import the required parts of the package, and return its `utils`."""
+    """Import the required parts of bfcl-eval, and return its module `utils`."""
     for name in ("_llm_response_generation", "eval_checker.eval_runner"):
         _module(name)
     return _module("utils")

@@ -2,8 +2,8 @@
 
 Runs of tasks, verifications and discoveries use these threads. Other parts of promptools do concurrent work in other
 ways. An agent's tools run in the context of the run and return their results in order (`harness/agent/drivers.py`).
-Replies are reparsed in processes (`batch/reparsing.py`). A batch's requests are tasks of an event loop, whose number is
-adapted to the server (`batch/request_pool.py`).
+Replies are reparsed in processes (`batch/reparsing.py`). A batch sends its requests from tasks of an event loop, and
+may adapt the number of concurrent requests to the server (`batch/request_pool.py`).
 """
 
 from __future__ import annotations

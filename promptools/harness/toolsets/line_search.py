@@ -81,7 +81,7 @@ class LineSearch:
     def positions(self, old: Sequence[str]) -> Sequence[int]:
         """Return all positions in the file, in order, at which the sequence of lines `old` begins.
 
-        A position may be wrong if two hashes collide, so `matches` must check a position before it is used.
+        A position may be wrong if two hashes collide. Before you use a position, call `matches` to check it.
         """
         wanted = self._to_numbers(old)
         if wanted is None or not 0 < len(wanted) <= len(self._file):

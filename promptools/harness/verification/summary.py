@@ -1,4 +1,7 @@
-"""The summary of a verification: figures for the server alone and for promptools, and which is significantly better."""
+"""The summary of a verification: figures for the server alone and for promptools.
+
+Verdicts say which of the two is significantly better.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from promptools.harness.evaluation.intervals import CONFIDENCE, Interval, paired
 from promptools.harness.verification.measuring import Row, Side, SideResult
 
 Verdict: TypeAlias = Literal["promptools", "server alone", "same", "too few cases"]
-"""Which side is better beyond chance; `same` if neither is, unless there are fewer than `MIN_CASES`."""
+"""Which side is better beyond chance; `same` if neither is, and `too few cases` if there are fewer than `MIN_CASES`."""
 _VERDICTS: dict[int, Verdict] = {1: "promptools", -1: "server alone", 0: "same"}
 MARGIN = 0.05
 """The server alone counts as good enough if, with 95 % confidence, promptools is not better by more than this share."""
