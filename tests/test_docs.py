@@ -240,8 +240,10 @@ def test_the_results_of_the_readme_are_those_of_the_page() -> None:
 
 
 def test_the_readme_is_read_in_minutes() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.split()) < 850
+    """Words are counted without the measured table, which is looked at, not read."""
+    before, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- made by `make matrix` -->")
+    text = before + rest.partition("<!-- end of what `make matrix` made -->")[2]
+    assert len(text.split()) < 820
     assert len(rows("README.md", "What goes wrong")) == 8
 
 

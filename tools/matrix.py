@@ -41,7 +41,7 @@ difference in percentage points. Your server and model are ten minutes away: `pr
 """
 COLUMNS = ("server", "model", "date", "cases", "server alone", "through promptools", "difference")
 README_COLUMNS = ("server", "model", "cases", "server alone", "through promptools")
-README_ROWS = 6
+README_ROWS = 4
 OUTSIDE_HEAD = """
 ## By benchmarks of others
 
@@ -62,17 +62,22 @@ def main(*words: str) -> None:
     parser.add_argument("--servers", nargs="*", default=["llamacpp"], choices=SERVERS, help="the servers of the models")
     parser.add_argument("--minutes", default="60", metavar="N", help="how long each model may take (60)")
     arguments = parser.parse_args(words)
-    results = [Path(name).read_text(encoding="utf-8") for name in arguments.files]
-    results += [verify(server, model, arguments.minutes) for server in arguments.servers for model in arguments.models]
-    runs = {key(run): run for run in kept()}
-    for result in results:
-        run = json.loads(result)
-        del run["rows"]
-        runs[key(run)] = run
-    lines = [json.dumps(runs[each], ensure_ascii=False) + "\n" for each in sorted(runs)]
-    KEPT.write_text("".join(lines), encoding="utf-8")
+    for name in arguments.files:
+        keep(Path(name).read_text(encoding="utf-8"))
+    for server in arguments.servers:
+        for model in arguments.models:
+            keep(verify(server, model, arguments.minutes))
     PAGE.write_text(page(kept()), encoding="utf-8")
     README.write_text(with_head(README.read_text(encoding="utf-8"), kept()), encoding="utf-8")
+
+
+def keep(result: str) -> None:
+    """Keep a result, without its single answers, in place of an earlier one of the same server and model."""
+    run = json.loads(result)
+    del run["rows"]
+    runs = {key(each): each for each in (*kept(), run)}
+    lines = [json.dumps(runs[each], ensure_ascii=False) + "\n" for each in sorted(runs)]
+    KEPT.write_text("".join(lines), encoding="utf-8")
 
 
 def on_llamacpp(model: str) -> Server:
@@ -99,6 +104,8 @@ def verify(server_name: str, model: str, minutes: str) -> str:
             "promptools",
             "verify",
             server.base_url,
+            "--model",
+            model,
             "--temperature",
             "0",
             "--json",
