@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -137,8 +137,9 @@ def test_a_second_signal_ends_all_at_once(server):
         failed = threading.Event()
 
         def fail():
-            with pytest.raises(httpx.HTTPError):
-                ask(url)
+            # what was asked ends with a 503 if there is time to write it, else the connection breaks
+            with suppress(httpx.HTTPError):
+                assert ask(url).status_code == 503
             failed.set()
 
         client = threading.Thread(target=fail)
