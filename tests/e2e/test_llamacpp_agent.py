@@ -260,8 +260,11 @@ def test_a_tape_holds_no_credentials_and_can_be_resumed(server, tmp_path):
         recorded = read_tape(path)
         assert recorded.ended == "steps"
         assert recorded.messages[-1]["content"].startswith("Error: not run")
-        rows = [json.loads(line)["row"] for line in path.read_text().splitlines()]
-        assert rows == ["run", "exchange", "messages", "end"]
+        lines = path.read_text().splitlines()
+        assert [json.loads(line)["row"] for line in lines] == ["run", "exchange", "messages", "end"]
+        killed = tmp_path / "killed.jsonl"
+        killed.write_text("\n".join(lines[:-1]))
+        assert "it may have run" in read_tape(killed).messages[-1]["content"]
         more = Agent(client, [read])
         messages = [*more.resumed(path), {"role": "user", "content": "Read it."}]
         assert more.run(messages, tape=path).content == "It says x = 1."

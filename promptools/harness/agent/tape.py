@@ -212,7 +212,8 @@ def as_text(data: bytes) -> str:
 # one on the tape raises `TapeMismatch`, with the difference.
 
 
-INTERRUPTED = "Error: the run was interrupted before this call had a result; it may have run, in part or as a whole."
+NOT_RUN = "Error: not run: the run was interrupted."
+CUT_OFF = "Error: the run was interrupted before this call had a result; it may have run, in part or as a whole."
 ERROR_PREFIX = "Error: "
 """The text with which the result of a failed call begins."""
 
@@ -278,7 +279,8 @@ def read_tape(path: str | os.PathLike[str]) -> Tape:
                 pass
     if task is None:
         raise UsageError(f"{str(path)!r} is not a tape: it has no row of a run")
-    return Tape(Path(path), task, _with_closed_calls(messages), results, exchanges, date, ended)
+    closed = _with_closed_calls(messages, CUT_OFF if ended is None else NOT_RUN)
+    return Tape(Path(path), task, closed, results, exchanges, date, ended)
 
 
 def _messages(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -304,13 +306,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _with_closed_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with the result `INTERRUPTED` added for each call of the last turn that has no result."""
+def _with_closed_calls(messages: list[dict[str, Any]], result: str) -> list[dict[str, Any]]:
+    """Return the messages with `result` added for each call of the last turn that has no result."""
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
     turns = [message for message in messages if message.get("role") == "assistant"]
     last = turns[-1] if turns else dict[str, Any]()
     missing = [call["id"] for call in last.get("tool_calls") or () if call["id"] not in answered]
-    return [*messages, *({"role": "tool", "tool_call_id": own, "content": INTERRUPTED} for own in missing)]
+    return [*messages, *({"role": "tool", "tool_call_id": own, "content": result} for own in missing)]
 
 
 class ReplayedToolbox(Toolbox):
