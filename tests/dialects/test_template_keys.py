@@ -219,3 +219,12 @@ def test_at_the_beginning_of_a_line_the_format_s_own_calls_are_read(call):
         reply = parse(f"So:\n{text}", TOOLS)
         assert ([call.arguments for call in reply.calls], reply.content) == ([{"for": "me"}], "So:")
         assert parse(f"So: {text}", TOOLS).calls == ()
+
+
+def test_a_list_of_the_tokens_is_not_a_call():
+    table = {"name": "acme", "tier": "S", "kind": "named", "call": "[CALLS]{name}[ARGS]{arguments}"}
+    text = "The tokens:\n- [CALLS]\n- [ARGS]\n"
+    with dialects.using(make_dialect(table, "acme.toml")):
+        for finish_reason in ("stop", "length"):
+            reply = parse(text, TOOLS, finish_reason=finish_reason)
+            assert (reply.content, reply.calls, reply.malformed) == (text, (), ())

@@ -269,12 +269,12 @@ _GAP = r"\s{0,16}"
 _VALUES: Final = {
     "{id}": "[^<{others}]{{0,64}}",
     "{index}": "[0-9]{{0,9}}",
-    "{name}": r"(?<!\w)[^<>\n{{{others}]{{1,128}}",
+    "{name}": r"(?<!\w)(?![-*+]\s)[^<>\n{{{others}]{{1,128}}",
 }
 """For each placeholder of a template, the pattern of the text in its place.
 
 `others` is replaced by the bracket or bar after the placeholder, if there is one: the text ends before it. A name is a
-whole word, so `function_list` does not contain the name `_list`.
+whole word, so `function_list` does not contain the name `_list`, and not the bullet of a list of tokens.
 """
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
