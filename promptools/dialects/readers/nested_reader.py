@@ -23,11 +23,6 @@ from promptools.parsing.parts import NEED_MORE, CandidateBase, NeedMore, Part, T
 from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
-_TAG = lazy_pattern(
-    r"\s{0,8}<\s{0,4}(?P<close>/?)\s{0,4}(?P<word>[^\s<>/=\"]{1,64})"
-    r"(?:\s{1,8}(?P<attribute>[\w:-]{1,64})\s{0,4}=\s{0,4}[\"'“]?(?P<name>[^\"'“”<>]{1,128}?)[\"'”]?)?\s{0,8}(?P<empty>/?)>"
-)
-
 
 class NestedTags(NamedTuple):
     """The names of the tags of one format.
@@ -68,9 +63,20 @@ class NestedTags(NamedTuple):
         )
 
 
+class _Patterns(NamedTuple):
+    """The patterns by which the tokens of one format are found."""
+
+    tag: re.Pattern[str]
+    """Matches a tag after a marker. Only the attribute that names the tool is allowed."""
+    next: re.Pattern[str]
+    """Matches where the next token may begin: at a tag without a marker, or at a marker, whole or cut off."""
+
+
 @cache
-def _next_pattern(mark: str) -> re.Pattern[str]:
-    return re.compile(f"<|{literal_text(mark)}")
+def _patterns(mark: str, attribute: str) -> _Patterns:
+    named = rf"\s{{1,8}}{re.escape(attribute)}\s{{0,4}}=\s{{0,4}}[\"'“]?(?P<name>[^\"'“”<>]{{1,128}}?)[\"'”]?"
+    tag = rf"\s{{0,8}}<\s{{0,4}}(?P<close>/?)\s{{0,4}}(?P<word>[^\s<>/=\"]{{1,64}})(?:{named})?\s{{0,8}}(?P<empty>/?)>"
+    return _Patterns(re.compile(tag), re.compile(f"<|{literal_text(mark)}"))
 
 
 class MarkedTagTokenizer(TagTokenizer):
@@ -79,13 +85,13 @@ class MarkedTagTokenizer(TagTokenizer):
     def __init__(self, tags: NestedTags) -> None:
         super().__init__()
         self._format = tags
-        self._next = _next_pattern(tags.mark)
+        self._patterns = _patterns(tags.mark, tags.attribute)
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
         """Return the token at `at`: a tag, a lone marker or other text; None if more text is needed."""
         mark = self._format.mark
         if text.startswith(mark, at):
-            match = _TAG.match(text, at + len(mark))
+            match = self._patterns.tag.match(text, at + len(mark))
             if match is not None:
                 return self._marked_tag(text[at : match.end()], match)
             if len(text) - at < TAG_LIMIT and ">" not in text[at + len(mark) :]:
@@ -96,13 +102,12 @@ class MarkedTagTokenizer(TagTokenizer):
         if text[at] == "<":
             found_tag = super().next(text, at, final=final)
             return found_tag if not isinstance(found_tag, str) else found_tag[:1]
-        nearest = self._next.search(text, at + 1)
+        nearest = self._patterns.next.search(text, at + 1)
         return text[at:] if nearest is None else text[at : nearest.start()]
 
     def _marked_tag(self, raw: str, match: re.Match[str]) -> Tag:
-        word = match["word"]
-        kind = self._format.kind_of(word)
-        name = (match["name"] if match["attribute"] == self._format.attribute else None) if kind == "call" else word
+        kind = self._format.kind_of(match["word"])
+        name = match["name" if kind == "call" else "word"]
         return Tag(raw, kind, bool(match["close"]), name, bool(match["empty"]))
 
 
