@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import MarkerDeclarations, Textual, Tier
-from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, explain_tools, fill_result, fill_tool, shown_functions
+from promptools.dialects.prompt import (
+    DEFAULT_INSTRUCTIONS,
+    example_calls,
+    explain_tools,
+    fill_result,
+    fill_tool,
+    shown_functions,
+)
 from promptools.parsing.parts import Candidate
 from promptools.types import Call, Result
 
@@ -100,6 +107,15 @@ class DeclaredDialect(Textual):
             instructions=self._instructions,
             examples=self.example_calls(tools),
         )
+
+    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
+        """Return two example calls of offered tools, in the dialect's usual form, or `GENERIC_CALL` twice."""
+        return example_calls(tools, self._shows)
+
+    def _shows(self, call: Call) -> bool:
+        """Return whether a call may be an example, since the dialect writes it in its usual form."""
+        del call
+        return True
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
         """Write the example calls of a prompt, which may include `GENERIC_CALL`."""

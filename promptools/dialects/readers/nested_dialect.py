@@ -11,28 +11,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
-from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, example_calls, fill
+from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, fill
 from promptools.dialects.readers.element_value import build_tree, read_members
 from promptools.dialects.readers.nested_reader import MarkedTagTokenizer, NestedReader, NestedTags
 from promptools.dialects.readers.tag_dialect import TAGS_WORDING, word_of
 from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN, may_be_tool
-from promptools.dialects.readers.tags import Tag, TokenBuffer, is_blank
+from promptools.dialects.readers.tags import Tag, TokenBuffer, is_blank, raw_text
 from promptools.dialects.written_calls import PARAMETER_SLOT, may_hold_tag
 from promptools.json_values import is_array, is_object
 from promptools.jsontext.text import dump
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call
-
-if TYPE_CHECKING:
-    from promptools.schema import Tools
-
 
 _CALL = lazy_pattern(
     r'\{mark\}<(?P<word>[A-Za-z_][\w.-]*) (?P<attribute>[A-Za-z_][\w:-]*)="\{name\}">\{parameters\}\{mark\}</(?P=word)>'
@@ -106,12 +102,14 @@ class NestedDialect(DeclaredDialect):
             if isinstance(token, Tag):
                 if token.close or token.kind not in ("wrap", "call") or not token.raw.startswith(self.tags.mark):
                     return False
-                if self.tier == "S" or token.kind == "call":
-                    return self.tier == "S" or wrapped or may_be_tool(token.name, options)
+                if self.tier == "S":
+                    return True
+                if token.kind == "call":
+                    return wrapped or may_be_tool(token.name, options)
                 wrapped = True
             elif not is_blank(token):
                 return False
-            at += len(token if isinstance(token, str) else token.raw)
+            at += len(raw_text(token))
         return NEED_MORE if end == len(text) else False
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
@@ -139,13 +137,11 @@ class NestedDialect(DeclaredDialect):
 
     def _written_elements(self, call: Call) -> str | None:
         """Return the arguments as elements; None if these would be read back as other values."""
-        text = "".join(self._elements(call.arguments))
         given = dump(call.arguments)
-        return text if not (may_hold_tag(given) or self.tags.mark in given) and self._reads_back(text, call) else None
-
-    def _elements(self, values: Mapping[str, Any]) -> Iterator[str]:
-        for key, value in values.items():
-            yield self._element(key, value)
+        if may_hold_tag(given) or self.tags.mark in given:
+            return None
+        text = self._inside(call.arguments)
+        return text if self._reads_back(text, call) else None
 
     def _element(self, name: str, value: Any) -> str:
         mark = self.tags.mark
@@ -153,7 +149,7 @@ class NestedDialect(DeclaredDialect):
 
     def _inside(self, value: Any) -> str:
         if is_object(value):
-            return "".join(self._elements(value))
+            return "".join(self._element(key, member) for key, member in value.items())
         if is_array(value):
             return "".join(self._element(self.tags.item, item) for item in value)
         return value if isinstance(value, str) else dump(value)
@@ -178,10 +174,6 @@ class NestedDialect(DeclaredDialect):
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
         return DEFAULT_INSTRUCTIONS._replace(**given)
-
-    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls of offered tools without text that looks like a tag, or `GENERIC_CALL` twice."""
-        return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
         return self._written_elements(call) is not None

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import NAME_GATE, Head, Tier
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_of, literal_text, sequence
-from promptools.dialects.prompt import GENERIC_CALL, NAME_SLOT, Instructions, example_calls, fill
+from promptools.dialects.prompt import GENERIC_CALL, NAME_SLOT, Instructions, fill
 from promptools.dialects.readers.block_markers import Closers
 from promptools.dialects.readers.json_block import JsonBlockReader
 from promptools.dialects.readers.pair_reader import PairReader, PairTags, TagPair, json_opening_pattern, with_suffix
@@ -26,10 +26,6 @@ from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.schema.documents import type_name
 from promptools.types import Call
-
-if TYPE_CHECKING:
-    from promptools.schema import Tools
-
 
 _CALL = lazy_pattern(
     r"(?s:(?P<opener>[^{}]+)\{name\}(?P<separator>[^{}\s]*)(?P<gap>\s*)\{arguments\}\s*(?P<closer>[^{}]+))"
@@ -158,10 +154,6 @@ class PairDialect(DeclaredDialect):
         if not PLAIN_NAME.match(key) or self._tags.pattern.search(text):
             return None
         return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
-
-    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls of offered tools without text that looks like a tag, or `GENERIC_CALL` twice."""
-        return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
         """Return whether a call may be an example: it has no tags in its values, and is not written as JSON."""

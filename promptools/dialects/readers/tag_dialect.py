@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, Unpack
+from typing import Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from promptools.dialects.calls.call_streamer import Trim
 from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, literal_text, sequence
-from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, example_calls, fill
+from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, fill
 from promptools.dialects.readers.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup_reader import MarkupReader
 from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN, TagHeads
@@ -28,10 +28,6 @@ from promptools.dialects.written_calls import PARAMETER_SLOT, WrittenValues, ren
 from promptools.parsing.parts import NEED_MORE, Candidate, NeedMore
 from promptools.patterns import lazy_pattern
 from promptools.types import Call
-
-if TYPE_CHECKING:
-    from promptools.schema import Tools
-
 
 # The templates by which a format of tags is declared: `<invoke name="{name}">\n{parameters}</invoke>`.
 #
@@ -324,10 +320,6 @@ class TagDialect(DeclaredDialect):
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
         text = DEFAULT_INSTRUCTIONS.text.replace("Give an", f"{values} Give an")
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
-
-    def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls of offered tools without text that looks like a tag, or `GENERIC_CALL` twice."""
-        return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
         """Return whether a call may be an example: its arguments have no tags, and are all written as bare text."""
