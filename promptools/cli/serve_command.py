@@ -19,7 +19,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from promptools.cli.command_log import log_if_healed, log_level, show_log
@@ -303,7 +303,6 @@ def warn_of_readers(arguments: argparse.Namespace, proxy: Proxy) -> None:
 
 
 _BACKLOG = 2048
-_PORTS: Final = {"http": 80, "https": 443}
 _OPTIONS = (
     *("base_url", "provider", "mode", "dialect", "accept", "strictness", "hold", "deadline", "detect"),
     *("on_repeat", "repeats"),
@@ -468,16 +467,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _refuse_itself(proxy: Proxy, listener: socket.socket) -> None:
     """Raise `UsageError` if a server is the proxy's own address: each request would be forwarded without an end."""
+    from promptools.exchange.state import DEFAULT_PORTS
     from promptools.proxy.access import is_loopback
 
     host, port = listener.getsockname()[:2]
+    names = (host, "localhost") if is_loopback(host) else (host,)
     table = proxy.served.table
     for base_url in [proxy.base_url] if table is None else [each.address.base_url for each in table.replicas()]:
         server = urlsplit(base_url)
-        own = server.hostname in ((host, "localhost") if is_loopback(host) else (host,))
-        if ip_address(host).is_unspecified:
-            own = is_loopback(server.hostname or "")
-        if own and (server.port or _PORTS.get(server.scheme)) == port:
+        name = server.hostname or ""
+        own = name in names or (is_loopback(name) and ip_address(host).is_unspecified)
+        if own and (server.port or DEFAULT_PORTS.get(server.scheme)) == port:
             listener.close()
             raise UsageError(
                 f"{base_url} is the address of this proxy: name the server behind it, or another port with --port"

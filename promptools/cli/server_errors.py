@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from promptools.errors import UpstreamError, clip, without_credentials
-from promptools.exchange.state import api_base
+from promptools.exchange.state import DEFAULT_PORTS, api_base
 
 if TYPE_CHECKING:
     import openai
@@ -37,7 +37,7 @@ def require_server(base_url: str) -> None:
     parts = urlsplit(base_url)
     if parts.hostname is None or getproxies().keys() & {parts.scheme, "all"}:
         return
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = parts.port or DEFAULT_PORTS.get(parts.scheme, 80)
     try:
         socket.create_connection((parts.hostname, port), _CONNECT_SECONDS).close()
     except OSError as error:

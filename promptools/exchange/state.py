@@ -63,6 +63,8 @@ which take 20 ms.
 """
 OWN_FIELDS = {"accept": "application/json", "content-type": "application/json", "user-agent": "promptools"}
 """Header fields of the requests that promptools makes itself."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
+"""The port of a URL without a port, by its scheme."""
 MAX_CACHED_URLS = 256
 """Maximum size of the caches of `api_base` and of `route_url`."""
 _ROUTES = (

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from promptools.exchange.state import DEFAULT_PORTS
 from promptools.proxy.header_fields import Fields
 from promptools.proxy.key_masking import mask_error
 from promptools.transport import AsyncDriver, installed_library, library_of
@@ -92,7 +93,6 @@ DISTRUST_SECONDS = 600.0
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Safe methods, whose requests may be sent twice (RFC 9110, section 9.2.1)."""
-_PORTS = {"http": 80, "https": 443}
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _HEAD = re.compile(rb"%b [!-~]+ HTTP/1\.1(?:\r\n%b: [^\0\r\n]*)+" % (_TOKEN, _TOKEN))
 
@@ -229,9 +229,9 @@ class DirectClient:
         """Return the parts of a URL; raise the HTTP library's `InvalidURL` or `UnsupportedProtocol` for a bad URL."""
         module = self.library.module
         url = module.URL(address)
-        if url.scheme not in _PORTS or not url.host:
+        if url.scheme not in DEFAULT_PORTS or not url.host:
             raise module.UnsupportedProtocol(f"the URL {url.scheme}://{url.host} is neither http nor https")
-        key = (url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])
+        key = (url.scheme, url.raw_host.decode("ascii"), url.port or DEFAULT_PORTS[url.scheme])
         server = self._servers.get(key)
         if server is None:
             direct = self._http._transport_for_url(url) is self._http.__dict__["_transport"]  # noqa: SLF001 - as in the interceptor

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from promptools.errors import UsageError
+from promptools.exchange.state import DEFAULT_PORTS
 from promptools.telemetry.exchange_summary import ExchangeFollower
 from promptools.types import ANSWERED
 
@@ -206,7 +207,7 @@ def _present(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def _port(url: Any) -> int | None:
     try:
-        return url.port or {"http": 80, "https": 443}.get(url.scheme)
+        return url.port or DEFAULT_PORTS.get(url.scheme)
     except ValueError:
         return None
 

@@ -58,6 +58,7 @@ from promptools.exchange import (
     Tick,
     Wait,
 )
+from promptools.exchange.state import DEFAULT_PORTS
 from promptools.profiles.server_detection import ProbeResponse
 from promptools.transport.http_library import decode_headers, error_text
 from promptools.transport.response_content import aiter_content, is_readable, iter_content, supported_encodings
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 20
 """Maximum number of redirects that are followed in a row, as in httpx."""
-_PORTS = {"http": 80, "https": 443}
 _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"content-type", b"content-encoding"})
 
 
@@ -104,7 +104,7 @@ def is_same_origin_redirect(url: Any, location: Any) -> bool:
 
 
 def _origin(url: Any) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port or _PORTS.get(url.scheme)
+    return url.scheme, url.host, url.port or DEFAULT_PORTS.get(url.scheme)
 
 
 def build_redirect(library: HttpLibrary, request: Any, status: int, location: Any) -> Any:
