@@ -1,4 +1,4 @@
-"""The Berkeley Function Calling Leaderboard, run with the generator and checker of its own package, bfcl-eval."""
+"""The Berkeley Function Calling Leaderboard, run with the generator and checker of the package bfcl-eval."""
 
 from __future__ import annotations
 

@@ -489,9 +489,9 @@ def _new_plan(
 def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
     """Return the plan for the dialects that the options allow. Raises UsageError if `pinned` is unknown.
 
-    If no tools are offered, only calls behind special tokens (tier S) are searched for; with `undeclared`, also calls
-    in readable tags (tier A). In strict mode, or if the request asked for JSON, bare calls (tiers B and C) are searched
-    for only in the expected dialect.
+    If no tools are offered, only calls that begin with special tokens (tier S) are searched for; with `undeclared`,
+    also calls in readable tags (tier A). In strict mode, or if the request asked for JSON, bare calls (tiers B and C)
+    are searched for only in the expected dialect.
     """
     names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(options)
     if options.tools is not None and not options.tools.names:

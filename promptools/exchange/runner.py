@@ -217,7 +217,7 @@ def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return `body` with some tools described anew; `descriptions` maps names of tools to their new descriptions."""
+    """Return `body` with other descriptions of some tools; `descriptions` maps the names of these tools to them."""
     if not descriptions or not as_list(body.get("tools")):
         return body
     return {**body, "tools": [_override_description(tool, descriptions) for tool in body["tools"]]}

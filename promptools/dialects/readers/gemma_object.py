@@ -539,7 +539,7 @@ class GemmaObject:
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
         """Return whether a key of several words comes next.
 
-        After a value that is no string, such as `5` or `true`, any key counts; otherwise only a declared key.
+        After a value that is not a string, such as `5` or `true`, any key counts; otherwise only a declared key.
         """
         # Gemma 4 writes keys with spaces (ollama#18390).
         few = len(self._pieces) <= _MOST_PIECES
