@@ -215,7 +215,8 @@ def test_probe_cannot_print_two_documents(capsys):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("how", ["argument", "config"])
-def test_a_proxy_does_not_forward_to_itself(capsys, tmp_path, host, how):
+def test_a_proxy_does_not_forward_to_itself(capsys, tmp_path, monkeypatch, host, how):
+    monkeypatch.setattr("promptools.cli.serve_command._serve", None)  # if it came so far, it would never end
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -228,3 +228,21 @@ def test_a_list_of_the_tokens_is_not_a_call():
         for finish_reason in ("stop", "length"):
             reply = parse(text, TOOLS, finish_reason=finish_reason)
             assert (reply.content, reply.calls, reply.malformed) == (text, (), ())
+
+
+CUT_OFF = [
+    ({"kind": "named", "call": "<fn={name}>{arguments}</fn>"}, "<fn=book", "<fn=boo"),
+    ({"kind": "braces", "openers": {"<fn>": "</fn>"}}, "<fn>call:book", "<fn>call:boo"),
+    ({"kind": "nested", "mark": "~@~", "call": '{mark}<fn is="{name}">{parameters}{mark}</fn>'},
+     '~@~<fn is="book', '~@~<fn is="boo'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "named", "begun"), CUT_OFF)
+def test_a_text_that_is_cut_off_after_a_tool_s_name_is_a_call_that_was_truncated(table, named, begun):
+    with dialects.using(make_dialect({"name": "acme", **table}, "acme.toml")):
+        cut = parse(named, TOOLS, finish_reason="length")
+        assert ([failed.reason for failed in cut.malformed], cut.calls, cut.content) == (["truncated"], (), "")
+        for text, finish_reason in ((named, "stop"), (begun, "length")):
+            reply = parse(text, TOOLS, finish_reason=finish_reason)
+            assert (reply.content, reply.calls, reply.malformed) == (text, (), ()), text
