@@ -6,9 +6,9 @@ Reading a call takes two steps, so that text can be streamed:
    `<tool_call>`, up to the first character of the call's body. If the buffer ends inside a head, the scanner holds that
    end back until more text comes. `Head.begins` then decides whether the text may begin a call: yes, no, or
    `NEED_MORE`.
-2. `Dialect.candidate` makes a `Candidate`, which reads the body until it knows whether this is a call. Its result is a
-   list of parts that together are the text that it read: calls, malformed calls and markup, or plain text if there was
-   no call.
+2. `Dialect.candidate` makes a `Candidate`, which reads the body until it is clear whether this is a call. The result is
+   a list of parts, which together make up the text that was read: calls, malformed calls and markup, or plain text if
+   there was no call.
 
 In some formats, a reply is a series of messages with headers. Dialects of such formats have `channels`, which split the
 reply into messages. Harmony has only channels; Muse also has heads inside its messages.
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 Tier = Literal["S", "A", "B", "C"]
 NAME_GATE: Final = r"[^\W\d]"
-"""The `Head.gate` for calls that begin a line with an offered tool's name, which may have a namespace before it."""
+"""The `Head.gate` for calls whose line begins with an offered tool's name, perhaps with a namespace before the name."""
 TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
-"""The `Head.gate` for calls that begin a line with a tag named after an offered tool, such as `<get_weather>`."""
+"""The `Head.gate` for calls whose line begins with a tag named after an offered tool, such as `<get_weather>`."""
 
 
 class HeadPredicate(Protocol):
     """Decides whether `text[start:end]`, which matches the pattern of a `Head`, may begin a call.
 
-    `fresh`: the match begins the content or a code fence, or directly follows a call; or the request asked for this
-    dialect.
+    `fresh` is true if the match begins the content or a code fence, if it directly follows a call, or if the request
+    asked for this dialect.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether `text[start:end]` may begin a call; `NEED_MORE` if only more text can tell."""
+        """Return whether `text[start:end]` may begin a call; `NEED_MORE` if that depends on text still to come."""
         ...
 
 
@@ -59,9 +59,9 @@ class Head(NamedTuple):
 
     `pattern` starts with one of `literals` and matches the whole head. At the end of the text (`\Z`), it also matches
     the beginning of a head, so that the scanner knows what to hold back. The pattern may look ahead a few hundred
-    characters at most, and must not contain groups. `body_starts` are the characters with which a body may start: the
-    match counts only before one of them. If `begins` is given, this function decides instead. If a call has no marker,
-    the text that matches is already part of the body, and `body_starts` is empty.
+    characters at most, and must not contain groups. `body_starts` are the characters with which a body may start: a
+    match counts only if one of them follows. If `begins` is given, that function decides instead. If a call has no
+    marker, the matched text is itself part of the body, and `body_starts` is empty.
     """
 
     literals: tuple[str, ...]
@@ -70,11 +70,11 @@ class Head(NamedTuple):
     gate: str = ""
     """A cheap pattern that is tried before `pattern`, at the same offset. If it does not match, no call begins there.
 
-    If it is empty, the first two characters of the literals are used instead.
+    If `gate` is empty, the first two characters of the literals are used instead.
     """
     begins: HeadPredicate | None = None
     fenced: bool = False
-    """Whether a code fence before the call is its marker, and is passed to `Dialect.candidate` as `head`."""
+    """Whether a code fence before the call is the call's marker. It is then passed to `Dialect.candidate` as `head`."""
     alias: str = ""
     """The text that is passed to `Dialect.candidate` as `head` if the call has no marker."""
     at_start: bool = False
@@ -86,22 +86,25 @@ class Head(NamedTuple):
 
     - `pattern` starts after the line's indent, and allows `\Z` wherever the text may be cut off.
     - `literals` are labels with which the line may begin, such as `Action:`; there may be none.
-    - `gate` should be literal text, or a pattern that begins with a lookahead at the first character, `(?=[...])`. A
-      line with another first character then costs next to nothing.
+    - `gate` should be literal text, or a pattern that begins with a lookahead at the first character, `(?=[...])`.
+      Lines that begin with another character then cost next to nothing.
     """
     first_words: tuple[str, ...] = ()
-    """Words with which the line of a call may begin, besides `literals` and the names of tools; for `at_line_start`."""
+    """Words, besides `literals` and tool names, with which a call's line may begin. Used only with `at_line_start`."""
     unindented: bool = False
-    """Whether the line of a call must have no indent if text precedes it, since indented text is code."""
+    """Whether a call's line must have no indent if text comes before the line, because indented text may be code."""
     fence_labels: tuple[str | None, ...] = ()
-    """The labels of the code fences in which a match begins a call; None stands for text outside of fences.
+    """Labels of the code fences inside which a match may begin a call.
 
-    If the tuple is empty, a match may be anywhere.
+    None in the tuple stands for text outside of fences. If the tuple is empty, a match may begin a call anywhere.
     """
     tier: Tier | None = None
-    """The tier of these calls, if not `Dialect.tier`: calls whose special tokens were stripped are weaker evidence."""
+    """The tier of these calls if it is not `Dialect.tier`.
+
+    For example, calls whose special tokens were stripped are weaker evidence.
+    """
     on_request: bool = False
-    """Whether `pattern` is searched for only if the request asked for the dialect, since no marker is distinct."""
+    """Whether `pattern` is searched for only if the request asked for the dialect, as no marker is distinctive."""
     sure_pattern: str = ""
     """A pattern for text that is certainly the beginning of a call, even if the reply ends right after it."""
 
@@ -117,7 +120,7 @@ class MessageFormat(NamedTuple):
     make_splitter: Callable[[ParseOptions, bool], MessageSplitter]
     """Makes a message splitter; the second argument says whether the text begins inside a header."""
     takes_text: Callable[[str, ParseOptions], bool] | None = None
-    """Returns whether the body of a call of the named tool is free text, which cannot be streamed as JSON."""
+    """Returns whether calls to the named tool have a body of free text, which cannot be streamed as JSON."""
     read_body: BodyReader | None = None
     """Reads the bodies of calls that are not JSON; None if all bodies are JSON."""
 
@@ -134,12 +137,15 @@ class MessageSplitter(Protocol):
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
-        """End the text; return the remaining segments. `cut`: the server cut the text off."""
+        """Signal the end of the text; return the remaining segments. `cut`: whether the server cut the text off."""
         ...
 
 
 class BodyReader(Protocol):
-    """Reads the body of a call in a message if the body is not JSON. `ended`: the body is complete, not cut off."""
+    """Reads the body of a call in a message if the body is not JSON.
+
+    `ended` is true if the body is complete, and false if it was cut off.
+    """
 
     def __call__(
         self, name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
@@ -151,11 +157,11 @@ class BodyReader(Protocol):
 class HeaderPredicate(Protocol):
     """Decides whether the header of a message begins at `text[at]`.
 
-    `first`: no text precedes the header. `final`: no more text will come.
+    `first` is true if no text precedes the header. `final` is true if no more text will come.
     """
 
     def __call__(self, text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
-        """Return whether a header begins at `text[at]`; `NEED_MORE` if only more text can tell."""
+        """Return whether a header begins at `text[at]`; `NEED_MORE` if that depends on text still to come."""
         ...
 
 
@@ -169,12 +175,12 @@ class Dialect(Protocol):
 
     @property
     def models(self) -> str:
-        """The models that use the dialect, as text for people."""
+        """The models that use the dialect, as human-readable text."""
         ...
 
     @property
     def typed(self) -> bool:
-        """Whether calls show the types of arguments, as JSON does; if False, only the tool's schema gives them."""
+        """Whether calls show the types of arguments, as JSON does; if False, only the tool's schema gives the types."""
         ...
 
     @property
@@ -184,12 +190,12 @@ class Dialect(Protocol):
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """The texts with which calls begin, in search order."""
+        """Descriptions of the texts that begin calls, in search order."""
         ...
 
     @property
     def channels(self) -> MessageFormat | None:
-        """How messages are recognized, if a reply consists of messages with headers; else None."""
+        """How to recognize and split the messages of a reply; None if replies are not messages with headers."""
         ...
 
     @property
@@ -204,12 +210,15 @@ class Dialect(Protocol):
 
     @property
     def reasoning_tags(self) -> Mapping[str, str]:
-        """The closing tag for each opening tag of reasoning; `{suffix}>` at the end of both matches any suffix."""
+        """Maps each opening tag of reasoning to its closing tag.
+
+        If both tags end with `{suffix}>`, this end matches any suffix: `<think:{suffix}>` matches `<think:abc>`.
+        """
         ...
 
     @property
     def answer_tags(self) -> Mapping[str, str]:
-        """The closing tag for each opening tag of an answer; an empty text if the format has no closing tag.
+        """Maps each opening tag of an answer to its closing tag, which is empty if the format has none.
 
         An opening tag counts only if no text has come since the last tag or call. A closing tag counts only after its
         opening tag.
@@ -218,7 +227,7 @@ class Dialect(Protocol):
 
     @property
     def result_openers(self) -> tuple[str, ...]:
-        """The texts with which a tool's result, or its turn, begins.
+        """Markers that begin a tool's result, or the turn that contains the result.
 
         If the model writes a result after a call, it made up the result and all text after it.
         """
@@ -231,17 +240,23 @@ class Dialect(Protocol):
 
     @property
     def control_tokens(self) -> tuple[str, ...]:
-        """Other tokens of calls, results and messages. Prose never contains them; alone, they do not begin a call."""
+        """Other tokens of calls, results and messages.
+
+        Prose never contains such a token, but the token alone does not begin a call.
+        """
         ...
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
-        """Tokens of turns and prompts: dropped next to a call or after the end of a turn, kept as text elsewhere."""
+        """Tokens that mark turns or belong to a prompt.
+
+        They are dropped next to a call and after the end of a turn, and kept as text elsewhere.
+        """
         ...
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Opening tokens of calls that may also precede a program or a name. If so, they are part of the text."""
+        """Opening tokens of calls that may also come before a program or a name; they are then part of the text."""
         ...
 
     @property
@@ -252,8 +267,8 @@ class Dialect(Protocol):
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a `Candidate` that reads the body of a possible call after `head`, the text that begins the call.
 
-        Feed it from the first character of the body on. `definite`: if the body is a call, it stays one, whatever text
-        follows.
+        Feed the candidate the text from the first character of the body on. `definite` is true if a body that is a
+        call stays a call, whatever text follows.
         """
         ...
 
@@ -279,7 +294,7 @@ class Dialect(Protocol):
 
 
 class MarkerDeclarations(TypedDict, total=False):
-    """The keyword arguments for the markers that a dialect has outside of calls, such as reasoning tags."""
+    """Keyword arguments that declare the markers that a dialect has outside of calls, such as reasoning tags."""
 
     reasoning_tags: Mapping[str, str]
     answer_tags: Mapping[str, str]
@@ -326,7 +341,7 @@ class Textual:
         raise self._read_only_error("render_tools")
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return calls of offered tools, with placeholders for strings."""
+        """Return two calls to offered tools, with placeholders as string arguments."""
         from promptools.dialects.prompt import example_calls  # for prompts alone
 
         return example_calls(tools)

@@ -109,11 +109,11 @@ class DeclaredDialect(Textual):
         )
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls of offered tools, in the dialect's usual form, or `GENERIC_CALL` twice."""
+        """Return two example calls to offered tools, in the dialect's usual form, or `GENERIC_CALL` twice."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
-        """Return whether a call may be an example, since the dialect writes it in its usual form."""
+        """Return whether a call may be an example, that is, whether the dialect writes it in the usual form."""
         del call
         return True
 

@@ -51,7 +51,7 @@ def read_own(given: Iterable[GivenDialect] | GivenDialect) -> OwnDialects:
 
 @lru_cache(maxsize=64)
 def together(outer: OwnDialects, own: OwnDialects) -> OwnDialects:
-    """Join two sets of dialects, `own` first. If both have a dialect with the same name, that in `own` is kept."""
+    """Join two sets of dialects, `own` first. If both have a dialect with the same name, the one in `own` is kept."""
     others = zip(outer.given, outer.by_name, strict=True)
     return _join((*own.given, *(item for item, name in others if name not in own.by_name)))
 

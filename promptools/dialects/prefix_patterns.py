@@ -1,4 +1,4 @@
-r"""Build regular expressions that also match an incomplete marker at the end of the text, which can be held back.
+r"""Build regular expressions that also match an incomplete marker at the end of the text, so that it can be held back.
 
 A pattern consists of steps, such as the characters of a literal. After each step but the last, `\Z` is an alternative
 to the remaining steps. So the pattern of `<tool_call>` also matches `<tool` at the end of the text.
@@ -57,7 +57,7 @@ def beginnings(texts: Iterable[str]) -> frozenset[str]:
 
 
 def label_gate(label: str) -> str:
-    """Return the `Head.gate` for calls that begin a line with `label`.
+    """Return the `Head.gate` for calls whose line begins with `label`.
 
     The result is the label itself if it contains no special characters, else a pattern with a lookahead.
     """

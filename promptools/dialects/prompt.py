@@ -92,7 +92,7 @@ class _Signature:
         return properties if is_object(properties) else {}
 
     def _nested(self, node: Schema) -> Schema | None:
-        """Return the object in a property: the property itself, its items or its only object variant; else None."""
+        """Return the schema of the object in a property, in its items or in its only object variant; None if none."""
         for _ in range(MAX_DEPTH):
             if self._properties(node):
                 return node
@@ -188,7 +188,7 @@ class Instructions(NamedTuple):
 
 
 def keys_of(template: str) -> frozenset[str]:
-    """Return the names of all keys in a template, known or not: `tools` for `{tools}`."""
+    """Return the names of all keys in a template, such as `tools` for `{tools}`, even of unknown keys."""
     return frozenset(_KEY.findall(template))
 
 
@@ -246,13 +246,13 @@ PLACEHOLDERS: Final = ("<{}>", "({})")
 MAX_EXAMPLE_DEPTH = 3
 """Maximum depth of the arguments in an example call; objects and arrays at this depth are left empty."""
 MAX_EXAMPLE_PARAMETERS = 8
-"""Maximum number of properties of each object in an example call, the arguments included."""
+"""Maximum number of properties shown for each object in an example call, including the arguments object itself."""
 NAME_SLOT: Final = "<function name>"
 """The placeholder for the tool's name in a template of a call. If the model copies it, the copy is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
-"""The example call if no offered tool can be shown.
+"""The example call that is shown if no offered tool is fit for an example.
 
-If the model copies it, the copy is not a call, since its name and its JSON are invalid.
+If the model copies this call, the copy is not a call, since its name and its JSON are invalid.
 """
 
 
@@ -265,7 +265,7 @@ def _shows_any(call: Call) -> bool:
 
 
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
-    """Return example calls of the first and the last tool whose calls `shows` accepts.
+    """Return example calls to the first and the last tool whose calls `shows` accepts.
 
     `shows` returns True if the dialect writes a call in its usual form. The examples are made once for each `tools`
     object. The prompt shows them, and later `call_filter` recognizes copies of them.
@@ -289,7 +289,7 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 
 
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
-    """Return an example call of a tool, and True if the call has a placeholder.
+    """Return an example call to a tool, and whether the call has a placeholder.
 
     If `enums` is False, parameters that are enums of strings get placeholders too.
     """
@@ -330,7 +330,7 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return an argument copied from a placeholder of an example, such as `<city>` for `city`; "" if there is none."""
+    """Return the first string copied from an example placeholder, such as `<city>` for `city`; "" if there is none."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 

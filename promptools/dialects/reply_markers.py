@@ -72,8 +72,8 @@ TURN_TOKENS: Final = (
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of the right one.
 
-Only tags that most families have in their training data are listed, not all that any dialect declares: JSON that quotes
-a closing tag of this list ends at the quote.
+Only tags that most families have in their training data are listed, not all that any dialect declares, because JSON
+that quotes a closing tag of this list ends at that tag.
 """
 
 
@@ -111,9 +111,9 @@ class ReplyMarkers:
             for opener in [*tags]
             if any(other.startswith(opener) for other in tags if other != opener)
         }
-        """Maps each opening tag of reasoning that begins another one, such as `<|channel>`, to its closing tag."""
+        """Maps opening tags of reasoning that begin another such tag, as `<|channel>` does, to their closing tags."""
         self.reasoning_tags = tags
-        """Maps all other opening tags of reasoning to their closing tags."""
+        """Maps opening tags of reasoning to closing tags, except those in `suffixed_tags` and `unlabelled_openers`."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
         """Maps each opening tag of an answer to its closing tag, or to "" if the format has no closing tag."""
         self.result_openers = tuple(
@@ -125,7 +125,7 @@ class ReplyMarkers:
         """Tokens that end a turn. At the end of a reply and next to a call they are not text."""
         turn_tokens = chain.from_iterable(dialect.turn_tokens for dialect in dialects)
         self.turn_tokens = tuple(dict.fromkeys(chain(TURN_TOKENS, turn_tokens)))
-        """Tokens of turns and prompts. Next to a call or after the end of a turn, they are dropped."""
+        """Tokens that mark turns or belong to a prompt. They are dropped next to a call and after the end of a turn."""
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """Closing tags of results, such as `</tool_response>`. After a call, they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
@@ -140,7 +140,7 @@ class ReplyMarkers:
         self.plain_answer_tags = frozenset(
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
-        """Tags of answers, such as `<answer>`, that text may contain too: they count only directly after reasoning."""
+        """Tags of answers that text may contain too, such as `<answer>`. They count only directly after reasoning."""
 
     @cached_property
     def special_token_names(self) -> frozenset[str]:

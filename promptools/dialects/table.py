@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
 MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128
-"""The maximum length of a marker, so that no longer text has to be held back."""
+"""Maximum length of a marker, in characters. It limits how much text has to be held back."""
 SUFFIX: Final = "{suffix}>"
-"""How a tag of reasoning ends in a table if it may have any suffix: `<think:{suffix}>` matches `<think:abc>`."""
+"""The end of a reasoning tag in a table if the tag may have any suffix: `<think:{suffix}>` matches `<think:abc>`."""
 
 
 class TableKey(NamedTuple):
@@ -151,7 +151,7 @@ def _are_optional_tags(value: Any) -> bool:
 
 
 def _is_tag(opener: str, closer: str) -> bool:
-    """Return whether `opener` and `closer` can be tags around reasoning: both have a suffix, or neither has."""
+    """Return whether `opener` and `closer` can be a pair of reasoning tags: both end with `SUFFIX`, or neither does."""
     starts = opener.removesuffix(SUFFIX), closer.removesuffix(SUFFIX)
     return all(map(is_marker, starts)) and opener.endswith(SUFFIX) == closer.endswith(SUFFIX)
 
@@ -585,15 +585,15 @@ KINDS: Final[dict[str, Kind]] = {
 
 DEFAULT_KIND: Final = "json"
 MAX_ENTRIES: Final = 64
-"""Maximum number of entries of a key; the keys in the package have up to 6."""
+"""Maximum number of entries in the list or table of one key; the tables in the package have up to 6."""
 MAX_TEXT: Final = 2048
-"""Maximum number of characters of a text that is part of the format; the texts in the package have up to 249."""
+"""Maximum length, in characters, of a text that is part of the format; the texts in the package have up to 249."""
 PACKAGE: Final = Path(__file__).parent
 """The folder of this package, which contains the tables."""
 
 
 def read_family(name: str, make: Callable[..., DeclaredDialect] | None = None) -> DeclaredDialect:
-    """Read the table of a family of models that is in the package.
+    """Read the dialect of a model family from the family's table in the package.
 
     `make`: the class of the dialect if it is not the class of its kind. The table is not checked, since checking all
     tables would delay the first reply; the tests check them.
@@ -650,10 +650,11 @@ def _new_dialect(table: Mapping[str, Any], make: Callable[..., DeclaredDialect] 
 
 
 def _too_large(value: Any, *, is_format: bool) -> str:
-    """Return what makes a value too large, or "". `is_format`: the value is part of the format, not of the prompt.
+    """Return what makes a value too large, or "" if it is not too large.
 
-    Texts of the prompt are not limited. Texts of the format are: they become patterns, one for each prefix with each
-    tag, and some patterns grow with the square of a text's length.
+    `is_format`: whether the value is part of the format, not of the prompt. Texts of the prompt are not limited. Texts
+    of the format are limited because they become patterns: one for each combination of a prefix and a tag, and some
+    patterns grow with the square of a text's length.
     """
     if (is_array(value) or is_object(value)) and len(value) > MAX_ENTRIES:
         return f"{len(value)} entries; at most {MAX_ENTRIES} are allowed"

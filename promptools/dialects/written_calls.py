@@ -60,9 +60,10 @@ def bare_text(
 ) -> str | None:
     """Return a value as text without quotes; None if the text could be read back as a different value.
 
-    `has_type`: the tag around the value gives its type. `keeps_space`: white space around the value is kept when it is
-    read. `may_hold_tags`: the value may contain tags. `values`: how values other than text are written. Arrays and
-    objects as Python prints them can only be read back with a schema, so they are not checked.
+    `has_type`: whether the tag around the value gives the value's type. `keeps_space`: whether white space around the
+    value is kept when the value is read. `may_hold_tags`: whether the value may contain tags. `values`: how values
+    other than text are written. Arrays and objects as Python prints them can only be read back with a schema, so they
+    are not checked.
     """
     if _MARKUP_KEY.match(key) is None:
         return None

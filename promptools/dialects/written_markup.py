@@ -65,11 +65,14 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 
 
 class _Markers(NamedTuple):
-    """Holds the markup that a dialect writes: `markup` is the same for all tools, the rest depends on their names."""
+    """Holds the markup that a dialect writes.
+
+    `markup` is the same for all tools. The other fields depend on the names of the tools.
+    """
 
     markup: WrittenMarkup
     tool_tags: Set[str] = frozenset()
-    """Tags that are named after the tool, with `_NAME` as the tool's name; empty if other tokens show a call."""
+    """Tags that are named after the tool, with `_NAME` as the tool's name; empty if calls contain other tokens."""
     own_names: tuple[str, ...] = ()
     """Names that the dialect defines and that may be in the tags, such as `use_mcp_tool`."""
 
@@ -97,7 +100,10 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _tool_tags(calls: str) -> Set[str]:
-    """Return the tags named after the tool in a rendered call, an opening tag once for each of `_TAG_ENDS`."""
+    """Return the tags named after the tool in a rendered call.
+
+    An opening tag is returned several times, once with each of `_TAG_ENDS`; a closing tag only once, with `>`.
+    """
     tags: set[str] = {*_TOOL_TAG.findall(calls)}
     return {tag + end for tag in tags for end in (_TAG_ENDS if tag[1] != "/" else _TAG_ENDS[:1])}
 

@@ -48,7 +48,10 @@ _MEMBER = lazy_pattern(
     r"""[\]}]|[\[{]|(?:[,"'“”]\s*+\\?\s*+["'“]([\w.$-]{1,80}+)\\?["'”]?|,\s*+\\?\s*+([\w.$-]{1,80}+)\\?["'”])"""
     r"""\s*+\\?\s*+[:"'“]"""
 )
-"""A bracket, or a key after a comma or a value; a quote of the key, or the colon after it, may be missing."""
+"""Matches a bracket, or a key after a comma or a value.
+
+A quote of the key, or the colon after the key, may be missing.
+"""
 _NEXT_CALL = lazy_pattern(r"""[\s;,]*+[\[{]++\s*+["']([^"'\\\n]*+)["']\s*+:""")
 
 
@@ -78,7 +81,7 @@ class QuoteResolver:
         self.failed_at = failed_at
         """The index at which reading without guesses failed.
 
-        Reading with guesses fails too if it passes this index without having guessed.
+        A second attempt, which may guess, fails too if it passes this index without having guessed.
         """
         self.trust_keys = trust_keys
         self.guessed_quote = ""
@@ -135,7 +138,7 @@ class QuoteResolver:
         return end
 
     def _find_next_argument(self, text: str, start: int, end: int, keys: set[str]) -> int:
-        """Return the index of a declared key, outside brackets in `text[start:end]`, that is not in `keys`; else -1."""
+        """Return the index in `text[start:end]` of a declared key outside brackets that is not in `keys`; else -1."""
         depth = 0
         for match in _MEMBER.finditer(text, start, end):
             key = match[1] or match[2]
@@ -188,7 +191,8 @@ class QuoteResolver:
     ) -> Iterator[tuple[int, bool, _Following]]:
         """Yield a tuple for each quote after `first` that may end the string.
 
-        The tuple has the quote's index, True if an even number of inner quotes precedes it, and what follows it.
+        The tuple holds the quote's index, whether an even number of inner quotes precedes the quote, and what follows
+        the quote.
         """
         before = 0
         at = first

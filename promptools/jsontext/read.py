@@ -96,9 +96,9 @@ def _with_last_bracket(text: str, start: int, value: Any, member_spans: MemberSp
 
 
 def _read_with_repairs(text: str, start: int, declared_keys: frozenset[str], supply_closers: bool) -> ParsedValue:
-    """Read with repairs.
+    """Read the value at `text[start]` with repairs.
 
-    Strings are first assumed to end at their first quote; if that fails, their ends are guessed.
+    Each string is first assumed to end at the first quote in it. If that fails, the ends of strings are guessed.
     """
     from promptools.jsontext.quotes import QuoteResolver
     from promptools.jsontext.repair import RepairingReader

@@ -1,10 +1,10 @@
 """Repair JSON as models write it: rewrite what is not strict, and let `json` decode the result.
 
 The reader goes over the text once and copies it, replacing what is not strict JSON. A run of text that is strict, or
-has only common mistakes, is matched and repaired as a whole (`RUN`, `repair_run`). Python code takes a step only at a
-deeper bracket or at another mistake. A stack of the open containers shows which closing bracket must come next. `json`
-then decodes the repaired text. So only the repairs below can turn invalid text into a value, and each is recorded as a
-fix.
+has only common mistakes, is matched and repaired as a whole (`RUN`, `repair_run`). The loop in Python takes a step only
+at a deeper bracket or at a less common mistake. A stack of the open containers shows which closing bracket must come
+next. `json` then decodes the repaired text. So only the repairs below can turn invalid text into a value, and each is
+recorded as a fix.
 
 These are repaired: quotes that are single, smart or triple, or not escaped inside a string (see `quotes`); escapes that
 JSON does not know; Python's literals; unquoted keys; doubled braces; comments; trailing commas; odd white space;
@@ -55,7 +55,7 @@ _NEXT_ITEM = rf"(?={_BLANKS}[\"'\[{{\w-])"
 _NEXT_ITEM_OR_CLOSER = rf"(?={_BLANKS}[\"'\[{{\w}}\]-])"
 # smolagents keeps calls in its memory as Python prints them, and models copy that (smolagents#122).
 _SINGLE_QUOTED = r"'[^'\"\\\x00-\x1f]*+'"
-"""A string in single quotes that contains no quote of any kind and no escape."""
+"""The pattern of a string in single quotes that contains no quote of any kind and no escape."""
 _NOT_TRIPLE_QUOTES = r"(?!\"\"\"|''')"
 _NUMBER_IN_RUN = r"-?[0-9][0-9.eE+-]*+"
 _LITERAL = r"(?:true|false|null)\b(?!\s*+:)"
@@ -66,7 +66,7 @@ _BETWEEN_ITEMS = rf"[ \t\n\r:]++|,{_NEXT_ITEM}"
 
 
 def _compile_run() -> re.Pattern[str]:
-    """Compile the pattern `RUN`. Its matches never end with a trailing comma, which the reader repairs."""
+    """Compile the pattern `RUN`. A match never ends with a trailing comma, so that the reader repairs the comma."""
     scalar = rf"{_NOT_TRIPLE_QUOTES}(?:{STRICT_STRING}|{_SINGLE_QUOTED})|{_NUMBER_IN_RUN}|{_LITERAL}|{_PYTHON_LITERAL}"
     item = run = scalar = rf"{scalar}|{_UNQUOTED_KEY}"
     for may_follow_comma in (_NEXT_ITEM_OR_CLOSER, _NEXT_ITEM_OR_CLOSER, _NEXT_ITEM):
@@ -85,7 +85,7 @@ _NEXT_MISTAKE = lazy_pattern(
     rf"((?:{STRICT_STRING}|[ \t\n\r:{{}}\[\]0-9.+-]++|(?<=[0-9.+-])[eE]++|{_LITERAL}|,(?!{_BLANKS}[}}\]]))*+)"
     rf"(?:({_PYTHON_LITERAL}|,)|({_SINGLE_QUOTED}|[^\W\d][\w$-]*+)|)"
 )
-"""Strict JSON in a run (group 1), then the next mistake, if any.
+"""Matches strict JSON in a run (group 1), then the next mistake, if any.
 
 Group 2 is a Python literal or a trailing comma, group 3 a single-quoted string or an unquoted key.
 """
@@ -93,7 +93,7 @@ _REPAIRS: Final = {
     ",": ("trailing comma", " "),
     **{python: ("Python literal", literal) for python, literal in PYTHON_LITERALS.items()},
 }
-"""For each Python literal and for a trailing comma, the detail of the fix and the replacement."""
+"""Maps each Python literal, and a trailing comma, to the detail of the fix and the replacement."""
 
 
 def repair_run(text: str, start: int, end: int, fix_log: FixLog) -> tuple[list[str], list[str]]:
@@ -133,7 +133,10 @@ _TRIPLE = {
     )
     for quote in "\"'"
 }
-"""The text from just after the opening triple quotes to the end of the closing ones, where the value may end."""
+"""Maps each quote to the pattern of a triple-quoted string, from just after the opening quotes on.
+
+The string ends at triple quotes after which a value may end.
+"""
 MAX_WORD = 4096
 """Maximum number of characters that are read as one word outside of quotes.
 
@@ -378,7 +381,7 @@ class RepairingReader:
         return self.at + 1 if self.text.startswith("-", self.at) else -1
 
     def _repair_gap(self, char: str) -> bool:
-        """Replace a gap by a space: comments, escapes outside strings, and white space that JSON does not allow.
+        """Replace a gap with a space: comments, escapes outside strings, and white space that JSON does not allow.
 
         Return whether there was such a gap.
         """

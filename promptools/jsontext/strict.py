@@ -21,12 +21,12 @@ from promptools.patterns import lazy_pattern
 _SPACE = r"[ \t\n\r]*+"
 _KEY = r'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
 _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
-"""The end of the object, or the next key, perhaps after a comma. The escapes in the key are not decoded."""
+"""Matches the end of the object, or the next key, perhaps after a comma. Escapes in the key are not decoded."""
 
 MAX_HOOKED_LENGTH = 2048
 """Number of characters up to which reading with hooks costs less than reading without hooks and searching the text."""
 FEW_KEYS = 16
-"""Number of keys in the first `MAX_HOOKED_LENGTH` characters below which a longer text is read with hooks too.
+"""Minimum number of keys in the first `MAX_HOOKED_LENGTH` characters for which a longer text is read without hooks.
 
 Few keys are a sign of long strings, not of many objects.
 """

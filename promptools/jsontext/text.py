@@ -25,10 +25,10 @@ STRING_BODIES: Final = {
     quote: lazy_pattern(rf"[^{close}\\]*+(?:\\.[^{close}\\]*+)*+(?=[{close}])", re.DOTALL)
     for quote, close in CLOSING_QUOTES.items()
 }
-"""The body of a string: from just after the opening quote up to the first closing quote that is not escaped."""
+"""Maps each opening quote to the pattern of a string's body, which ends before the first unescaped closing quote."""
 
 scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)["scanstring"]
-"""A C function of `json` that typeshed lacks.
+"""A C function in the `json` module that is missing from typeshed.
 
 For a text and the index just past an opening quote, it returns the decoded string and the index past its closing quote.
 """
@@ -37,7 +37,7 @@ STRICT_STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[
 """The pattern of a strict JSON string."""
 
 encode_string: Callable[[str], str] = vars(json.encoder)["encode_basestring"]
-"""A C function of `json` that typeshed lacks. It encodes a string as strict JSON."""
+"""A C function in the `json` module that is missing from typeshed. It encodes a string as strict JSON."""
 
 # Command R+ writes `\$`, and Go's parser in Ollama fails on it (ollama#12064).
 _NEEDLESS = frozenset("'$`_")
@@ -109,7 +109,7 @@ def decode_string(body: str, fix_log: FixLog) -> str:
 
 
 MemberSpans: TypeAlias = dict[str, tuple[int, int]]
-"""The start and the end of the value of each member, by key."""
+"""Maps the key of each member of an object to the start and the end of the member's value."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 """An encoder that is made once, since `json.dumps` would make an encoder for each call."""

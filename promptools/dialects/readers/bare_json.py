@@ -67,7 +67,7 @@ def _opens_call(key: str, options: ParseOptions) -> bool:
 
 
 def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the empty list `[]` is complete. It counts anywhere in the text, unlike other lists."""
+    """Return whether the empty list `[]` is complete. Unlike other lists, an empty list counts anywhere in the text."""
     del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
@@ -99,7 +99,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 class JsonCandidate(CandidateBase):
     """Reads one JSON value that may contain one or more calls, and surplus closing brackets after the value.
 
-    It decides whether the value is a call when the first character after these brackets arrives.
+    When the first character after these brackets arrives, the reader decides whether the value is a call.
     """
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:

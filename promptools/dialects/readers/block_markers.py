@@ -36,7 +36,7 @@ class Closers:
     line_end_closes: bool = False
     """Whether a line break after the body may replace the closing marker, no matter what follows."""
     next_name: re.Pattern[str] | None = None
-    r"""Matches a tool's name before another body in the same block, and the text between the two.
+    r"""Matches the text before another body in the same block: a tool's name, and markers between name and body.
 
     The name is the only group. At the end of the text (`\Z`), the match may be incomplete.
     """
@@ -89,8 +89,8 @@ class MarkerSearch:
         self._found: re.Match[str] | None = None
         """The first match at or after the offset `_from`.
 
-        It is kept so that later searches of the same piece need not scan the text up to it again. There may be many
-        searches: one after each body of a list whose only marker comes after the last body.
+        The match is kept so that later searches of the same piece need not scan the text before it again. There may be
+        many searches: one after each body of a list whose only marker comes after the last body.
         """
 
     def forget(self) -> None:
@@ -119,13 +119,13 @@ class MarkerSearch:
 
 @lru_cache(maxsize=16)
 def fence_closers(run: str) -> Closers:
-    """Return the closing marker of a code fence. `run`: the characters that opened it, such as three backticks."""
+    """Return the `Closers` of a code fence. `run`: the characters that opened the fence, such as three backticks."""
     return Closers(right=(run,), wrong=(), openers=())
 
 
 @cache
 def _name_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return two patterns: of a tool's name in an attribute of a marker, and of a tool's name after the marker."""
+    """Return two patterns: one for a tool's name in an attribute of a marker, one for a name after the marker."""
     attribute = r"""\s(?:name|tool|function)\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>=]+))"""
     return re.compile(attribute), re.compile(r">\s*([A-Za-z_][\w.:-]*)\s*\Z")
 

@@ -93,9 +93,9 @@ def _sorted(value: Any) -> Any:
 class BraceCalls(DeclaredDialect):
     """A dialect whose calls are `call:NAME{...}` between two markers.
 
-    `quote`: the token before and after strings. `sorted_keys`: keys are written in alphabetical order. `null`: how null
-    is written. `values`: how arguments that are not strings are written, if the token is around these too; None if the
-    token is only around strings.
+    `quote`: the token before and after strings. `sorted_keys`: whether keys are written in alphabetical order. `null`:
+    how null is written. `values`: how arguments that are not strings are written, if the token is around these too;
+    None if the token is only around strings.
     """
 
     def __init__(
@@ -128,7 +128,10 @@ class BraceCalls(DeclaredDialect):
         )
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of the calls after an opening marker. Its text starts at a name, or at `call:` before it."""
+        """Return a reader of the calls after an opening marker.
+
+        The text to read starts at a tool's name, or at the `call:` before the name.
+        """
         return BraceCallReader(head, self._layout, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:

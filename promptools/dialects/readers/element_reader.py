@@ -10,9 +10,9 @@
 This is not XML: nothing is escaped, so a value may contain any tag, even those of its call. Two rules apply:
 
 - Only the tags of the tool and of its parameters count as tags; everything else is text.
-- A closing tag ends a value only where another of these tags, or the tool's closing tag, follows. Tags that were
-  opened inside the value (`_open_values` of the same parameter, `_open_calls` of the same tool) take their closing tags
-  first.
+- A closing tag ends a value only if another of these tags follows, or the tool's closing tag. A tag that was opened
+  inside the value takes the next closing tag of its name first: `_open_values` counts such tags of the same parameter,
+  `_open_calls` those of the same tool.
 
 A file in a value may itself end like a call, so the last possible end counts. If prose follows the tool's closing tag,
 the call may or may not have ended there. Such an end is kept as `_possible_end`, and applied when the next call begins
@@ -48,7 +48,7 @@ from promptools.patterns import lazy_pattern
 from promptools.types import Fix
 
 MCP_TOOL = "use_mcp_tool"
-"""The tool by which Cline calls a tool of an MCP server; elements contain that tool's name and its arguments."""
+"""The tool with which Cline calls tools of MCP servers. Its elements contain the MCP tool's name and arguments."""
 ARGS_TAG = "args"
 """The name of the element that Roo Code puts around the arguments."""
 XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
@@ -74,7 +74,7 @@ class ElementReader(SingleCallReader):
         declared = options.tools.keys(root) if options.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
         self._is_ambiguous = tag in reply_markers().reserved_tags
-        """Whether the tag also has another meaning, as `<think>` has. Then its whole content must fit the tool."""
+        """Whether the tag also has another meaning, as `<think>` does. If so, all its content must fit the tool."""
         buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
         super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
@@ -88,14 +88,14 @@ class ElementReader(SingleCallReader):
         self._arguments = ElementArguments(self._call, root)
         self._values = self._arguments.texts
         self._in_args = False
-        """Whether an element around the arguments is open."""
+        """Whether the element around the arguments, `<args>`, is open."""
         self._saw_call_closer = False
         """Whether the tool's closing tag has come inside a value."""
         self._is_open = False
         self._has_text = False
         """Whether text other than white space has come since the last argument."""
         self._beginning: str | None = "" if self._is_ambiguous else None
-        """The beginning of the content, while it is uncertain whether arguments begin there; otherwise None."""
+        """The beginning of the content while it is uncertain whether arguments begin there; None if that is certain."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
@@ -200,7 +200,7 @@ class ElementReader(SingleCallReader):
             self._add_text(tag.raw)
 
     def _on_args_tag(self, tag: Tag) -> bool:
-        """If `tag` belongs to an element around the arguments, consume it; return whether it does."""
+        """If `tag` opens or closes the `<args>` element around the arguments, consume it; return whether it does."""
         opens = not (tag.close or tag.empty or self._values or self._in_args)
         if ARGS_TAG in self._keys or self._has_text or not (opens or (tag.close and self._in_args)):
             return False
@@ -328,16 +328,16 @@ class ElementReader(SingleCallReader):
         return not following.close and following.name in self._keys and self._may_follow_value(following.name or "")
 
     def _may_follow_value(self, key: str) -> bool:
-        """Return whether an element of the parameter `key` may follow the value. If not, it is part of the value."""
+        """Return whether an element of the parameter `key` may come after the value, instead of being part of it."""
         if key == self._key or key not in self._values or self._arguments.is_list(key):
             return True
         types = self._arguments.types(self._key)
         return bool(types) and "string" not in types
 
     def _ends_at_doubled_closer(self, second: int) -> bool | NeedMore:
-        """Return whether the value ends at a closing tag that comes twice before the tool's closing tag.
+        """Return whether the value ends at the first of two closing tags of its parameter.
 
-        `second`: the index of the second one.
+        It does if the call ends directly after them. `second`: the index of the second closing tag.
         """
         at = self._buffer.after(second)
         if at is NEED_MORE:
@@ -345,10 +345,10 @@ class ElementReader(SingleCallReader):
         return at is not None and self._closes(at, self._root) and self._ends_with_call(at)
 
     def _ends_with_call(self, closer: int) -> bool | NeedMore:
-        """Return whether the value and the call end here. `closer`: the index of the tool's closing tag.
+        """Return whether both the value and the call end here.
 
-        This tag follows the closing tag of the value. If prose follows the two tags, both may still be part of the
-        value, so the end is only kept as `_possible_end`.
+        `closer`: the index of the tool's closing tag, which follows the value's closing tag. If prose follows the two
+        tags, both tags may still be part of the value, so the end is only recorded as `_possible_end`.
         """
         following = self._buffer.after(closer)
         if following is NEED_MORE:

@@ -39,7 +39,8 @@ _HTML: Final = (
 HTML_ELEMENTS: Final = frozenset(re.findall(r"\w+", _HTML))
 """Names of HTML elements.
 
-A tool may have such a name, too. Plain text in the element is then a call only if a call is intended there.
+A tool may have the same name as such an element, for example `search`. Plain text in the element is then read as a call
+only if its position shows that a call is intended.
 """
 
 
@@ -119,13 +120,13 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _remove_lone_mark(element: Element, mark: str) -> None:
-    """Remove a lone marker from the end of an element without its closing tag: it is what is left of that tag."""
+    """Remove a lone marker from the end of an element that lacks its closing tag: the rest of that tag was lost."""
     if mark != "<" and element.text[-1:] == [mark]:
         element.text.pop()
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
-    """Return whether a closing tag repeats that of the last top-level element, with or without the marker."""
+    """Return whether `token` repeats the closing tag of the last top-level element, with or without the marker."""
     last = stack[-1].children[-1:]
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 
@@ -136,7 +137,7 @@ def read_members(
     """Read the children of an element as the members of an object, with types from `schema`.
 
     `root`: the whole schema, in which references are looked up. `item`: the name of elements that are items of a list.
-    `allow_any`: members that the schema does not declare may have any type.
+    `allow_any`: whether members that the schema does not declare may have any type.
     """
     groups: dict[str, list[Element]] = {}
     for child in element.children:
@@ -223,7 +224,7 @@ def item_types(tool: Tool | None, key: str) -> frozenset[str]:
 
 
 def _variant(schema: Any, root: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema if it has the keyword, else the first variant with the keyword, else the schema."""
+    """Return the first of the schema and its variants that has the keyword; the schema itself if none has it."""
     node = resolve_reference(schema, root)
     if keyword in node:
         return node
@@ -244,7 +245,10 @@ MAX_DEPTH = 8
 
 
 class ElementArguments:
-    """Collects the arguments of a call whose parameters are elements. A list may be several elements with one name."""
+    """Collects the arguments of a call whose parameters are elements.
+
+    A list may be written as several elements with the same name, one for each item.
+    """
 
     def __init__(self, call: FieldCall, tool: str) -> None:
         self._call = call
@@ -253,7 +257,7 @@ class ElementArguments:
         """The text of each argument that has been added, by its name."""
         self._list_key = ""
         self._items: list[str] = []
-        """The texts of the items of the list parameter that came last. Each element with its name adds an item."""
+        """Texts of the items of the last list parameter. Each element with the parameter's name adds one item."""
 
     def types(self, key: str) -> frozenset[str]:
         """Return the JSON types of a parameter."""
@@ -268,7 +272,8 @@ class ElementArguments:
     def add(self, key: str, text: str, *, read: bool) -> None:
         """Add the text of an element as the argument `key`.
 
-        `read`: whether the value is read from the text. If False, the text is only kept, as the tool is not known yet.
+        `read`: whether to read the value from the text. If False, the text is only kept, because it is not known yet
+        which tool is called.
         """
         if self._items and key == self._list_key:
             self._items.append(text)
@@ -351,7 +356,7 @@ def read_undeclared(text: str) -> tuple[dict[str, Any], tuple[Fix, ...]] | None:
 
 
 def _read_elements(text: str, *, as_list: bool, depth: int) -> Any:
-    """Read elements as an object, or as a list of their contents; None if the text is anything else."""
+    """Read elements as an object, or as a list of their contents; return None if the text is anything else."""
     children = _split_elements(text)
     if children is None or depth > MAX_DEPTH:
         return None
@@ -384,7 +389,7 @@ def _are_index_named(children: list[tuple[str, Any]]) -> bool:
 def _split_elements(text: str) -> list[tuple[str, str]] | None:
     """Return the name and content of each element in a text; None if the text contains anything else.
 
-    O(n) for each level.
+    O(n) for each level of nesting.
     """
     children: list[tuple[str, str]] = []
     at = 0

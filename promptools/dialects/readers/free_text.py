@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 NO_INPUT = frozenset(("", "none", "null", "n/a", "{}", "()", "no input", "nothing"))
-"""What models write as the input of a tool that needs none."""
+"""Texts that models write as the input of a tool that needs no input."""
 
 _LABEL = lazy_pattern(
     r"\s*[*_]{0,2}(?:Observation|Thought|Action|Final Answer|Question|Tool|Function|Answer)[ \w]{0,12}[*_]{0,2}\s{0,4}:"
 )
 _MEMBER = lazy_pattern(r"[:\\\s`\"']{0,4}\{\s{0,16}[\"']?([^\W\d][\w.-]{0,80})[\"']?\s{0,4}:")
-"""Matches the beginning of a JSON object up to its first key, and stray quotes or backslashes before it."""
+"""Matches the beginning of a JSON object up to its first key, and stray quotes or backslashes before the object."""
 _NEXT_MEMBER = lazy_pattern(r",\s{0,16}[\"']([^\W\d][\w.-]{0,80})[\"']\s{0,4}:")
 _PAIR = lazy_pattern(r"\s*[\"'`*-]{0,2}\s{0,2}(\w[\w.-]{0,80})[\"'`*]{0,2}\s{0,4}[:=]\s{0,4}(.*)")
 
@@ -73,7 +73,7 @@ class AnswerLabel(CandidateBase):
     """Reads the label before a final answer. The label is markup, and not part of the answer."""
 
     def feed(self, piece: str, start: int) -> int | None:
-        """Decide at once without reading any text, because the label has already been read as `head`."""
+        """Decide immediately, without reading any text, because the label has already been read as `head`."""
         del piece
         self.close(None)
         return start
@@ -187,7 +187,10 @@ def _is_string(text: str) -> bool:
 
 
 def read_input(input_text: str, tool: Tool, options: ParseOptions) -> tuple[dict[str, Any], list[Fix]]:
-    """Read text as the arguments of a tool; return them with the fixes. Raises `NotACall` if that is impossible."""
+    """Read text as a tool's arguments; return the arguments and the fixes.
+
+    Raises `NotACall` if the text cannot be read as arguments.
+    """
     if input_text.casefold() in NO_INPUT:
         return {}, []
     pairs = _read_pairs(input_text, tool, options)

@@ -43,11 +43,11 @@ _BARS = lazy_pattern(r"<\||\|>")
 
 
 class UnclosedString(NamedTuple):
-    """Holds a string without its closing delimiter, which ends before the token that closes the block."""
+    """Holds a string that lacks its closing delimiter, and so ends before the token that closes the block."""
 
     text: str
     after: str
-    """The token that closes the block, and what follows the token."""
+    """The token that closes the block, and the text after the token."""
     bracketed: bool
     """Whether the missing brackets were found at the end of the string, and removed from it."""
 
@@ -74,7 +74,8 @@ def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
 
     The string ends before a token that closes the block, such as `<tool_call|>`, if another block, the end of the turn
     or nothing follows this token. `missing`: the brackets that would close everything around the string. If the text
-    before the token ends in these brackets, and its other brackets are balanced, they are not part of the string.
+    before the token ends with these brackets, and the other brackets in it are balanced, the brackets at its end are
+    not part of the string.
 
     The end is uncertain in three cases: there is no such token; `<|` or `|>`, which may be left of a damaged delimiter,
     comes before the token; or the brackets before the token are not balanced.
@@ -162,7 +163,10 @@ _EVENT = lazy_pattern(r"[,{}\[\]<]")
 
 
 def _end_of_key(text: str, at: int, key: str) -> int | None:
-    """Return the index after a key and its colon, or after the part that has arrived; None if `key` is not there."""
+    """Return the index after `key` and its colon; None if anything else is at `text[at]`.
+
+    If the text ends after the key but before the colon, return the length of the text.
+    """
     if not text.startswith(key, at):
         return None
     space = _SPACE.match(text, at + len(key))
@@ -186,7 +190,7 @@ class _GemmaBracket:
 
 
 class GemmaObject:
-    """Reads the object of a call up to its last brace. The first brace has already been read. O(n).
+    """Reads the object that is a call's arguments, from just after its first brace up to its last brace. O(n).
 
     It has the same interface as `PythonArguments`.
     """
@@ -201,9 +205,9 @@ class GemmaObject:
     ) -> None:
         """Start after the first brace.
 
-        `keys`: the declared parameters. `types`: returns the JSON types of a parameter. `token_closes`: the block that
-        contains the call ends at one of `CLOSING_TOKENS`. `all_quoted`: string delimiters (`<|"|>`) enclose values of
-        every type, so only the schema gives the type of an argument.
+        `keys`: the declared parameters. `types`: returns the JSON types of a parameter. `token_closes`: whether the
+        block that contains the call ends at one of `CLOSING_TOKENS`. `all_quoted`: whether string delimiters (`<|"|>`)
+        enclose values of every type, so that only the schema gives the type of an argument.
         """
         self._declared = keys
         self._all_quoted = all_quoted
@@ -219,7 +223,7 @@ class GemmaObject:
         self._pieces: list[str] = []
         self._uncertain = False
         self._is_complete = False
-        """Whether what was read last is complete, so that more text cannot extend it."""
+        """Whether the last value ended with a delimiter or bracket, so that more text cannot extend the value."""
         self.fix_log = FixLog()
         self.members: list[str] = []
         self.keys: list[str] = []
@@ -462,7 +466,7 @@ class GemmaObject:
         return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)
 
     def _follows_string(self, text: str, at: int, final: bool) -> bool | NeedMore:
-        """Return whether the text at `at` may follow a string, as a comma and the next key or a closing bracket do."""
+        """Return whether the text at `at` may follow a string; for example, a closing bracket, or a comma and a key."""
         after = (_AFTER_MEMBER if self._stack[-1].kind == "{" else _AFTER_ITEM).match(text, at)
         if after is not None and after.end() == len(text) and not final:
             return NEED_MORE

@@ -13,7 +13,7 @@ The reader is in one of two states:
   at the end of the text, or at the first marker that follows balanced brackets (`_fallback_end`). If brackets are open
   before a closer, the body ends there (`_open_end`) only if nothing closes them later; otherwise the closer is inside a
   string whose quotes are not escaped.
-- After a body (`_after_body`): a closer finishes the block; a bracket, or another name, starts the next body.
+- After a body (`_after_body`): a closer finishes the block; a bracket, or another tool's name, starts the next body.
   Anything else is foreign text. Whether the block is then accepted without its closer depends on how unmistakable its
   markers are, and on the request.
 
@@ -53,7 +53,7 @@ from promptools.types import Fix, MalformedReason
 
 
 MAX_OPENERS: Final = 8
-"""How many opening markers, counted from the end of the text, are tried. Each attempt is O(n) in characters."""
+"""How many of the last opening markers in the text are tried. Each attempt is O(n) in characters."""
 
 _NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
@@ -62,7 +62,10 @@ _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
 def find_trailing_blocks(
     raw: str, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> int:
-    """Find complete blocks at the end of `raw`, the text of a broken block. Return the offset of the first, or -1."""
+    """Find complete blocks at the end of `raw`, the text of a broken block.
+
+    Return the offset of the first complete block, or -1 if there is none.
+    """
     for at in _opener_offsets(raw, closers, evidence)[-MAX_OPENERS:]:
         if _only_whole_blocks(raw, at, closers, options, evidence, keys):
             return at
@@ -78,7 +81,7 @@ def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]
 def _only_whole_blocks(
     raw: str, at: int, closers: Closers, options: ParseOptions, evidence: Evidence, keys: tuple[str, str] | None
 ) -> bool:
-    """Return whether `raw[at:]` consists of complete blocks, each with a call of an offered tool."""
+    """Return whether `raw[at:]` consists of complete blocks, each with a call to an offered tool."""
     opener, end = _opener_pattern(closers.openers), _end_pattern(closers.right, reply_markers().end_tokens)
     while at < len(raw):
         opened = opener.match(raw, at)
@@ -132,7 +135,7 @@ def _any_literal(texts: Iterable[str]) -> str:
 
 
 MARKER_ATTEMPTS = 4
-"""How many markers inside what looks like a string are tried as the end of the body. The limit keeps this O(n)."""
+"""How many markers inside what looks like a string are tried as the end of the body. The limit keeps reading O(n)."""
 EMPTY_ARGUMENTS = "{}"
 """The JSON that is read in place of the missing arguments of a call."""
 
@@ -140,7 +143,7 @@ LOOKAHEAD_LIMIT = 64
 """How many characters after a value are examined at once to find the closing marker."""
 
 MAX_LOOKAHEAD_SPACE = 1024
-"""How many characters are examined at once to find the next call after white space."""
+"""How many characters, white space included, are examined at once to find the beginning of the next call."""
 
 _SPACE = lazy_pattern(r"\s*+")
 _STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
@@ -183,7 +186,7 @@ class JsonBlockReader(CandidateBase):
         self._options = options
         self._evidence = evidence
         self._list_opener: list[str] = []
-        """The bracket of a list and the space after it, until the next character shows what the list holds."""
+        """A list's opening bracket and the space after it, held until the next character shows what the list holds."""
         self._open_lists = 0
         """The number of lists of calls whose closing bracket has not come yet."""
         self._list_closed = False
@@ -211,7 +214,10 @@ class JsonBlockReader(CandidateBase):
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None
         self._fallback_end: tuple[int, str] | None = None
-        """Where the body ends if its brackets show no readable end: the offset, and the marker at that offset."""
+        """Where the body ends if its brackets do not end it: the offset, and the marker at that offset.
+
+        This is used if the brackets never close, or if the JSON between them cannot be read.
+        """
         self._open_end: tuple[int, str] | None = None
         """Where the body ends if its open brackets are not closed later: the offset, and the closing marker there."""
         self._after_open_end = ""
@@ -266,7 +272,10 @@ class JsonBlockReader(CandidateBase):
         return stop
 
     def _in_bracket(self, piece: str, at: int) -> int:
-        """Consume the opening bracket of a list. Objects in a list are read one by one, other lists as a whole."""
+        """Consume the opening bracket of a list.
+
+        The objects of a list are read one by one. A list of anything else is read as a whole.
+        """
         match = _SPACE.match(piece, at if self._list_opener else at + 1)
         assert match is not None
         end = match.end()
@@ -286,7 +295,7 @@ class JsonBlockReader(CandidateBase):
             self._body.feed(opener, 0, len(opener))
 
     def _try_marker(self, marker: str) -> None:
-        """End the body at a marker inside what looks like a string, if the text before it can be read as a call."""
+        """End the body at a marker in what looks like a string, if the text before the marker can be read as a call."""
         raw = self._body.raw
         inside = raw[: -len(marker)]
         self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
@@ -337,7 +346,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add parts that were read from `inside` if the rest of it may come between a value and its closing marker.
+        """Add `parts`, which were read from `inside`, if the rest of `inside` may come before a closing marker.
 
         Return whether the parts were added.
         """
@@ -398,7 +407,7 @@ class JsonBlockReader(CandidateBase):
             self._give_up("text follows the JSON inside the block")
 
     def _end_before_end_of_turn(self, raw: str) -> bool:
-        """End a body that is still open before the tokens that end the turn; return whether that was possible.
+        """End an open body just before the tokens that end the turn; return whether that was possible.
 
         These tokens show that nothing was cut off. A body is still open if, for example, a doubled brace was closed
         only once: `{{"name": ...}<|im_end|>`.
@@ -491,7 +500,10 @@ class JsonBlockReader(CandidateBase):
         return end
 
     def _match_next_name(self, lookahead: str) -> re.Match[str] | None:
-        """Match the name before another body of the block, or the part of it that has arrived; None for other text."""
+        """Match the tool's name before another body of the block; return None for other text.
+
+        At the end of the text, the name may be incomplete.
+        """
         match = self._closers.next_name.match(lookahead) if self._closers.next_name is not None else None
         return (
             match if match is not None and (match.end() == len(lookahead) or lookahead[match.end()] in "{[") else None
@@ -598,7 +610,7 @@ class JsonBlockReader(CandidateBase):
     def _may_lack_body(self, finish_reason: str | None) -> bool:
         """Return whether a name at the end of the text may be a call without arguments.
 
-        If the tools are known, the name must be that of a tool, since any other name may have been cut off.
+        If the tools are known, the name must belong to one of them, since any other name may have been cut off.
         """
         tools = self._options.tools
         offered = tools is None or not self._name or tools.find(self._name) is not None
@@ -675,8 +687,8 @@ class JsonBlockReader(CandidateBase):
     def _give_up(self, why: str, *, keep: int | None = None) -> None:
         """Turn the block into text.
 
-        `keep`: an offset from the end, as a negative number; the text from there on is read again instead. Parts that
-        are final stay as they are, and a call whose name has been emitted becomes malformed.
+        `keep`: an offset from the end, as a negative number. The text from this offset on is left unread, so that it is
+        read again. Parts that are final stay as they are, and a call whose name has been emitted becomes malformed.
         """
         body = "" if self._value_ended else self._body.raw
         if self._final_count:

@@ -105,11 +105,11 @@ class MarkedJson(DeclaredDialect):
             yield from (head._replace(tier="B", on_request=True) for head in bare_json_heads(self._shape))
 
     def closers_of(self, opener: str) -> Closers:
-        """Return the markers that may end a block with the opening marker `opener`."""
+        """Return the markers that may end a block that begins with the opening marker `opener`."""
         return self._closers[opener]
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of the JSON after the opening marker `head`. Its text starts at the first bracket."""
+        """Return a reader of the JSON after the opening marker `head`. The text to read starts at the first bracket."""
         keys = None if self._has_common_keys else self._envelope
         marked = head.removeprefix(self._wrapper_opener).lstrip() if self._wrapper_opener else head
         opener = next((mark for mark in self._marks if marked.startswith(mark)), None)
@@ -154,7 +154,7 @@ class MarkedJson(DeclaredDialect):
 
 
 def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: Sequence[str]) -> Closers:
-    """Return the markers that may end a block with the closing marker `closer`.
+    """Return the markers that may end a block whose correct closing marker is `closer`.
 
     `closing`: the closing markers of all blocks. `also`: further correct closing markers.
     """
@@ -173,7 +173,7 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
     """Return a `Head` that finds JSON after a marker. The opening marker of a wrapper may come first.
 
-    `beside_bare`: the dialect also reads JSON without markers, and its tier is the tier of such JSON.
+    `beside_bare`: whether the dialect also reads JSON without markers. If so, the dialect's tier is that of bare JSON.
     """
     again = optional_steps(any_literal_text(marks), SPACE)
     alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end of the text, a marker that is a word shows no call
@@ -216,7 +216,7 @@ LOST_OPENER: Final = "the token before its name is missing"
 _NAME = r"[^\W\d][\w./-]{0,127}+"
 _FIRST_NAME = lazy_pattern(rf"({_NAME})(?::\d{{1,4}})?\s*(\S?)")
 _NUMBER = r"(?::\d{1,4})?"
-"""The pattern of an optional number after the name, by which Kimi K2 numbers its calls."""
+"""The pattern of the optional number after the name, such as `:0`, with which Kimi K2 numbers its calls."""
 
 
 def unopened_head(*steps: str) -> Head:
@@ -271,16 +271,17 @@ _VALUES: Final = {
     "{index}": "[0-9]{{0,9}}",
     "{name}": r"(?<!\w)(?![-*+]\s)[^<>\n{{{others}]{{1,128}}",
 }
-"""For each placeholder of a template, the pattern of the text in its place.
+"""Maps each placeholder of a template to the pattern of the text in its place.
 
-`others` is replaced by the bracket or bar after the placeholder, if there is one: the text ends before it. A name is a
-whole word, so `function_list` does not contain the name `_list`, and not the bullet of a list of tokens.
+`others` is replaced by the bracket or bar that follows the placeholder, if there is one, so that the text ends before
+that character. A name begins at the beginning of a word, so `_list` is not found as a name in `function_list`; and the
+bullet of a list item is not the beginning of a name.
 """
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Matches the boundary between two tokens of a template."""
 _LEAST_TOKEN = 4
-"""The minimum length of a token that, after a tool's name, shows a call. The end of a tag, `>`, is too short."""
+"""Minimum length of a token that shows a call when it follows a tool's name. The end of a tag, `>`, is too short."""
 _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
@@ -327,7 +328,7 @@ class NamedMarkerJson(DeclaredDialect):
         self._header = rf"(?s:(?:{re.escape(begin)}\s*)?(?:{named}){_FENCE})"
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of the arguments of one call. Its text starts at their first bracket."""
+        """Return a reader of one call's arguments. The text to read starts at the first bracket of the arguments."""
         header = re.compile(self._header).match(head)
         name = header[header.lastindex or 0] if header else unopened_name(head)
         fixes = () if header or not name else (Fix("marker", LOST_OPENER),)
@@ -355,7 +356,7 @@ class NamedMarkerJson(DeclaredDialect):
 def is_call_template(template: str) -> bool:
     """Return whether a text is a valid template of a call.
 
-    It must begin with a marker, contain `{name}` once, and have text between its placeholders.
+    A template must begin with a marker, contain `{name}` once, and have text between its placeholders.
     """
     before, *rest = template.split(ARGUMENTS)
     pieces = _KEY.split(before)
@@ -434,5 +435,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Return an id without its dashes and other signs: servers add dashes, which the model has never seen."""
+    """Return an id with only its word characters, because servers add dashes, which the model has never seen."""
     return re.sub(r"\W", "", call_id)

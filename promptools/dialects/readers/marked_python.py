@@ -31,7 +31,7 @@ CALLEE = name_pattern(r"\w", r"[\w.:/-]", 80)
 SPACED_CALLEE = name_pattern(r"\w", r"[\w.:/ -]", 80)
 LIST_PATTERN = rf"\[\s{{0,64}}+(?:\Z|{SPACED_CALLEE}(?:\Z|\())"
 BARE_LIST = CallLayout(brackets=True, spaced_names=True)
-"""The layout of a list of calls without markers."""
+"""The `CallLayout` of a list of calls without markers."""
 _OTHER_STATEMENT = (
     r"print[ \t]?(?:\Z|\()|await[ \t]|[A-Za-z_]\w{0,63}+[ \t]{0,4}+(?:\Z|=)|\[\s{0,16}+(?:\Z|\w)|#(?:\Z|[^#])"
 )
@@ -48,9 +48,9 @@ def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options:
 
 
 def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call of an offered tool follows the marker at `text[start:end]`.
+    """Return whether a call to an offered tool follows the marker at `text[start:end]`.
 
-    This check is for a marker after which JSON may come, too.
+    This check is for markers that JSON may follow, too.
     """
     del start, fresh
     match = _CALLEE.match(text, end)
@@ -107,9 +107,10 @@ def marker_head(
 ) -> Head:
     """Return a `Head` that finds Python calls after any of several markers.
 
-    `json`: JSON objects may follow the markers too. `spaced`: names of tools may contain spaces. `tier`: after special
-    tokens ("S"), a square bracket alone begins calls, so that a reply that breaks off there is not taken for text.
-    `fence_label`: the label of a code fence that may be around the calls; the head then includes its first line.
+    `json`: whether JSON objects may follow the markers, too. `spaced`: whether names of tools may contain spaces.
+    `tier`: how distinctive the markers are. After special tokens ("S"), a square bracket alone begins calls, so that a
+    reply that breaks off there is not taken for text. `fence_label`: the label of a code fence that may be around the
+    calls; the head includes the fence's first line.
     """
     name = SPACED_CALLEE if spaced else CALLEE
     bracket = r"(?:\[\s{0,16}+)?"
@@ -131,7 +132,7 @@ def marker_head(
 
 
 def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a bracket begins a list of calls: the first call is of an offered tool.
+    """Return whether a bracket begins a list of calls, that is, whether the first call is to an offered tool.
 
     If the tools are unknown, any plausible name counts, but only if no text comes before the list.
     """
@@ -222,7 +223,7 @@ PYTHON_TEXTS: CommonKeys = {
 
 @lru_cache(maxsize=8)
 def fence_layout(run: str) -> CallLayout:
-    """Return the layout of a program in a code fence. `run`: the characters that opened it, such as three backticks."""
+    """Return the `CallLayout` of a program in a code fence. `run`: the characters that opened the fence."""
     return CallLayout(closers=(run,), one_per_line=True, statements=True)
 
 
@@ -319,7 +320,10 @@ The functions are:
         return (marker_head(*openers, json=json, spaced=True, tier=self.tier, fence_label=self._fence_label),)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of the calls. Its text starts at the first call, or at the square bracket before it."""
+        """Return a reader of the calls.
+
+        The text to read starts at the first call, or at the square bracket before the first call.
+        """
         closers = self._json_closers
         if self._fenced:  # the label is as much evidence as a tag
             run = head[: len(head) - len(head.lstrip(head[:1]))] or FENCE

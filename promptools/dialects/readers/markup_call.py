@@ -18,7 +18,7 @@ from promptools.types import Call, Fix, Malformed
 
 
 STRING_ATTRIBUTE: Final = {"true": "string", "false": ANY_JSON}
-"""The type of an argument for each value of the attribute `string`, by which DeepSeek marks arguments as strings."""
+"""Maps each value of the attribute `string`, with which DeepSeek marks strings, to the type of the argument."""
 _CDATA = lazy_pattern(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _VALUE = lazy_pattern(r"\s*<value>(.*)</value>\s*", re.DOTALL)
 
@@ -34,13 +34,13 @@ class MarkupGrammar(NamedTuple):
     """The closing tags of a call and of a parameter."""
     trim: Trim = "verbatim"
     unwrapped: bool = False
-    """Calls come without a wrapper."""
+    """Whether calls come without a wrapper."""
     cdata: bool = False
-    """Values may be in CDATA sections."""
+    """Whether values may be in CDATA sections."""
     json_calls: bool = False
-    """The wrapper may contain calls as JSON."""
+    """Whether the wrapper may contain calls as JSON."""
     namespaced: bool = False
-    """Names may have any namespace before them."""
+    """Whether tool names may have any namespace before them."""
     json_closer: str = ""
     """The closing tag of a call's arguments, if these are a JSON object between separate tags."""
     other_wrappers: tuple[tuple[str, str], ...] = ()
@@ -48,9 +48,9 @@ class MarkupGrammar(NamedTuple):
     unclosed_value: Literal["closer", "marker"] = "closer"
     """The kind of fix that is recorded for a value without its closing tag."""
     elements: bool = False
-    """Each parameter is an element that is named after its key."""
+    """Whether each parameter is an element that is named after its key."""
     has_header: bool = False
-    """Each call comes after a header. The token that ends a message may come before the header."""
+    """Whether each call comes after a header. The token that ends a message may come before the header."""
     names: TagNames = SHARED_NAMES
     """The names of the format's tags."""
 
@@ -88,14 +88,14 @@ class MarkupCall(CallBuilder):
         self.name = name
         self.tool = resolved[0] if resolved is not None else None
         self._last: tuple[str, list[str], str] | None = None
-        """The key, the pieces of the value and the type of the last parameter.
+        """The last parameter: its key, the pieces of its value, and its type.
 
-        Its value is read later, because text after the call may still be part of it.
+        The value is read later, because text after the call may still be part of the value.
         """
         self.unclosed = False
         """Whether the text ended before the closing tag of the call."""
         self.holds_opener = False
-        """Whether a value contains the opening tag of a parameter without the closing tag."""
+        """Whether a value contains a parameter's opening tag without the matching closing tag."""
         self._grammar = grammar
 
     @property
@@ -107,7 +107,10 @@ class MarkupCall(CallBuilder):
         return self.arguments
 
     def split_key(self, text: str) -> tuple[str, str]:
-        """Split a key from the value after it. A tag that has lost its bracket leaves text such as `path/etc/hosts`."""
+        """Split a key from the value after the key.
+
+        The two run together in a tag that has lost its bracket: `<parameter=path/etc/hosts`.
+        """
         tools = self.options.tools
         keys = tools.keys(self.tool.name) if tools is not None and self.tool is not None else ()
         for key in sorted(keys, key=len, reverse=True):
@@ -125,11 +128,14 @@ class MarkupCall(CallBuilder):
         self._last = None
 
     def add(self, key: str, text: str, type_name: str = "", *, inline: bool = False) -> None:
-        """Add a parameter. `type_name`: the type that its tag gives; `inline`: its value is in the tag itself."""
+        """Add a parameter.
+
+        `type_name`: the type that the parameter's tag gives. `inline`: whether the value is in the tag itself.
+        """
         self.put(key, *self.read(key, text if inline else self._strip_layout(text), type_name))
 
     def _strip_layout(self, text: str) -> str:
-        """Return the text of a value without CDATA, `<value>` tags, and the white space that is layout."""
+        """Return the text of a value, stripped of CDATA markers, `<value>` tags and white space that is layout."""
         # MiniCPM5's template writes values in CDATA sections.
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
@@ -147,13 +153,13 @@ class MarkupCall(CallBuilder):
         return strip_matching_newlines(text)
 
     def resolve(self, evidence: Evidence) -> Call | Malformed:
-        """Build the call. Raises `NotACall` if it calls no offered tool."""
+        """Build the call. Raises `NotACall` if the called tool is not offered."""
         assert self.values is self.arguments
         return self.resolve_in(evidence)
 
 
 def strip_matching_newlines(text: str) -> str:
-    """Strip one line break from each side of a value that is on separate lines."""
+    """Strip one line break from each side of a value that is on lines of its own."""
     for opening in ("\n", "\r\n"):
         if text.startswith(opening):
             return text.removeprefix(opening).removesuffix(opening)
@@ -203,7 +209,7 @@ class OpenValue:
         self._streamer = streamer
         self._type_name = type_name
         self._may_be_quoted = may_be_quoted
-        """Whether the text may merely quote a call: it has no wrapper, and its position does not imply a call."""
+        """Whether the text may merely quote a call: there is no wrapper, and the position does not imply a call."""
         self._pieces: list[str] = []
         self._open_calls = 0
         """The number of calls that are open inside the value."""
@@ -265,7 +271,7 @@ class OpenValue:
     def _confirms_call(self, tag: Tag) -> bool:
         """Return whether a tag shows that a call began at the opening tag before it.
 
-        It does if it is the call's closing tag, opens a parameter, or is an element that gives a name.
+        Three kinds of tags do: the call's closing tag, a tag that opens a parameter, and an element that gives a name.
         """
         if tag.kind == "call":
             return tag.close
@@ -324,7 +330,8 @@ class OpenValue:
     def _token_after(self, buffer: TokenBuffer, own: bool) -> Tag | str | NeedMore | None:
         """Return the first token after the current one that shows whether the value ends; None at the end of the text.
 
-        White space, an unfinished tag, and a repetition of the value's `own` closing tag do not show it.
+        White space and unfinished tags are skipped. If the current tag is the value's `own` closing tag, repetitions of
+        it are skipped as well.
         """
         at = buffer.after(max(buffer.index, self._skipped_to))
         while not (at is NEED_MORE or at is None):
@@ -345,7 +352,7 @@ class OpenValue:
     def _may_follow(self, closer: Tag, following: Tag | str | None, *, length: bool) -> bool:
         """Return whether a value may end at `closer`, or before it, if `following` is the next token.
 
-        `following` is None if the text ends. `length`: the text was cut off.
+        `following` is None if the text ends. `length`: whether the text was cut off at the length limit.
         """
         own = self._closes_value(closer)
         certain = not (self._contains_call or (self._may_be_quoted and self.unmatched_closer))
@@ -375,7 +382,7 @@ class OpenValue:
         self.end = end
 
     def _finish(self, *, closed: bool) -> None:
-        """Add the value to its call. `closed`: the value was ended by its own closing tag."""
+        """Add the value to its call. `closed`: whether the value was ended by its own closing tag."""
         call, is_damaged = self._call, self._holds_damaged_tag()
         if not closed:
             if self._style != "nameless":  # such a value has no closing tag of its own

@@ -21,8 +21,8 @@ The states, one method each:
 A call that has ended becomes a `CallSegment`, a range of tokens; the tokens between segments are markup. A JSON body is
 left to another reader, `_json_reader`, until that reader has decided. The block ends in `_finish`, which resolves the
 segments and makes parts that tile the text, or in `_finish_as_text`, which returns the block as text. The tokens after
-the block become `unread`, and are read again. `_give_up` handles what is not a call: it becomes a malformed call where
-a call is intended, and ends the block elsewhere.
+the block become `unread`, and are read again. `_give_up` handles text that is not a call: where a call is intended, the
+text becomes a malformed call; elsewhere, the text ends the block.
 
 Where a call is intended, `MemberStreamer` emits it while it is being written. Emitted parts are never taken back.
 """
@@ -156,7 +156,7 @@ def was_repaired(parts: list[Part]) -> bool:
 
 
 MAX_OPEN_BODIES = 8
-"""How many open JSON bodies are closed at the end of the text. The unread rest of one body may open another one."""
+"""How many open JSON bodies are closed at the end of the text. Text that one body leaves unread may start another."""
 
 TALKED_ABOUT = "a thought ends after the tag, so that a call was only talked about"
 MAX_STRAY_TEXT = 1000
@@ -187,16 +187,19 @@ class MarkupReader(TagReader):
         self._in_wrapper = False
         self._wrapper_name: str | None = None
         self._outside_text: list[str] = []
-        """Pieces of the text outside of values, since the last tag that matters."""
+        """Pieces of the text outside of values that has come since the last significant tag."""
         self._call: MarkupCall | None = None
         self._value: OpenValue | None = None
         """The value that is being read, or was read last."""
         self._reopenable: OpenValue | None = None
         """The last value, while text after its call may still be part of it."""
         self._emits_calls = self._may_stream = definite and evidence.implies_call
-        """Whether a call may be emitted when the next begins (`_emits_calls`), or while it arrives (`_may_stream`)."""
+        """Whether a call may be emitted once the next call begins (`_emits_calls`).
+
+        `_may_stream` says whether a call may be emitted even while it is still arriving.
+        """
         self._drops_line_break = False
-        """Whether to drop a line break at the beginning of the value, which replaces the missing bracket of the tag."""
+        """Whether to drop a line break at the value's beginning, as it stands in place of the tag's missing bracket."""
         self._cut_tag = ""
         """The unfinished tag in which the text ended; empty if there is none."""
         self._skip_reason = ""
@@ -633,9 +636,9 @@ class MarkupReader(TagReader):
         )
 
     def _on_end_of_text(self, finish_reason: str | None) -> None:
-        """Finish at the end of the text: close the open JSON bodies, then decide what the block is.
+        """Finish at the end of the text: close the open JSON body, then decide what the block is.
 
-        What one body leaves unread may open another one.
+        Text that a JSON body leaves unread may start another body, so up to `MAX_OPEN_BODIES` bodies are closed.
         """
         attempts = MAX_OPEN_BODIES
         while self._json_reader is not None and not self._decided:
@@ -712,7 +715,7 @@ class MarkupReader(TagReader):
 
     @property
     def _may_be_quoted(self) -> bool:
-        """Whether the text may merely quote a call: it has no wrapper, and its position does not imply a call."""
+        """Whether the text may merely quote a call: there is no wrapper, and the position does not imply a call."""
         return not (self._in_wrapper or self._evidence.implies_call)
 
     def _call_was_coming(self, *, length: bool) -> bool:
@@ -759,7 +762,7 @@ class MarkupReader(TagReader):
         return malformed_call(reason, why, self._evidence.dialect, name)
 
     def _truncate(self, why: str) -> None:
-        """Report the current call as cut off. If it is not certain to be a call, finish the block without it."""
+        """Report the current call as cut off. If it may not be a call at all, finish the block without it."""
         call = self._call
         known = self._options.tools is None or (call is not None and call.tool is not None)
         certain = (

@@ -50,9 +50,9 @@ def is_wrapper(template: object) -> bool:
 class NestedDialect(DeclaredDialect):
     """A dialect whose calls are nested elements, with a marker before each tag.
 
-    `mark`: the marker, `{mark}` in the templates. `call` and `wrapper`: the templates of a call, and of the tags around
-    all calls. `odd_wrappers`: opening tags that count as the wrapper's, and are recorded as a fix. `item`: the name of
-    the elements of a list. `separator`: the white space between two calls.
+    `mark`: the marker, which is `{mark}` in the templates. `call` and `wrapper`: the templates of a call, and of the
+    tags around all calls. `odd_wrappers`: other opening tags that are accepted as the wrapper's, with a recorded fix.
+    `item`: the name of the elements of a list. `separator`: the white space between two calls.
     """
 
     wording = TAGS_WORDING
@@ -113,14 +113,14 @@ class NestedDialect(DeclaredDialect):
         return NEED_MORE if end == len(text) else False
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of a block of calls. Its text starts at the first marker."""
+        """Return a reader of a block of calls. The text to read starts at the first marker."""
         del head
         return NestedReader(self.tags, self.grammar, options, evidence, definite=definite)
 
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Return calls as text in the model's own format.
 
-        If elements would be read back as other values, the arguments of the call are written as JSON.
+        If elements would not be read back as the same values, the arguments of the call are written as JSON.
         """
         return self._wrapped([self._render_call(call) for call in calls])
 
@@ -136,7 +136,7 @@ class NestedDialect(DeclaredDialect):
         return fill(self._call_template, {"name": name, "parameters": parameters, "mark": self.tags.mark})
 
     def _written_elements(self, call: Call) -> str | None:
-        """Return the arguments as elements; None if these would be read back as other values."""
+        """Return the arguments as elements; None if the elements would not be read back as the same values."""
         given = dump(call.arguments)
         if may_hold_tag(given) or self.tags.mark in given:
             return None
@@ -155,9 +155,10 @@ class NestedDialect(DeclaredDialect):
         return value if isinstance(value, str) else dump(value)
 
     def _reads_back(self, text: str, call: Call) -> bool:
-        """Return whether elements, read without a schema, give the arguments of a call again.
+        """Return whether `text`, a call's arguments written as elements, is read back as the same arguments.
 
-        Empty texts, lists and objects count as equal: all of them are elements without content.
+        The text is read without a schema. Empty texts, lists and objects count as equal, because each of them is
+        written as an element without content.
         """
         if not all(map(_NAME.match, call.arguments)):
             return False
@@ -185,7 +186,7 @@ class NestedDialect(DeclaredDialect):
         )
 
     def _generic_call(self) -> str:
-        """Return the generic example, a call with placeholders. A copy of it is not read as a call."""
+        """Return the generic example, a call with placeholders. A copy of the example is not read as a call."""
         return self._with_parameters(NAME_SLOT, self._element(PARAMETER_SLOT, "its value"))
 
 

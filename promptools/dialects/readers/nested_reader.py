@@ -44,7 +44,7 @@ class NestedTags(NamedTuple):
     """The name of the elements of a list."""
 
     def kind_of(self, word: str) -> TagKind:
-        """Return the type of a tag with the name `word`."""
+        """Return the `TagKind` of a tag with the name `word`."""
         if word == self.call:
             return "call"
         return "wrap" if word and word in (self.wrapper, *self.odd_wrappers) else "element"
@@ -64,7 +64,7 @@ class NestedTags(NamedTuple):
 
 
 class _Patterns(NamedTuple):
-    """The patterns by which the tokens of one format are found."""
+    """The patterns that find the tokens of one format."""
 
     tag: re.Pattern[str]
     """Matches a tag after a marker. Only the attribute that names the tool is allowed."""
@@ -116,7 +116,7 @@ def _opens_call(tag: Tag) -> bool:
 
 
 class _JsonArguments(CandidateBase):
-    """Reads the arguments of a call that are one JSON object, up to its last bracket."""
+    """Reads arguments that are written as one JSON object, up to the object's last bracket."""
 
     def __init__(self, name: str, options: ParseOptions, evidence: Evidence) -> None:
         super().__init__(definite=True)
@@ -207,7 +207,7 @@ class NestedReader(MarkupReader):
         return None
 
     def _between(self, token: Tag | str) -> NeedMore | None:
-        """Handle a token after a call in the wrapper. If the call's body was JSON, its closing tag is still to come."""
+        """Handle a token after a call in the wrapper. After a body of JSON, the call's closing tag is still to come."""
         was_json = self._segments[-1].call is None
         if (
             was_json
@@ -230,7 +230,7 @@ class NestedReader(MarkupReader):
                 pass
 
     def _on_call_closer(self, tag: Tag, *, certain: bool) -> NeedMore | None:
-        """Read a call's closing tag. If it is not `certain`, the next token decides whether the tag ends the call."""
+        """Read a call's closing tag. Unless it is `certain` that the tag ends the call, the next token decides this."""
         following = None if certain else self._buffer.after(self._index)
         if following is NEED_MORE:
             return NEED_MORE

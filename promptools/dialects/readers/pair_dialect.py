@@ -68,11 +68,11 @@ class PairTemplates(NamedTuple):
 class PairDialect(DeclaredDialect):
     """A dialect whose calls are keys and values between tags.
 
-    `call` and `argument`: the templates of a call and of an argument; an argument may give its `{type}`. `wrapper`: the
-    template of the tags around all calls (`{calls}`). `suffix`: the beginning of a suffix that all tags of a reply may
-    have, such as ":" in `<tool_call:6124c78e>`. `json_after`: the text between a name and arguments that are JSON, such
-    as ">" in `<tool_call>get_weather>{}`; such a call needs no closing tag. `stripped`: the opening tag is a special
-    token, which servers strip.
+    `call` and `argument`: the templates of a call and of an argument; the latter may contain the argument's `{type}`.
+    `wrapper`: the template of the tags around all calls (`{calls}`). `suffix`: the beginning of a suffix that all tags
+    of a reply may have, such as ":" in `<tool_call:6124c78e>`. `json_after`: the text between a name and JSON
+    arguments, such as ">" in `<tool_call>get_weather>{}`; such a call needs no closing tag. `stripped`: whether the
+    opening tag is a special token, which servers strip.
     """
 
     wording = WORDING
@@ -108,7 +108,7 @@ class PairDialect(DeclaredDialect):
         self.heads = tuple(self._heads(suffix, json_after))
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of one call: of its keys and values between tags, or of JSON in place of these."""
+        """Return a reader of one call, whose arguments are keys and values between tags, or JSON instead."""
         suffix = self._suffixed.search(head)
         tags = with_suffix(self._tags, suffix[1]) if suffix is not None else self._tags
         named = self._named_json.fullmatch(head)
@@ -138,7 +138,7 @@ class PairDialect(DeclaredDialect):
         return self._filled(name, pairs)
 
     def _filled(self, name: str, pairs: Sequence[str]) -> str:
-        """Return a call in the format; `pairs` is the text of its arguments."""
+        """Return a call in the format; `pairs` are the texts of its arguments."""
         opener, closer = self._tags.call
         inner = "".join(f"{self._gap}{pair}" for pair in pairs)
         return f"{opener}{name}{self._tags.separator}{inner}{self._gap if inner else ''}{closer}"
@@ -245,7 +245,10 @@ class PairDialect(DeclaredDialect):
         return Head((outer, opener), tags.opening_pattern(pattern, after), body_starts=firsts, begins=self._same_suffix)
 
     def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether the tags of the wrapper and the call have the same suffix. It differs between checkpoints."""
+        """Return whether the tags of the wrapper and the call have the same suffix.
+
+        Checkpoints of a model have different suffixes.
+        """
         del fresh, options
         if end == len(text):
             return NEED_MORE
@@ -268,7 +271,7 @@ def is_wrapper(value: Any) -> bool:
 
 
 def read_templates(call: str, argument: str, wrapper: str = "") -> PairTemplates | None:
-    """Read the templates of a format; None if they are not valid."""
+    """Read the templates of a format; return None if they are not valid."""
     spelled, pair = _CALL.fullmatch(call), _ARGUMENT.fullmatch(argument)
     around = _WRAPPER.fullmatch(wrapper)
     if spelled is None or pair is None or (wrapper and around is None):

@@ -70,10 +70,10 @@ _NONE = TagPair("", "")
 
 @dataclass(frozen=True)
 class PairTags:
-    """The tags of one format, or of one spelling of it.
+    """The tags of one format, or of one spelling of the format.
 
-    `separator`: the tag between a name and the arguments. A key may have no closing tag; then the next opening tag ends
-    the key.
+    `separator`: the tag between a name and the arguments. If a key has no closing tag, the next opening tag ends the
+    key.
     """
 
     call: TagPair
@@ -97,7 +97,7 @@ class PairTags:
 
     @cached_property
     def tags(self) -> dict[str, Tag]:
-        """All tags that count, the format's own and those of other formats, with their texts as keys."""
+        """Maps the text of each tag that counts to the tag: the format's own tags, and those of other formats."""
         foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
         return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 
@@ -501,9 +501,9 @@ class PairReader(SingleCallReader):
         return near and not ending.sure and not "".join(self._text_pieces[self._pieces_at_end :]).strip()
 
     def _on_next_key(self) -> bool | NeedMore:
-        """End a value without its closing tag at the next key; return whether it ended.
+        """End a value that lacks its closing tag at the next key; return whether the value ended.
 
-        The tool must have this key, and the call must not have given it yet.
+        The tool must have a parameter with this key, and the call must not have given it yet.
         """
         key = self._key_after()
         if key is NEED_MORE:
@@ -534,7 +534,7 @@ class PairReader(SingleCallReader):
         return ""
 
     def _size_without_layout(self) -> int:
-        """Return the length of a value that lacks its closing tag, without a line break before the next tag."""
+        """Return the length of a value that lacks its closing tag, not counting a line break before the next tag."""
         last = "".join(self._text_pieces[-2:])
         return self._text_size - (len(last) - len(last.removesuffix("\n").removesuffix("\r")))
 

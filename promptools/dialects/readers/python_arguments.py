@@ -3,10 +3,10 @@
 Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be evaluated is
 rejected: a name, an operator, a call, an f-string.
 
-The reader works on the tokens of `LiteralLexer`. Its stack has a `_PythonBracket` for each open bracket, with the
-finished values in it as JSON. The closing bracket of the call empties the stack. `members` and `positional` hold the
-arguments with and without a key. `LiteralError` says where the unreadable text begins, and whether that text is code,
-has bad quotes, or is too large.
+The reader works on the tokens of `LiteralLexer`. It has a stack with a `_PythonBracket` for each open bracket, which
+holds the finished values in the bracket as JSON. The closing bracket of the call empties the stack. `members` and
+`positional` hold the arguments with and without a key. `LiteralError` says where the unreadable text begins, and
+whether that text is code, has bad quotes, or is too large.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class LiteralLexer:
         self._searched_pieces = 0
         """How many pieces of the body were searched for the next call."""
         self._searched_size = 0
-        """How many characters the searched pieces have."""
+        """How many characters the searched pieces have together."""
         self._opened: list[str] = []
-        """The open brackets in the searched pieces, each with the name before it, as `f(`; "" without a name."""
+        """The brackets left open in the searched pieces, each with the name before it, such as `f(`; "" if unnamed."""
         self._first_unmatched = -1
         """The offset of the first closing bracket that no bracket in the string opened; -1 if there is none."""
 
@@ -279,8 +279,9 @@ class LiteralLexer:
     def _look_for_call(self) -> None:
         """Raise `StringOverrun` if the next call begins in the string, before the quote that did not end the string.
 
-        A call begins at a tool's name and a bracket, but only after a closing bracket that was not opened in the
-        string: quoted code closes no brackets but those that it opens.
+        A call begins at a tool's name and a bracket, but only after a closing bracket whose opening bracket is not in
+        the string. Such a closing bracket shows that the string has ended, because quoted code closes only brackets
+        that it opens.
         """
         text = "".join(self._body[self._searched_pieces :])
         for match in _BRACKET.finditer(text):
@@ -298,9 +299,9 @@ class LiteralLexer:
     def _check_end(self, text: str, end: int) -> None:
         """Raise `StringOverrun` if a string that ends at `end` contains the beginning of a call but not its end.
 
-        A call of a tool always counts, such as the inner call in `[f(a="x, [f(a="y")]`. A call of any other function
+        A call to a tool always counts, such as the inner call in `[f(a="x, [f(a="y")]`. A call to any other function
         counts only if a closing bracket follows the string. In `f(a="g("x")`, this bracket closes `g(`, so the string
-        would have only `g("x` of the code `g("x")`.
+        would contain only the `g("x` of the code `g("x")`.
         """
         self._look_for_call()
         closes = _CLOSING.match(text, end + 1) is not None
@@ -397,7 +398,7 @@ class LiteralError(Exception):
         self.reason = reason
         self.kind: LiteralErrorKind = kind
         self.start = start
-        """The offset at which the unreadable text begins; -1: the end of the consumed text."""
+        """The offset at which the unreadable text begins; -1 stands for the end of the consumed text."""
         self.overrun = overrun
         """How many characters at the end of the consumed text belong to the next call; -1 if none do."""
 
@@ -447,7 +448,7 @@ class PythonArguments:
         self._string_parameters = string_parameters
         self._is_tool = is_tool
         self._markdown_escaped = markdown_escaped
-        """Whether the call's name or a key has Markdown's escapes, so that its strings may have them too."""
+        """Whether the call's name or a key has Markdown's escapes, so that the strings may have such escapes, too."""
         self._lexer = LiteralLexer(is_tool)
         self._stack = [_PythonBracket("call")]
         self._uncertain_quote = ""
@@ -490,7 +491,7 @@ class PythonArguments:
 
     @property
     def expects_value(self) -> bool:
-        """Whether the value of a key with `=` must come next, or may continue."""
+        """Whether a key with `=` has been read, and its value is missing or may continue."""
         return bool(self._stack) and self._stack[0].key is not None and self._key_sign == "="
 
     @property
@@ -608,7 +609,7 @@ class PythonArguments:
         return False
 
     def _number_json(self, text: str, frame: _PythonBracket) -> str:
-        """Return a number of Python as JSON.
+        """Return a Python number as JSON.
 
         If JSON writes the number differently and its parameter takes only strings, return it as a string.
         """

@@ -1,4 +1,4 @@
-"""Read a single Python call of a tool: read its arguments, stream what is certain of them, and resolve the call."""
+"""Read a single Python call: read the arguments, stream those that are certain, and resolve the call to a tool."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PythonCall:
 
     @property
     def expects_value(self) -> bool:
-        """Whether the value of a key with `=` must come next, or may continue."""
+        """Whether a key with `=` has been read, and its value is missing or may continue."""
         return isinstance(self._arguments, PythonArguments) and self._arguments.expects_value
 
     def feed(self, text: str, at: int, *, final: bool) -> bool:
@@ -98,7 +98,7 @@ class PythonCall:
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Return the new output of the call that no later text can change. `last`: whether the call has ended."""
+        """Return the call's new output, as far as no later text can change it. `last`: whether the call has ended."""
         arguments = self._arguments
         text = ", ".join(arguments.members[self._streamed_count :])
         if self._streamer is None or arguments.positional or not text:
@@ -134,7 +134,7 @@ class PythonCall:
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def _reject_foreign(self, value: dict[str, object]) -> None:
-        """Raise `NotACall` if the tool has none of the arguments, and nothing but its name suggests a call."""
+        """Raise `NotACall` if the tool has none of the arguments, and nothing but the tool's name suggests a call."""
         sure = self._evidence.wrapped or self._evidence.expected
         tools = self._options.tools
         if sure or self.tool is None or tools is None:

@@ -59,25 +59,25 @@ class CallLayout:
     closers: tuple[str, ...] = ()
     """The markers that may close the calls. If there are none, the calls end at their last bracket."""
     brackets: bool | None = None
-    """Whether the calls are in square brackets; None: they may be."""
+    """Whether the calls are in square brackets; None if the brackets are optional."""
     one_per_line: bool = False
-    """Several calls may come without square brackets, on separate lines or separated by commas or semicolons."""
+    """Whether several calls may come without square brackets, on separate lines or separated by `,` or `;`."""
     in_row: bool = False
-    """Several calls may come without square brackets, separated by commas or semicolons."""
+    """Whether several calls may come without square brackets, separated by commas or semicolons."""
     spaced_names: bool = False
-    """In square brackets, the names of tools may contain spaces."""
+    """Whether tool names may contain spaces if the calls are in square brackets."""
     statements: bool = False
-    """A call may be part of a statement that prints or assigns the result."""
+    """Whether a call may be part of a statement that prints or assigns the result."""
     whole_reply: bool = False
-    """Nothing but calls and control tokens may come between the opener and the end of the reply."""
+    """Whether only calls and control tokens may come between the opener and the end of the reply."""
     closer_is_final: bool = False
-    """The closing marker never occurs in prose, so the calls count whatever follows this marker."""
+    """Whether the closing marker never occurs in prose, so that the calls count whatever follows this marker."""
     may_repeat: bool = False
-    """The same calls may be repeated after their closing marker, with another closing marker after them."""
+    """Whether the same calls may be repeated after their closing marker, with another closing marker after them."""
     fenced: bool = False
-    """The calls are in a code fence, which ends before their closing marker."""
+    """Whether the calls are in a code fence, which ends before their closing marker."""
     all_quoted: bool = False
-    """In objects of Gemma's format, the string delimiters (`<|"|>`) enclose values of every type, not only strings."""
+    """Whether the string delimiters (`<|"|>`) of Gemma's objects enclose values of every type, not only strings."""
 
 
 def _has_guessed_end(part: Part) -> bool:
@@ -96,14 +96,17 @@ _ROW_GAP = rf"(?:\s|{CONTINUED_LINE}|\\\r?\Z){{0,64}}+"
 _NEXT_IN_ROW = lazy_pattern(
     rf"[ \t]{{0,16}}+(?:(?:[,;]|(?=\\)){_ROW_GAP}(?:({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())?+)?+"
 )
-"""Matches a separator and the beginning of the next call, or the part of them that has arrived.
+"""Matches a separator and the beginning of the next call; at the end of the text, both may be incomplete.
 
 A line that ends in a backslash continues on the next line.
 """
 _BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
 _ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
 _LIST_ENDS = lazy_pattern(r"(\)\s{0,64}+(?:,\s{0,64}+)?(?:\Z|\]))(?:\Z|[ \t]{0,64}+(?:\Z|[\r\n]))")
-"""Matches the end of a list of calls at the end of a line, or the part of it that has arrived."""
+"""Matches the closing brackets of a list of calls at the end of a line.
+
+At the end of the text, the closing brackets may be incomplete.
+"""
 _CALLEE = lazy_pattern(rf"({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\()")
 _SPACED_CALLEE = lazy_pattern("(" + name_pattern(r"\w", r"[\w.:/ -]", 127) + r")(?:\Z|\()")
 # smolagents' CodeAgent assigns what a call returns.
@@ -139,9 +142,12 @@ class PythonCallReader(CandidateBase):
         """Whether a quote follows the last call, so that the call's last string may end there instead."""
         self._error = ""
         self._unreadable = ""
-        """Why a call of an offered tool cannot be read, else empty. Reported with the text that the call becomes."""
+        """Why a call to an offered tool cannot be read; empty if there is no such call.
+
+        The reason is reported with the text that the call becomes.
+        """
         self.lacks_value = False
-        """Whether a value in a call of an offered tool cannot be read. A list with such a call was meant as calls."""
+        """Whether a value in a call to an offered tool cannot be read. A list with such a call was meant as calls."""
         self._skipped: int = 0
         """How many characters at the end of `_pending_text` were skipped, because they follow an unreadable call."""
         self._has_emitted = False
@@ -162,7 +168,7 @@ class PythonCallReader(CandidateBase):
     def comments_follow(self) -> bool:
         """Whether a comment may follow the calls on the same line.
 
-        It may follow only a list in square brackets, since other comments belong to programs.
+        A comment may follow only a list in square brackets. After other calls, a comment is part of a program.
         """
         return self._bracketed
 
@@ -543,7 +549,7 @@ class PythonCallReader(CandidateBase):
         return end
 
     def _is_unreadable(self, broken: bool) -> bool:
-        """Return whether the current call is of an offered tool, and a value in it cannot be read.
+        """Return whether the current call is to an offered tool, and a value in the call cannot be read.
 
         The signature of a function does not count: it has names of parameters, but no values.
         """
@@ -593,7 +599,7 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit the calls before a call, and the part of the call that is certain. `last`: the call has ended."""
+        """Emit the calls before `call`, and the part of it that is certain. `last`: whether the call has ended."""
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)
@@ -627,7 +633,7 @@ class PythonCallReader(CandidateBase):
     # --- the end of the text ----------------------------------------------------------------------------------------
 
     def _begins_call(self, text: str) -> bool:
-        """Return whether a text that was cut off begins a call. In Python's syntax, a tool's name alone does not."""
+        """Return whether a text that was cut off begins a call. In Python's syntax, a tool's name alone begins none."""
         del text
         return False
 
@@ -762,7 +768,7 @@ class PythonCallReader(CandidateBase):
         self._pending_text = []
 
     def _reject_uncertain(self) -> None:
-        """Make the first call with a guessed end of a string, and all calls after it, malformed."""
+        """Mark as malformed the first call with a string whose end was guessed, and all calls after that call."""
         last = next(
             (index for index in reversed(range(len(self._finished_parts))) if self._finished_parts[index].call), 0
         )

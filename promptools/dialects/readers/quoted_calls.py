@@ -1,7 +1,7 @@
 """Read a reply that is only Python calls in quotes: `["get_weather(city='Oslo')", "ping()"]`, or just `'ping()'`.
 
 Models lose and add quotes around calls: `['get_weather(city="Oslo")]`. So quotes do not show where a call in a list
-ends. It ends at a `)`, perhaps with a quote after it, if the list ends there or if a comma and another call follow.
+ends. A call ends at a `)`, perhaps with a quote after it, if the list ends there or if a comma and another call follow.
 Quotes around an element of a list are markup only if the element is a single call.
 """
 
@@ -28,7 +28,7 @@ LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 STRING_HEAD: Final = rf"(?:\Z|(?:\[\s{{0,64}}+)?+(?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 """The pattern of what follows the opening quote of a reply in quotes."""
 NO_PROGRAM: Final = r"(?<![\w=(,\[{{:\"']{})"
-"""The pattern that excludes most quotes in a program by the character before the quote, at little cost.
+"""A cheap pattern that rules out most quotes in programs by looking at the character before the quote.
 
 A quote at the beginning of a reply has no such character before it.
 """
@@ -48,7 +48,7 @@ _LOST_QUOTE = Fix("marker", "a quote around the call is missing")
 
 
 def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the reply begins with a quoted call of an offered tool."""
+    """Return whether the reply begins with a quoted call to an offered tool."""
     match = _NAMED.fullmatch(text, start, end)
     if match is None:
         return NEED_MORE if options.tools is not None and fresh else False
@@ -56,7 +56,7 @@ def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: P
 
 
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
-    """Return a `Head` that finds a reply that is only a list of strings. Its alias is a quote.
+    """Return a `Head` that finds a reply that is only a list of strings. The head's `alias` is a quote.
 
     `labels`: the labels of the code fences in which the list counts; None among them means outside of fences.
     """
@@ -97,7 +97,7 @@ class _Element(NamedTuple):
 
 
 class _QuotedReader(CandidateBase):
-    """The base of the readers of calls in quotes. It collects the text, and reads single calls in it."""
+    """Base class of the readers of calls in quotes. It collects the text, and reads single calls in the text."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)
@@ -125,7 +125,7 @@ class _QuotedReader(CandidateBase):
         self.tries.append(trace_entry(self._evidence.dialect, len(raw), parts))
 
     def _read(self, inner: str, layout: CallLayout) -> list[Part]:
-        """Read the calls in a text; empty if it contains anything else."""
+        """Return the calls in a text; empty if the text contains anything else."""
         block = PythonCallReader("", layout, self._options, self._evidence, definite=False)
         end = block.feed(inner, 0)
         if end is None:
@@ -139,7 +139,7 @@ class _QuotedReader(CandidateBase):
         return block.parts if whole and not left.strip() else []
 
     def _call(self, element: str) -> Part | None:
-        """Read the only call in a text, which may be in quotes; None if the text contains anything else."""
+        """Return the only call in a text, which may be in quotes; None if the text contains anything else."""
         quoted = len(element) > 1 and element[0] == element[-1] and element[0] in "\"'"
         bare = element[element[0] in "\"'" : len(element) - (element[-1] in "\"'")]
         for inner in (_unquote(element), bare) if quoted and "\\" in element else (bare,):
@@ -174,7 +174,10 @@ class _QuotedReader(CandidateBase):
 
 
 class QuotedCallsReader(_QuotedReader):
-    """Reads a list of strings up to its closing bracket. If all strings are calls, they count; else it is all text."""
+    """Reads a list of strings up to its closing bracket.
+
+    If all strings are calls, the calls count; otherwise the whole list is text.
+    """
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options, evidence, definite=definite)
@@ -221,11 +224,11 @@ class QuotedCallsReader(_QuotedReader):
         return any(map(self._call, first))
 
     def _list(self, raw: str, *, faulty: bool = False) -> list[_Element]:
-        """Return the calls in a complete list; none if it contains anything else."""
+        """Return the calls in a complete list; empty if the list contains anything else."""
         return self._elements(raw, len(raw) - len(raw[1:].lstrip()), len(raw) - 1, faulty=faulty)
 
     def _find_fault(self, raw: str) -> Malformed | None:
-        """Return the first call in a complete list of calls that cannot be read; None if all of them can be read."""
+        """Return what is wrong with the first unreadable call in a complete list of calls; None if all can be read."""
         faults = (element.call.malformed for element in self._list(raw, faulty=True))
         return next((fault for fault in faults if fault is not None), None)
 
@@ -239,7 +242,10 @@ class QuotedCallsReader(_QuotedReader):
 
 
 class QuotedReplyReader(_QuotedReader):
-    """Reads a reply to its end. If it consists of calls in one pair of quotes, they count; otherwise it is text."""
+    """Reads a reply to its end.
+
+    If the reply consists of calls in one pair of quotes, the calls count; otherwise the reply is text.
+    """
 
     def feed(self, piece: str, start: int) -> int | None:
         """Collect the text; return None, because the reply is read to its end."""

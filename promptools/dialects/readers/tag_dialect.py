@@ -53,7 +53,7 @@ _TOKEN = lazy_pattern(r"(<[^<>]*>)")
 
 
 class TagTemplate(NamedTuple):
-    """A tag in a template, with what its name and its attributes mean."""
+    """A tag in a template, and what its name and attributes mean."""
 
     word: str
     """The name of the tag, perhaps after `{prefix}`; empty for an element that is named after its key."""
@@ -71,7 +71,7 @@ class TagTemplate(NamedTuple):
 
 
 def read_call(template: str) -> TagTemplate | None:
-    """Read the template of a call; None if it is not valid."""
+    """Read the template of a call; return None if it is not valid."""
     match = _CALL.fullmatch(template)
     if match is None:
         return None
@@ -87,7 +87,7 @@ def read_call(template: str) -> TagTemplate | None:
 
 
 def read_parameter_template(template: str) -> TagTemplate | None:
-    """Read the template of a parameter; None if it is not valid."""
+    """Read the template of a parameter; return None if it is not valid."""
     match = _PARAMETER.fullmatch(template)
     if match is None:
         return None
@@ -113,7 +113,7 @@ class WrapperTemplate(NamedTuple):
 
 
 def read_wrapper(template: str) -> WrapperTemplate | None:
-    """Read the template of a wrapper; None if it is not valid."""
+    """Read the template of a wrapper; return None if it is not valid."""
     match = _WRAPPER.fullmatch(template)
     if match is None:
         return None
@@ -199,7 +199,7 @@ TAGS_WORDING: Final = Instructions(
     required="Call a tool in this turn.",
     optional="If no tool is needed, answer in plain text.",
 )
-"""The default wording of a prompt whose main text the dialect's table gives."""
+"""The default wording of a prompt whose main text comes from the dialect's table."""
 _VALUES: Final = "Values go between the tags as they are, objects and lists as JSON."
 _VALUES_IN_CDATA: Final = f"{_VALUES} A text with markup or line breaks in it is a CDATA section."
 
@@ -212,11 +212,11 @@ class TagDialect(DeclaredDialect):
     written with the first. `wrappers`: further opening tags of the wrapper that the family writes. `odd_wrappers`:
     opening tags that count as the wrapper's only before a call in the family's own spelling; they are recorded as a
     fix. `bare`: where calls count without their wrapper. `trim`: the white space to remove around a value: one line
-    break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: values with markup are in CDATA sections.
-    `json_calls`: the wrapper may contain calls as JSON. `namespaced`: any namespace may precede the name of a tool.
-    `values`: how values other than texts are written: as JSON, as JSON with Python's constants, or as Python prints
-    them. `header`: the template of the text before each call, which names the tool, too. `separator`: the text between
-    two calls.
+    break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: whether values with markup are in CDATA sections.
+    `json_calls`: whether the wrapper may contain calls as JSON. `namespaced`: whether any namespace may precede the
+    name of a tool. `values`: how values other than texts are written: as JSON, as JSON with Python's constants, or as
+    Python prints them. `header`: the template of the text before each call, which names the tool, too. `separator`: the
+    text between two calls.
     """
 
     wording = TAGS_WORDING
@@ -272,7 +272,10 @@ class TagDialect(DeclaredDialect):
             self.heads = (_header_head(header, separator, after_header), *self.heads)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a reader of a block of calls. Its text starts at the first tag, which is the wrapper's or a call's."""
+        """Return a reader of a block of calls.
+
+        The text to read starts at the opening tag of the wrapper or, without a wrapper, of the first call.
+        """
         del head
         return MarkupReader(self.grammar, options, evidence, definite=definite)
 
@@ -332,7 +335,7 @@ class TagDialect(DeclaredDialect):
         )
 
     def _generic_call(self) -> str:
-        """Return the generic example, a call with placeholders. A copy of it is not read as a call."""
+        """Return the generic example, a call with placeholders. A copy of the example is not read as a call."""
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
         return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 
@@ -391,8 +394,8 @@ class TagDialect(DeclaredDialect):
 def _header_head(header: str, separator: str, inner: Head) -> Head:
     """Return a `Head` that finds a header and the call after it. `inner`: the head that finds the call.
 
-    `separator`, the text between two calls, may come before the header. A header that names another tool than the call
-    is text.
+    `separator`, the text between two calls, may come before the header. If the header and the call name different
+    tools, the header is text.
     """
     before, after = (part.strip() for part in header.split("{name}"))
     between = separator.strip()

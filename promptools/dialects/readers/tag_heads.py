@@ -1,4 +1,4 @@
-"""Decide by its first tags whether a text begins with a call, in formats whose calls are tags."""
+"""Decide, by the first tags in a text, whether a call begins there, for formats whose calls are tags."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TagHeads:
     other_wrapper: re.Pattern[str] = re.compile("(?!)")
     """Matches a wrapper's opening tag that counts only before a call in the family's own spelling."""
     noise_texts: tuple[str, ...] = ()
-    """The text that may be between the tokens around a call."""
+    """Texts that may come between the tokens around a call."""
 
     def begins_block(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether a wrapper, or a call with a name, begins at `start`.
@@ -105,8 +105,8 @@ class TagHeads:
     def begins_bare(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether a call without its wrapper begins at `start`.
 
-        It must name an offered tool, or any plausible tool if the tools are unknown. A parameter, a JSON object or a
-        closing tag must follow.
+        The call must name an offered tool, or any plausible tool if the tools are unknown. A parameter, a JSON object
+        or a closing tag must follow.
         """
         del fresh
         first = self._read(text, start, end, options)

@@ -41,7 +41,7 @@ ENDED: Final = "ended"
 
 
 class TagReader(CandidateBase, ABC):
-    """The base of readers of tags. It passes each token of the text to the method of the current state. O(n)."""
+    """Base class of readers of tags. It passes each token of the text to the method of the current state. O(n)."""
 
     _state: TokenState
 
@@ -205,7 +205,7 @@ class FieldCall(CallBuilder):
             self._streamer.add(key, value)
 
     def resolve(self) -> Call | Malformed:
-        """Return the call, or a malformed call that says what is wrong. Raises `NotACall` if it is not a call."""
+        """Return the call, or a malformed call that says what is wrong. Raises `NotACall` if the text is no call."""
         evidence = self.evidence
         if self.options.strictness == "strict" and not self.meant and self._was_repaired():
             raise NotACall("strict allows no repair of the markup")

@@ -55,7 +55,7 @@ _MAY_BE_ATTRIBUTES = (
     rf"(?:{_ATTRIBUTE}){{0,5}}(?:{_KEY}(?:=\s{{0,8}}"
     r"(?:\"[^\"]{0,1000}|'[^'<>]{0,200}|[“”‘’][^“”‘’<>]{0,200}|[^\s<>\"'“”‘’=/]{1,128}+)?)?)?[\sĠĊ]{0,8}/?\Z"
 )
-"""The pattern of attributes up to the end of the text, the last of which may be incomplete."""
+"""The pattern of attributes up to the end of the text. The last attribute may be incomplete."""
 _NEXT_LINE = r"(?=[ \t]{0,4}\r?\n[\sĠĊ]{0,8}(?:[^\s>/]|/(?=[^>])))"
 """The pattern of what comes after a tag that has lost its bracket, if the value begins on the next line."""
 _ATTRIBUTES = lazy_pattern(rf"(?P<attributes>(?:{_ATTRIBUTE}){{0,6}})[\sĠĊ]{{0,8}}(?P<empty>/?)>")
@@ -63,7 +63,10 @@ _PLAIN = "[^<>=\\n\"'“”‘’]{1,200}"
 _PLAIN_ATTRIBUTE = (
     rf"[\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}=\s{{0,8}}(?:\"{_PLAIN}\"|'{_PLAIN}'|[“”‘’]{_PLAIN}[“”‘’])"
 )
-"""The pattern of an attribute in complete quotes, with nothing inside them that could belong to the text after it."""
+"""The pattern of an attribute in complete quotes whose value has no `<`, `>`, `=`, quotes or line breaks.
+
+Such a value cannot include the beginning of the text after the attribute.
+"""
 # `<parameter name="city"` and `<invoke name="f"` without their bracket, followed by a tag or by the value
 _LOST = lazy_pattern(
     rf"(?P<attributes>(?:{_PLAIN_ATTRIBUTE}){{1,6}})(?P<lost>(?=[\sĠĊ]{{0,8}}<)"
@@ -149,7 +152,7 @@ class TagNames:
     lost_opening_tag: re.Pattern[str] = field(init=False)
     """Matches a call's opening tag that has lost its first bracket."""
     begun_tokens: frozenset[str] = field(init=False)
-    """All incomplete beginnings of `tokens`, by which a token that has arrived in part is recognized."""
+    """All proper prefixes of the `tokens`. They show whether the end of the text may be an incomplete token."""
     _start: re.Pattern[str] = field(init=False)
     closer_and_tag: re.Pattern[str] = field(init=False)
     """Matches a parameter's closing tag and the tag after it, which may be damaged."""
@@ -430,7 +433,7 @@ class Tokenizer(Protocol):
     """Splits text into tokens."""
 
     def next(self, text: str, at: int, *, final: bool) -> Tag | str | None:
-        """Return the token at `at`; None if more text is needed. `final`: the text is complete."""
+        """Return the token at `at`; None if more text is needed. `final`: whether the text is complete."""
         ...
 
 
@@ -453,7 +456,7 @@ class TokenBuffer:
         self.final = False
         """Whether the text is complete, so that no more text will come."""
         self._blank_to: dict[int, int] = {}
-        """For the index of a token, the index after the white-space tokens that are known to follow it."""
+        """Maps the index of a token to the index after the white-space tokens that are known to follow that token."""
 
     # --- text in and out -----------------------------------------------------------------------------------------
 

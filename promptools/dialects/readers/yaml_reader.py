@@ -39,7 +39,7 @@ MAX_DEPTH = 8
 
 
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines of `key: value` as arguments; None for any other text. Scalars stay strings. O(n).
+    """Read lines of `key: value` as arguments; return None for any other text. Scalars stay strings. O(n).
 
     `keys`: the parameters of the tool.
     """
@@ -189,7 +189,7 @@ def _type_by_look(value: Any) -> Any:
 
 
 YAML_ALIAS: Final = "yaml"
-"""The prefix of the alias (`Head.alias`) of heads that find YAML. The opening tag follows in the alias."""
+"""The beginning of the `Head.alias` of heads that find YAML. The rest of the alias is the opening tag."""
 _NAME = r"[\"']?[^\W\d][\w.:/-]{0,127}+[\"']?"
 _FIRST_NAME = lazy_pattern(r"<\w+>\s*(?:- )?name:[ \t]*[\"']?([\w.:/-]+)[\"']?")
 _ITEM = lazy_pattern(r"^- ", re.MULTILINE)
@@ -295,7 +295,10 @@ class YamlReader(CandidateBase):
         return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._evidence)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
-        """Read arguments, whose strings get their types from the schema; None if the arguments cannot be read."""
+        """Return the arguments, with strings converted to the schema's types, and the fixes.
+
+        The arguments are None if they cannot be read.
+        """
         assert self._options.tools is not None
         fixes: list[Fix] = []
         if text.lstrip().startswith("{"):
