@@ -1,11 +1,11 @@
 """Read candidates, which are texts that may be calls, and decide whether they are calls.
 
 A head is the text with which a call of a dialect begins, such as `<tool_call>`. Where the scanner finds a head and
-`check_head` accepts it, `open_candidate` makes a candidate of that dialect: a reader of one block of calls. It is fed
-all text until it has decided. `_finish` writes the candidate's parts, as calls or as text. The next state is `on_call`
-if the candidate was a call, else `on_text`. Text that the candidate read but did not take is in `state.unread`.
+`check_head` accepts it, `open_candidate` starts the dialect's reader for one block of calls. The reader is fed all text
+until it has decided. `_finish` writes the reader's parts, as calls or as text. The next state is `on_call` if the
+candidate was a call, else `on_text`. Text that the reader read but did not take is in `state.unread`.
 
-Context matters too. A call is text if it is mentioned (as the text before it shows), quoted (it occurs in the
+Context matters too. A candidate is text if it is mentioned (as the text before it shows), quoted (it occurs in the
 conversation) or part of something larger (a value, a program). A `definite` candidate is a call whatever follows it.
 Any other candidate is tentative: the emitter holds it in a group, and turns the group back into text if text follows.
 """
@@ -34,12 +34,12 @@ PART_OF_LARGER = "it is a part of something larger"
 MENTIONED = "the text before it shows that it is talked about"
 QUOTED = "it is quoted from the conversation"
 MAX_STEM = 256
-"""How many characters at the beginning of a call are compared with the texts of the conversation.
+"""Number of characters at the beginning of a call that are compared with the texts of the conversation.
 
 The comparison shows early whether the call may be quoted from one of these texts.
 """
 NEAR_CONTEXT = 64
-"""How many characters before a call without markers are searched for signs that it is part of something larger."""
+"""Number of characters before a call without markers to search for signs that the call is part of something larger."""
 _STRUCT = lazy_pattern(r"[^\W\d_a-z]\w*[ ]?\Z")
 """The name of a type, as Rust prints it before the fields of a struct."""
 _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
@@ -49,12 +49,12 @@ _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
 """An empty list after a marker: some models write this to say that they make no call."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
-"""A word's character and then a marker's first letter: such a marker begins inside a longer word."""
+"""Matches a character of a word and then the first letter of a marker: such a marker begins inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 """The beginning of a subscript, as in `list[int]`.
 
-`_INDEXED` allows only ASCII characters before it, since in other scripts `[` may follow a word without a space.
+`_INDEXED` allows only ASCII before the bracket, since in other scripts `[` may follow a word without a space.
 """
 
 
@@ -66,8 +66,8 @@ def check_head(
 ) -> Decision:
     """Return whether `text[start:end]`, which looks like the beginning of a call, may begin a call here.
 
-    Return `NEED_MORE` if only more text can tell. `group`: the scanner group that matched. `final`: no more text will
-    come. `first`: all text before `start`, except white space, was written to the output.
+    Return `NEED_MORE` if only more text can tell. `group` is the scanner group that matched. `final` says that no more
+    text will come. `first` says that all text before `start`, except white space, was written to the output.
     """
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
@@ -200,7 +200,7 @@ def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progre
 
 
 def close_candidate(state: ParserState, finish_reason: str | None) -> None:
-    """Decide whether the text that the open candidate has read is a call, now that the text has ended."""
+    """At the end of the text, decide whether what the open candidate has read is a call."""
     candidate = state.candidate
     assert candidate is not None
     candidate.reader.close(finish_reason)
@@ -210,8 +210,9 @@ def close_candidate(state: ParserState, finish_reason: str | None) -> None:
 def _may_be_quoted(state: ParserState, candidate: OpenCandidate, beginning: str, text: str, at: int) -> bool:
     """Return whether the possible call may be quoted from a text of the conversation.
 
-    Only its text up to the first possible end of the call is compared with the conversation. The conversation is
-    searched again only when that text has doubled in length, so all searches together are O(n).
+    Only the beginning of the call, up to the first character that may end it, is compared with the conversation. As
+    more of this beginning arrives, the conversation is searched again only when the beginning has doubled in length or
+    is complete, so all searches together are O(n).
     """
     if candidate.stem_end < len(beginning):
         return True
@@ -260,9 +261,9 @@ def _emit_early(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
-    """Emit the parts of a text that is now known to be a call, or not to be one, and choose the next state.
+    """Emit the parts of a decided candidate, as a call or as text, and choose the next state.
 
-    `end`: the offset in the reply up to which the candidate has read.
+    `end` is the offset in the reply up to which the candidate has read.
     """
     reader, sources = candidate.reader, state.options.sources
     state.candidate = None
@@ -304,10 +305,10 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a block without calls, such as `[TOOL_CALLS][]`, as a token that is left out of the content, or as text.
+    """Write a block without calls, such as `[TOOL_CALLS][]`: leave it out of the content, or keep it as text.
 
-    A block of readable tags is left out only if it has its closing tag, and if text comes on one side of it only. A
-    block between two texts stays in the content, since the texts may be about the block.
+    A block of readable tags, such as `<tool_call>`, is left out only if it has its closing tag, and if text comes on at
+    most one side of it. A block between two texts stays in the content, since the texts may be about the block.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)
@@ -321,7 +322,7 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
 
 
 def _write_as_text(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write what turned out not to be a call as text. A tag of reasoning or of an answer in it is handled as a tag."""
+    """Write a candidate that is not a call as text, but handle a reasoning tag or an answer tag in it as a tag."""
     state.next = candidate.on_text
     called = any(part.kind in ("call", "malformed") for part in parts)
     if not (lead or called) and _drop_tokens(state, candidate, "".join(part.raw for part in parts)):
@@ -355,7 +356,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
-    """Return whether the call is quoted from the conversation. A fence that the model added around it is ignored."""
+    """Return whether the call is quoted from the conversation. A fence that the model put around it is ignored."""
     parts = _all_parts(reader)
     if not any(part.kind in ("call", "malformed") for part in parts):
         return False
@@ -383,7 +384,7 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """If what may be a call consists only of special tokens, write it as markup; return whether it was written."""
+    """If the candidate consists only of special tokens, write them as markup; return whether they were written."""
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)
@@ -393,7 +394,7 @@ def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool
 
 
 def _note_quoted_token(state: ParserState, candidate: OpenCandidate) -> None:
-    """If the text begins with a special token, note that the token is text, so that its closing token is text too."""
+    """If the candidate begins with a special token, note that this token is text, so that later tokens are text too."""
     state.out.tokens_are_text = state.out.tokens_are_text or _is_sentinel(state, candidate)
 
 

@@ -2,12 +2,12 @@
 
 In *prose*, the machine searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect (the
 text that begins a call), a brace. From a head on, a candidate of that dialect reads the text until it is decided
-whether this is a call. Candidates of tier S (special tokens) and A (readable tags) are calls at once. Those of tier B
-(bare JSON) are tentative: they are calls if only calls, fences and white space follow, and otherwise become text again,
-byte for byte.
+whether this is a call. Calls of tier S (special tokens) and A (readable tags) are calls whatever follows. Those of tier
+B (bare JSON) are tentative: they stay calls if only calls, fences and white space follow. If other text follows, they
+become text again, byte for byte.
 
-The machine holds back: the longest suffix that may become a marker (at most a few hundred characters), trailing white
-space (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
+The machine holds back: the longest end of the text that may become a marker (at most a few hundred characters),
+trailing white space (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ STATES: Final[dict[StateName, StateFunction]] = {
     "holding_trailing_calls": holding_trailing_calls,
     "in_candidate": in_candidate,
 }
-"""The function of each state, by the name of the state."""
+"""Maps the name of each state to its function."""
 MAX_RESYNC_WORK = 8
 """Limit on the text that is parsed again because a possible call never ended, as a multiple of the first such text.
 
@@ -76,8 +76,9 @@ would take quadratic time. The limit counts characters rather than candidates be
 before: up to some sixteen candidates of equal length are all read.
 
 No known rule finds every call and stays linear. If one candidate is unclosed, a later candidate of the same kind may
-still be closed: it begins at another quote, so text that was inside a string for the first may be outside of a string
-for the later. What closes a candidate also depends on its markers, and on how its dialect repairs broken text.
+still be closed: it is read from another quotation mark on, so text that was inside a string for the first candidate may
+be outside of a string for the later one. Where a candidate closes also depends on its markers, and on how its dialect
+repairs broken text.
 Reading only the last candidates of the text would return calls that an earlier candidate quotes. Where one broken
 string runs over whole blocks and only such blocks follow, `promptools.dialects.readers.json_block` finds the blocks
 from the end, without this limit.
@@ -85,9 +86,10 @@ from the end, without this limit.
 
 
 class Engine:
-    """Parses prose: a reply, or the content of a message that begins at offset `at` of the reply.
+    """Parses prose: a reply, or the content of a message.
 
-    `alone`: calls count only if the text contains nothing else.
+    `at` is the offset in the reply at which this text begins. With `alone`, calls count only if the text contains
+    nothing else.
     """
 
     def __init__(
@@ -117,9 +119,9 @@ class Engine:
         return self._state.next in ("reasoning_start", "reasoning", "holding_call")
 
     def finish(self, finish_reason: str | None) -> None:
-        """End the text, and decide how to read the text that is still held back.
+        """Signal the end of the text, and decide how to read the text that is still held back.
 
-        `finish_reason`: the finish reason from the server.
+        `finish_reason` is the finish reason from the server.
         """
         state = self._state
         state.truncated = finish_reason == "length"
@@ -174,9 +176,8 @@ def _resolve_open(state: ParserState, finish_reason: str | None) -> None:
 def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -> StandaloneResult:
     """Parse a held text as a separate reply, and return what it contains. O(n).
 
-    Calls in reasoning that is closed do not count. If the text contains a call in reasoning that is never closed, the
-    text from that call on is not parsed again. It becomes a new level with its own output, so that all levels together
-    take one pass.
+    Calls in reasoning that is closed do not count. If the text contains a call in reasoning that is never closed, a new
+    level with its own output begins at that call. So all levels together take one pass, and no text is parsed twice.
     """
     options = state.options._replace(rescue=False)
     alone = ParserState(options, state.plan, state.out.silent(), parse_standalone)
@@ -189,10 +190,9 @@ def parse_standalone(state: ParserState, text: str, finish_reason: str | None) -
 
 
 def _combine_levels(levels: Levels, finish_reason: str | None) -> StandaloneResult:
-    """Combine the results of all levels, from the last level to the first.
+    """Combine the results of all levels (see `parse_standalone`), from the last level to the first.
 
-    Another level begins at each call in reasoning that is never closed. If a level contains calls and no text, its
-    calls also count as calls of the level before it.
+    If a level contains calls and no text, its calls also count as calls of the level before it.
     """
     result = StandaloneResult(False, False, False, False, frozenset(), {})
     for out, size in reversed(levels.finished):

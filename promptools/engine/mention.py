@@ -18,7 +18,7 @@ from promptools.patterns import lazy_pattern
 from promptools.schema.spelling import is_offered_name
 
 CONTEXT = 256
-"""How many characters before a call are examined."""
+"""Number of characters before a call that are examined."""
 
 _OPEN_QUOTE = lazy_pattern(r"(?:\A|[^\w\"'])[bfruBFRU]{0,2}([\"'])(?:\1\1)?\Z")
 _LITERAL = lazy_pattern(r"[=(\[{,][ ]?[bfruBFRU]{0,2}([\"'])(?!\1)(?:\\.|(?!\1)[^\\\n])*+\Z")
@@ -33,7 +33,7 @@ _HTML = lazy_pattern(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
 _EMPHASIS_LENGTH = 4
-"""How many characters before a call show whether it is emphasized: the marks, and a character before them."""
+"""Number of characters before a call that show whether it is emphasized: the marks and one character before them."""
 _EMPHASIS = lazy_pattern(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
 _HEADING = lazy_pattern(r"[ ]{0,3}#{1,6}[ \t]")
 _ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
@@ -106,10 +106,10 @@ MAX_SENTENCE = 160
 def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -> bool:
     """Return whether the text before a call shows that the call is only mentioned.
 
-    `before`: the text before the call, or before the code fence around it. `fenced`: the call is in such a fence.
-    `expected`: the request asked for the call's dialect, so only the line before the call can show that it is
-    mentioned. `sentinel`: the call's opener is a special token. The sentence before such a call can show that it is
-    mentioned only if the call is in a fence.
+    `before` is the text before the call, or before the code fence around the call. `fenced` says that the call is in
+    such a fence. `expected` says that the request asked for the call's dialect; then only the line before the call can
+    show that the call is mentioned. `sentinel` says that the call's opener is a special token; then the sentence before
+    the call can show this only if the call is in a fence.
     """
     if not before.strip():  # most replies begin with their call
         return False
@@ -139,10 +139,10 @@ def in_line(before: str) -> bool:
 
 
 def continues_program(before: str, since: int | None, options: ParseOptions) -> bool:
-    """Return whether a call that begins with a tool's name continues a program, because it follows a line of code.
+    """Return whether a call that begins with a tool's name follows a line of code, and so is part of a program.
 
-    `since`: the number of characters between the call and the end of the last text before it that began with a tool's
-    name; None if no such text precedes the call.
+    `since` is the number of characters from the end of the last possible call that began with a tool's name to this
+    call; None if there was no such possible call.
     """
     if since is not None and since <= len(before):
         between = before[len(before) - since :]

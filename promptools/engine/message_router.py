@@ -7,7 +7,7 @@ From the first header on, the dialect's splitter takes all text and yields segme
     content             to an engine that parses it as prose, since models put calls of other dialects there; in the
                         answer, a call counts only if it is the whole answer
     the text of a call  to the argument streamer, and at the message's end as a whole to the argument parser
-    another role        dropped; once the assistant has spoken, so is everything after it
+    another role        dropped; if the assistant has spoken before, everything after this message is dropped too
 
 The header of a call is emitted with its first text. Text before the first header is ambiguous until a header shows
 whether the text was reasoning; `decided` is true once no later header can change this.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 COMPLETE_REASONS = frozenset(("stop", "tool_calls", "function_call"))
 """Finish reasons that show that a reply is complete, even if its last message has no end token.
 
-Servers leave the token out of the text.
+An end token is not required, because servers leave it out of the text.
 """
 
 
@@ -47,7 +47,8 @@ class MessageRouter:
     """Routes the segments of a reply (headers, content, ends of messages) to the output, in order.
 
     `new_engine` makes the engine that parses the content of a message. It takes two arguments: the offset of the
-    content, and True if calls count only if they are the whole content. `in_header`: the reply begins inside a header.
+    content, and whether calls count only if they are the whole content. `in_header` says that the reply begins inside a
+    header.
     """
 
     def __init__(
@@ -72,23 +73,23 @@ class MessageRouter:
         self._streamer: ArgumentStreamer | None = None
         self._sources = options.sources
         self._maybe_quoted = False
-        """The call may be quoted from the conversation, so no part of it is emitted before its end."""
+        """Whether the call may be quoted from the conversation. If so, no part of it is emitted before its end."""
         self._calls_are_definite = True
-        """Calls remain calls, no matter what follows."""
+        """Whether calls remain calls, no matter what follows."""
         self._after_quoted_call = False
-        """The last call was quoted, so the space after it is text."""
+        """Whether the last call was quoted. If so, the white space after it is text."""
         self._expected = in_header or options.expect == dialect.name
         self._assistant_began = False
-        """The assistant has begun a message."""
+        """Whether the assistant has begun a message."""
         self._addressed_user = False
-        """The assistant has addressed the user, so text before a call is content too."""
+        """Whether the assistant has addressed the user. If so, text before a call is content too."""
         self._has_reasoning = False
-        """The assistant's reasoning has a header, so text without a header is not reasoning."""
+        """Whether the assistant has begun a message of reasoning. If so, text without a header is not reasoning."""
         self._outside_space: list[str] = []
         """White space outside of messages, held back: it is text only after text or a call, and before more text."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
-        """Another role speaks: all that follows is made up, and left out."""
+        """Whether another role has begun a message after the assistant's. If so, the rest is made up, and left out."""
         self._offset = 0
 
     @property
@@ -106,7 +107,7 @@ class MessageRouter:
         self._route(self._splitter.feed_pieces(pieces), None)
 
     def close(self, finish_reason: str | None) -> None:
-        """End the text. `finish_reason`: the finish reason from the server."""
+        """Signal the end of the text. `finish_reason` is the finish reason from the server."""
         self._route(self._splitter.close(cut=finish_reason in (None, "length")), finish_reason)
         self._discard_outside_space()
         self._end_prose(finish_reason)
@@ -231,7 +232,7 @@ class MessageRouter:
         self._out.add_message_boundary(ended.raw, "text", delimited=opened.delimited)
 
     def _is_quotation(self, opened: MessageStart, ended: MessageEnd) -> bool:
-        """Return whether a call is quoted from the conversation. If it is not, emit its header, which was held."""
+        """Return whether a call is quoted from the conversation. If not, emit the call's header, which was held."""
         assert self._sources is not None
         if ended.complete and self._sources.contain_call("".join((opened.raw, *self._call_text, ended.raw))):
             return True
@@ -278,9 +279,9 @@ class MessageRouter:
             self._feed_prose(raw[at:], self._offset)
 
     def _odd_arguments(self, opened: MessageStart, raw: str, evidence: Evidence, *, done: bool) -> Part | None:
-        """Return a call whose arguments are not JSON, or a malformed call; None if they must be read as JSON.
+        """Return the call if its arguments are not JSON; None if the arguments must be read as JSON.
 
-        Plain text that was cut off makes a malformed call.
+        If the arguments are plain text that was cut off, the call is malformed.
         """
         if self._format.read_body is not None:
             outcome = self._format.read_body(opened.name, raw, self._options, evidence, ended=done)
@@ -314,7 +315,7 @@ class MessageRouter:
             self._out.add_discarded(space, "space")
 
     def _feed_prose(self, raw: str, at: int) -> None:
-        """Parse text inside or outside of a message as prose. `at`: the offset of the text in the reply."""
+        """Parse text inside or outside of a message as prose. `at` is the offset of the text in the reply."""
         if self._engine is None:
             # gpt-oss writes JSON into its answers, also JSON that looks like a call of an offered tool (vllm#22337)
             alone = self._open_message is not None and self._open_message.final

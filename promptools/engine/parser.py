@@ -38,14 +38,14 @@ class StreamParser:
     `tools`: the offered tools; None if they are unknown, so that names are not checked; an empty list if no tool is
     offered. `dialect`: the only dialect to parse. If it is `harmony`, the reply must begin inside a header, as replies
     of completions endpoints do. `expect`: the dialect that the request asked for (default: `dialect`); a block in this
-    dialect is a call even if prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: the chat
-    template printed the opening tag of the reasoning. `json_answer`: the request asked for JSON, so bare JSON is the
-    answer. `rescue`: whether a call that ends the reasoning of an otherwise empty reply counts (None: only in dialects
-    whose models are known to call there). `accept`: the dialects that are read besides the expected one (None: all).
-    `sources`: texts of the conversation, such as users' messages and tools' results: a call that is quoted from such a
-    text is text too, unless the call is the whole reply. `new_id`: makes the ids of calls (default: a digest of the
-    text up to the call). `restore`: see `promptools.types.RestoreArguments`. `undeclared`: calls of tools that are not
-    offered count too if they are between the markers of calls.
+    dialect is a call even if prose follows. `strictness`: `strict`, `balanced` or `lenient`. `in_reasoning`: whether
+    the chat template printed the opening tag of the reasoning. `json_answer`: whether the request asked for JSON, so
+    that bare JSON is the answer. `rescue`: whether a call that ends the reasoning of an otherwise empty reply counts
+    (None: only in dialects whose models are known to call there). `accept`: the dialects that are read besides the
+    expected one (None: all). `sources`: texts of the conversation, such as users' messages and tools' results; a call
+    that is quoted from one of these is text, unless the call is the whole reply. `new_id`: a function that makes the
+    ids of calls (default: a digest of the text up to the call). `restore`: see `promptools.types.RestoreArguments`.
+    `undeclared`: whether calls to tools that are not offered count too if they are between the markers of calls.
 
     O(n) in characters. Raises UsageError for invalid options and for text after `close`; never for the model's text.
     """
@@ -96,11 +96,11 @@ class StreamParser:
             self._begin()
 
     def _begin(self) -> None:
-        """Start to read the reply, either with the engine or with the router of messages."""
+        """Start to read the reply, either with the engine or with the message router."""
         self._closed = False
         self._engine = Engine(self._options, self._plan, self._out)
         self._router: MessageRouter | None = None
-        """The parser of the rest of the reply; None until a message with a header is found."""
+        """The router that reads the rest of the reply; None until a message with a header is found."""
         self._held_events: list[Event] | None = None
         """Events held until the first header shows whether the text before it was reasoning; None if none are held."""
         if self._begins_in_reasoning:
@@ -134,7 +134,7 @@ class StreamParser:
         return self._router is None and self._engine.in_reasoning
 
     def close(self, finish_reason: str | None = None) -> list[Event]:
-        """End the reply, and return the remaining events; a second call returns an empty list."""
+        """Signal the end of the reply, and return the remaining events; a second call returns an empty list."""
         if self._closed:
             return []
         self._closed = True
@@ -164,7 +164,7 @@ class StreamParser:
         return _with_reasoning(events)
 
     def _switch_to_messages(self) -> None:
-        """Pass the rest of the reply to a router of messages, if a message header was found."""
+        """If a message header was found, pass the rest of the reply to a message router."""
         if self._engine.found_header is not None:
             dialect, rest = self._engine.found_header
             self._router = self._new_router(dialect, in_header=False)
@@ -227,7 +227,7 @@ def _check_options(strictness: str, new_id: object) -> None:
 
 
 def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the accepted dialects; None means all. Raises UsageError for an unknown name."""
+    """Return the accepted dialects; None means all. Raises UsageError for an unknown name or a wrong type."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -240,7 +240,7 @@ def _checked_accept(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _checked_sources(texts: Iterable[str]) -> QuotableTexts | None:
-    """Return the texts that a reply may quote; None if none are given. Raises UsageError if one is not a string."""
+    """Return the texts that a reply may quote; None for `()`. Raises UsageError for a string or a non-iterable."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise UsageError(f"sources is {clip(repr(texts))}; expected the texts that the reply may quote.")
     return None if texts == () else QuotableTexts(texts)

@@ -1,4 +1,4 @@
-"""The fast path for a whole reply: text followed by one call in its plainest form is read at once.
+"""The fast path for a whole reply that is text followed by one call in its plainest form.
 
     I will look it up.
 
@@ -9,8 +9,7 @@
 This is the most frequent form of a reply with a call. The scanner finds the text's first marker, `json` decodes the
 arguments and the tool's schema checks them; nothing is repaired. Any text that is not certainly of this form is left to
 the engine. For a text of this form, the engine returns the same result (the tests check this), but takes more than
-twice the time.
-`explain` does not take this path, so that its trace shows every attempt.
+twice the time. `explain` does not take this path, so that its trace shows every attempt.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 EXPECTED_DIALECTS = frozenset((None, "json", "hermes"))
 """The fast path is taken only if the expected dialect is one of these (None: no dialect is expected).
 
-Calls of any other expected dialect may begin with the same brace.
+If any other dialect is expected, the brace of a plain call may begin a call of that dialect.
 """
 _GAP = r"[ \t\r\n]{0,64}+"
 _ENVELOPE = lazy_pattern(
@@ -46,7 +45,7 @@ _OPENER = lazy_pattern(r"(?:```(?:json)?\n|(<tool_call>)\n?)\Z")
 _LONGEST_OPENER = len("<tool_call>\n")
 _LEADING_SPACE = lazy_pattern(f"[{SPACE}]*+")
 _MAX_SPACE = 256
-"""How many characters of white space may precede the text."""
+"""Maximum number of characters of white space before the text."""
 _QUOTING_SUFFIXES = ('":', "':", "=", "(")
 """If the text before an object ends with one of these, the object is quoted, or is a value in a larger structure."""
 
@@ -56,9 +55,9 @@ class _Delimiters(NamedTuple):
 
     dialect: str
     group: str
-    """The scanner group of the text that begins such a call."""
+    """The scanner group of the marker, or of the brace, that begins a call with these delimiters."""
     closer: re.Pattern[str]
-    """What follows the arguments: the object's brace, the closing marker, and white space to the end of the text."""
+    """Matches the text after the arguments: the object's brace, the closing marker, and white space to the end."""
 
 
 def _closer(marker: str) -> re.Pattern[str]:
@@ -104,7 +103,7 @@ def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: 
 
 
 def _is_allowed(options: ParseOptions) -> bool:
-    """Return whether the options allow the fast path: with such options, every text of the plain form is a call."""
+    """Return whether the options allow the fast path, which requires that each text of the plain form is a call."""
     return (
         options.expect in EXPECTED_DIALECTS
         and options.strictness == "balanced"

@@ -2,9 +2,9 @@
 
 `prose` searches the text for the next marker. The marker and the text before it decide what comes next:
 
-    head of a dialect    a candidate (`candidates.py`), unless its text or the text before it rules that out
+    head of a dialect    a candidate (`candidates.py`), unless the head's text or the text before it rules that out
     header of a message  the rest of the reply goes to `MessageRouter`
-    backticks            inline code or a fence; closed code that holds no call is skipped at once
+    backticks            inline code or a fence; closed code that holds no call is skipped as a whole
     tag, token, closer   handled by `tags.py`
 
 A tool's name that begins a line may be a call, so `first_word` looks at the first word of each line; `at_line_start` is
@@ -54,19 +54,19 @@ _HEAD = lazy_pattern(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?
 _GAP = lazy_pattern(r"[\s,;]{0,256}")
 _MARGIN = lazy_pattern(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
 _EMPTY_LINE = lazy_pattern(r"\n[ \t]*\r?\n")
-"""The end of a paragraph, and of inline code."""
+"""Matches an empty line, which ends a paragraph, and any inline code in it."""
 _UNFINISHED = lazy_pattern(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
-"""What may become the end of inline code."""
+"""Matches an end of the text that may become the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
-"""The maximum number of characters in which the end of inline code on several lines is searched for.
+"""Maximum number of characters in which to search for the end of inline code that spans several lines.
 
-The search shows whether the code is a quoted call.
+The end is needed to find out whether the code is a quoted call.
 """
 MAX_SPACE_AFTER = 256
 _SPACE_AFTER = lazy_pattern(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
-"""This many backticks or tildes in a row, or more, are text and open no fence."""
+"""A run of this many backticks or tildes, or more, is text and opens no fence."""
 
 
 def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progress:
@@ -297,11 +297,11 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
 
 
 _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
-"""Inline code, perhaps several pieces in a row, with only characters that begin no marker between them."""
+"""Matches one or more pieces of inline code, with only characters between them that begin no marker."""
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
-"""A whole code fence, to be skipped at once if its first word begins no call."""
+"""Matches a whole code fence, which is skipped in one step if its first word begins no call."""
 SWEEP_MINIMUM = 1024
-"""Each call of `prose` searches a text up to this length anew; in a longer text, it resumes the last search."""
+"""Maximum length of a text that each call of `prose` searches anew. In a longer text, the last search is resumed."""
 MAX_UNFINISHED_CLOSER = 256
 """The maximum length of an unfinished closer at the end of a reply, with the white space before the closer."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
@@ -312,9 +312,9 @@ _OPENER = lazy_pattern(
     rf"|(?:<{{1,2}}[^\s<>]{{4,64}}(?: function)?{_GIVEN}>{{1,2}}|\[[^\s\[\]]{{4,64}}\]|\]<\])"
     rf"(?:{_WORD}{_TAGS}){{0,8}}{_WORD}\s*+(?:`{{1,3}}\w{{0,16}}\s*+)?\Z"
 )
-"""The end of a truncated text that counts as the beginning of a call.
+"""Matches the end of a truncated text if this end counts as the beginning of a call.
 
-It is a whole tag, or a special token that may be cut off; a name and more tags may follow.
+It must begin with a whole tag, or with a special token that may be cut off. A name and more tags may follow.
 
 `function` is not a name if a name follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
@@ -329,8 +329,8 @@ _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 class _Beginning(NamedTuple):
     """A possible call, or a message, that begins at a marker.
 
-    `group`: the scanner group of the marker, or `TRUNCATED`. `ready`: `NEED_MORE` if only more text can tell whether
-    the call or message begins there.
+    `group` is the scanner group of the marker, or `TRUNCATED`. `ready` is `NEED_MORE` if only more text can tell
+    whether the call or message begins there.
     """
 
     group: str
@@ -446,7 +446,7 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the end of a match that is only text: code without a call, or a closing tag without a call. Else None."""
+    """Return the end of a match that is only text: code, or a closing tag, without a call. None for other matches."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -536,7 +536,7 @@ def _check_start(
 
 
 def _start(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start to read a call, write a truncated call, or keep the rest of the text for the router of messages."""
+    """Start to read a call, write a truncated call, or keep the rest of the text for the message router."""
     if group == TRUNCATED:
         malformed = malformed_call("truncated", "the text ended before its arguments", "", None)
         state.out.add_parts([Part("malformed", text[start:], malformed=malformed)], definite=True)

@@ -1,15 +1,15 @@
-"""The states inside reasoning, where a call is a draft, unless it was meant.
+"""The states inside reasoning, where a call is only a draft, unless it was meant.
 
 Models usually close their reasoning before they call. In two cases, only more text or the end of the reply can decide:
 
-    <think> ... <call>            the zone may never close: the model ended it with the call itself
-    <think> ... <call></think>    the zone closes and nothing follows: the call may be the intended reply
+    <think> ... <call>            the reasoning may never close: the model ended it with the call itself
+    <think> ... <call></think>    the reasoning closes and nothing follows: the call may be the intended reply
 
-In the first case, everything from the head of the call on is held (`held_call`). If the closer comes, the call was
+In the first case, everything from the head of the call on is held (`held_call`). If the closing tag comes, the call was
 reasoning; if the text ends first, the held text is parsed as a separate reply (`StandaloneResult`) and counts if it
-contains only calls. In the second case, the closed zone's calls are held (`trailing_calls`) while only white space
-follows. If other text follows, they are reasoning. If the reply ends, they are calls, but only in dialects whose models
-are known to call there (`Dialect.rescues`).
+contains only calls. In the second case, the calls at the end of the reasoning are held (`trailing_calls`) while only
+white space follows the closing tag. If other text follows, these calls are reasoning. If the reply ends, they count,
+but only in dialects whose models are known to call there (`Dialect.rescues`).
 
 Searches are kept linear: `CloserIndex` remembers where the next closer is, and held text is parsed separately at most
 `MAX_STANDALONE_PARSES` times in a reply.
@@ -38,7 +38,7 @@ MAX_STANDALONE_PARSES = 8
 """How many times in one reply the text held in unclosed reasoning may be parsed separately; each parse is O(n).
 
 One parse is enough if the held text is read the same way with and without the text before it. An open tag around the
-answer may change how it is read.
+answer may change how the held text is read.
 """
 
 _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
@@ -48,8 +48,8 @@ _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
 class CloserIndex:
     """Finds the closing tags of reasoning in one text. All searches together are O(n).
 
-    The offset must not decrease from one search to the next. Closing tags may have any number of different suffixes, so
-    all closing tags with a suffix are found in one pass.
+    The offset must not decrease from one search to the next. Closing tags may have any number of different suffixes, as
+    in `</think:abc>`, so all closing tags with a suffix are found in one pass.
     """
 
     def __init__(self, text: str, markers: ReplyMarkers) -> None:
@@ -132,7 +132,7 @@ def reasoning(state: ParserState, text: str, at: int, final: bool) -> Progress:
 
 
 def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decision:
-    """Return whether the match is the closing tag of the open reasoning; a tag with another suffix does not count."""
+    """Return whether the match closes the open reasoning: after `<think:abc>`, the tag `</think:xyz>` does not."""
     closer = state.reasoning.closer
     # Command A's template opens the thought with `<|START_THINKING|>`, MiniMax M3's with `<mm:think>`.
     if match[0] == closer or (not closer and state.plan.markers.template_closer.fullmatch(match[0])):
@@ -143,7 +143,8 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
     """Return whether a call begins at the match. The text from `begin` to the match is not yet in the output.
 
-    Once a call is only mentioned, the rest of the reasoning counts as text about that call, so no later call counts.
+    After a call that is only mentioned, the rest of the reasoning is taken as text about this call, so no later call
+    counts.
     """
     assert state.reasoning.scanner is not None
     text, start = match.string, match.start()
@@ -158,9 +159,9 @@ def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bo
 
 
 def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
-    """Return whether the text before a call in reasoning shows that it is only mentioned.
+    """Return whether the text before a call in reasoning shows that the call is only mentioned.
 
-    `before`: the last part of that text, which is not yet in the output.
+    `before` is the last part of that text, which is not yet in the output.
     """
     if state.out.in_block_quote(before):
         return True
@@ -210,7 +211,7 @@ def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progres
 def _closer_end(state: ParserState, text: str, at: int, size: int) -> int:
     """Return where the closing tag of the reasoning ends if it begins in `closer_overlap` or in `text[at:]`; else -1.
 
-    Reasoning that the chat template opened may be closed by any closing tag, which then becomes `closer`. `size`: the
+    Reasoning that the chat template opened may be closed by any closing tag, which then becomes `closer`. `size` is the
     maximum length of a closing tag.
     """
     zone, seam = state.reasoning, state.reasoning.closer_overlap + text[at : at + size]
@@ -242,8 +243,8 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
     """Handle a call in reasoning that is never closed.
 
-    If an earlier parse has recorded whether the call is meant, decide at once; otherwise hold the call. If the text is
-    itself a held text that is parsed separately, begin a new level at the call instead.
+    If an earlier parse has recorded whether the call is meant, follow that verdict. If not, hold the call. If the text
+    is itself a held text that is parsed separately, begin a new level at the call instead.
     """
     if state.levels is not None:
         state.begin_level(len(text) - at)
@@ -274,7 +275,8 @@ def _end_thought(state: ParserState, text: str) -> None:
 def _may_rescue(state: ParserState, thought: str) -> bool:
     """Return whether the calls at the end of closed reasoning may be meant.
 
-    The first of them must be followed only by calls, and the reply must not have any text or call yet.
+    From the first of these calls on, the reasoning must contain only calls, none of them malformed, and the reply must
+    have no text or call before.
     """
     if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False
@@ -287,7 +289,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
 
 
 def holding_trailing_calls(state: ParserState, text: str, at: int, _final: bool) -> Progress:
-    """Hold the calls at the end of reasoning while only white space follows. Other text shows that they were drafts."""
+    """Hold the calls at the end of reasoning while only white space follows. If text follows, they were drafts."""
     bare = at
     while bare < len(text) and text[bare] in SPACE:
         bare += 1
@@ -316,7 +318,7 @@ def rescue_trailing_calls(state: ParserState) -> str:
 
 
 def end_rescue(state: ParserState) -> None:
-    """After the calls that end the reasoning, write its closing tag and the white space that follows."""
+    """Write the reasoning's closing tag and the white space after it, once the calls before them have been parsed."""
     closer, *space = state.reasoning.rescue_tail
     state.reasoning.rescue_tail = []
     state.out.add_discarded(closer, "markup")

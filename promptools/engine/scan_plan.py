@@ -1,8 +1,9 @@
 """What the engine searches for in a reply: each set of active dialects is compiled into scanners once.
 
-A `ScanPlan` belongs to a set of dialects. Its scanners find the heads of calls, tags of reasoning and of answers,
-end-of-turn tokens, closers that may occur alone, and backticks. Which of them count depends on what came before, so
-there are three scanners (`Scanners`): for example, a head marked `at_start` begins a call only if no text precedes it.
+A `ScanPlan` belongs to a set of dialects. Its scanners find the heads of calls (the texts that begin them), tags of
+reasoning and of answers, end-of-turn tokens, closers that may occur alone, and backticks. Which of these markers count
+depends on what came before, so there are three scanners (`Scanners`): for example, a head marked `at_start` begins a
+call only if no text precedes it.
 
 Heads marked `at_line_start` (a tool's name that begins a line) depend on the offered tools. For those,
 `ScanPlan.scanners_for` derives scanners that look for other first words of lines, without compiling a pattern.
@@ -51,7 +52,7 @@ MOST_LETTERS: Final = 3
 MAX_HELD_NAME: Final = 128
 """Maximum number of characters of an unfinished tool's name that are held back at the end of the text."""
 WORTH_A_PATTERN: Final = 4096
-"""How many lines are looked up without success before a pattern of the tools' names is compiled.
+"""Number of lines that are looked up without success before a pattern of the tools' names is compiled.
 
 By then the lookups have cost as much as compiling the pattern.
 """
@@ -64,7 +65,7 @@ _MAX_UNFINISHED: Final = MAX_HELD_NAME + 11
 _SEPARATORS = str.maketrans("", "", "-_.")
 """The characters that models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
-"""For a letter, another character that equals it when case is ignored."""
+"""Maps a letter to another character that is equal to it when case is ignored."""
 
 
 class FirstWordPatterns(NamedTuple):
@@ -77,15 +78,15 @@ class FirstWordPatterns(NamedTuple):
     names: bool
     """Whether a tool's name may be a first word."""
     tags: bool
-    """Whether a tag that is a tool's name may be a first word."""
+    """Whether a tag with a tool's name, such as `<get_weather>`, may be a first word."""
     before_names: re.Pattern[str]
     """Matches a word that may be before a name, such as a namespace."""
     labels: tuple[str, ...]
-    """Words that are held back at the end of the text while they are incomplete: folded with `fold`, and sorted."""
+    """Words, sorted and as `fold` returns them, that are held back at the end of the text while they are incomplete."""
 
 
 class FirstWords:
-    """Finds lines whose first word may begin a call of a tool with one of the `names` (None: of any tool)."""
+    """Finds lines whose first word may begin a call to a tool with one of the `names` (None: to any tool)."""
 
     def __init__(self, patterns: FirstWordPatterns, names: Iterable[str] | None) -> None:
         self._patterns = patterns
@@ -101,7 +102,7 @@ class FirstWords:
         self._own_line: re.Pattern[str] | None = self._line if self._any else None
         """A pattern that finds only lines that may begin a call; None while each line is looked up instead."""
         self._lookups = 0
-        """How many lines were looked up without success."""
+        """Number of lines that were looked up without success."""
         self._names = sorted({fold(name[:MAX_HELD_NAME]) for name in names})
         held = (*names, *self._names, *patterns.labels, *[""] * bool(names))
         self._held_letters = frozenset(word[:1].casefold() for word in held)
@@ -188,7 +189,7 @@ def _begins_any(text: str, words: Sequence[str]) -> bool:
 def _first_letters(patterns: FirstWordPatterns, size: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return two patterns: one for a line that may begin a call, and one for the first word of such a line.
 
-    The group of each pattern is the first `size` letters of the word, with `<` or `</` before a tag's name. For a fixed
+    Each pattern has one group: the first `size` letters of the word, with `<` or `</` before a tag's name. For a fixed
     word, the group is empty.
     """
     letters = rf"[^\W\d][^\n]{{{size - 1}}}"
@@ -219,7 +220,7 @@ def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Patte
 
 
 class LineHeads:
-    """Holds those heads (beginnings of calls) that count only at the beginning of a line, by scanner group."""
+    """Holds the heads (beginnings of calls) that count only at the beginning of a line, each with its scanner group."""
 
     def __init__(self, heads: Mapping[str, tuple[Dialect, Head]]) -> None:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
@@ -247,7 +248,7 @@ class LineHeads:
     def markers(self, first_words: FirstWords) -> LineStartMarkers | None:
         """Return the markers to search for outside of fences; None if there are none.
 
-        `first_words`: finds the lines that may begin with one of the markers.
+        `first_words` finds the lines that may begin with one of the markers.
         """
         prose = {group: head.pattern for group, head in self._heads.items() if _occurs_in_prose(head)}
         return LineStartMarkers(first_words, prose) if prose else None
@@ -275,7 +276,7 @@ class LineHeads:
         )
 
     def _first_words(self, gate: str) -> set[str]:
-        """Return the `first_words` of all heads whose `gate` is the given one; see `Head`."""
+        """Return the `first_words` of all heads that have this `gate`; see `Head`."""
         return {word for head in self._heads.values() if head.gate == gate for word in head.first_words}
 
 
@@ -315,11 +316,11 @@ class Scanners(NamedTuple):
     """Holds a scanner for each of three situations: before any text, directly after a call, and after other text."""
 
     before_text: MarkerScanner
-    """Used where neither text nor a call has come so far, or no text since a tentative call that is still held."""
+    """The scanner to use before any text or call, and after a tentative call that is still held, until text follows."""
     beside_call: MarkerScanner
-    """Used directly after any other call."""
+    """The scanner to use directly after a call, except after a tentative call that is still held."""
     after_text: MarkerScanner
-    """Used after other text. There, a lone opener may still begin a call, but a lone closing tag means nothing."""
+    """The scanner to use after text. There, a lone opener may begin a call, but a lone closing tag means nothing."""
 
 
 class ToolScanners(NamedTuple):
@@ -329,15 +330,15 @@ class ToolScanners(NamedTuple):
     common: Scanners
     """The same scanners, for text that contains none of the plan's `rare_words`."""
     first_words: FirstWords
-    """The first words of lines that may begin a call."""
+    """Finds lines whose first word may begin a call."""
 
 
 class ScanPlan:
     """Holds what is searched for in a reply: the beginnings of calls (heads), other markers, and their scanners.
 
     `names`: the dialects that are read; None for all. `tiers`: the tiers of heads that are searched for, such as "SA".
-    `expected`: the dialect that the request asked for, all of whose heads are searched for. `channels`: whether to
-    search for headers of messages too.
+    `expected`: the dialect that the request asked for; all its heads are searched for, whatever their tier. `channels`:
+    whether to search for headers of messages too.
     """
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
@@ -362,7 +363,7 @@ class ScanPlan:
             for dialect, messages in formats
             for group in (_header_group(dialect), messages.stripped_header.group)
         }
-        """Scanner groups of markers that may begin a message with a header, and their dialects."""
+        """Maps the scanner group of each marker that may begin a message with a header to the marker's dialect."""
         headers = [Marker(_header_group(dialect), messages.markers) for dialect, messages in formats]
         stripped = [messages.stripped_header for _, messages in formats]
         self.rare_words = LiteralSet(word for marker in stripped for word in marker.search_literals)
@@ -411,7 +412,7 @@ class ScanPlan:
         return sought
 
     def reasoning_scanner(self, closer: str) -> MarkerScanner:
-        """Return the scanner for the inside of reasoning: it finds the closing tag, and calls that may end it instead.
+        """Return the scanner for reasoning. It finds the closing tag, and calls that may end the reasoning instead.
 
         If `closer` is empty, the chat template opened the reasoning, and any closing tag may end it.
         """
@@ -441,7 +442,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return the heads to search for, each with its dialect, by scanner group."""
+    """Return a dict from scanner group to head, with the head's dialect, for all heads to search for."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)
@@ -530,15 +531,15 @@ def _sentinels(dialect: Dialect) -> Iterator[str]:
 
 
 def _suffixed_pattern(known: ReplyMarkers) -> str:
-    """Return the pattern of tags with a suffix."""
+    """Return the pattern of reasoning tags with a suffix, such as `<think:abc>`."""
     starts = "|".join(map(re.escape, (*known.suffixed_tags, *known.suffixed_tags.values())))
     return rf"(?:{starts})(?:\Z|{TAG_SUFFIX}(?:>|\Z))"
 
 
 def _unlabelled_pattern(known: ReplyMarkers) -> str:
-    """Return a pattern for openers that are also the beginning of a longer tag.
+    """Return a pattern for opening tags that are also the beginning of a longer tag, such as `<|channel>`.
 
-    If a longer tag begins at the offset, the pattern matches as much of it as the text contains.
+    If a longer tag begins at the offset, the pattern matches as much of that tag as the text contains.
     """
     return any_of(
         *(
@@ -556,7 +557,7 @@ def _literal_markers(known: ReplyMarkers, lone: tuple[str, ...], sentinels: tupl
     """Return markers for tags, tokens, and openers and closers that may occur alone.
 
     If the same opener is repeated in a run, all of the run but the last opener is one match. A run of different openers
-    is never matched whole: each opener may begin a call, and chunks would cut the run elsewhere.
+    is never one match, because each opener may begin a call, and because chunks might cut the run at different places.
     """
     frames = tuple(filter(None, (*known.answer_tags, *known.answer_tags.values())))
     markers = markers_by_group(

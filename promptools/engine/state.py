@@ -64,7 +64,7 @@ StateName: TypeAlias = Literal[
     "in_candidate",
 ]
 RUNS: Final = {"`": lazy_pattern(r"`+"), "~": lazy_pattern(r"~+")}
-"""The patterns of runs of the characters that code fences are made of."""
+"""Maps each character that code fences are made of to the pattern of a run of this character."""
 
 
 class CodeState:
@@ -76,11 +76,11 @@ class CodeState:
         self.after_run: StateName = "prose"
         """The state after a run of backticks."""
         self.searched = 0
-        """How many characters at the beginning of the inline code are known not to contain its end."""
+        """Number of characters at the beginning of the inline code that are known not to contain its end."""
         self.fence_markup: list[Part] = []
         """The opening markup of a fence, held until it is decided whether the fence begins with a call."""
         self.at_fence_start = False
-        """No text came before the fence. The value has a meaning only while the fence is open."""
+        """Whether no text came before the fence. The value has a meaning only while the fence is open."""
         self.fence_label = ""
         """The label of the last fence, such as `json`."""
 
@@ -95,30 +95,30 @@ class ReasoningState:
         """Whether any reasoning in the reply has been closed."""
         self.scanner: MarkerScanner | None = None
         self.mentions_call = False
-        """A call in the open reasoning is only mentioned, so no later call in the same reasoning counts."""
+        """Whether a call in the open reasoning was only mentioned. If so, no later call in this reasoning counts."""
         self.closer_overlap = ""
-        """The end of the held text: the closing tag may begin there and go on in the next chunk."""
+        """The end of the held text. The closing tag may begin there and continue in the next chunk."""
         self.held_call: list[str] = []
         """A call inside open reasoning, and all text after it."""
         self.trailing_calls: list[str] = []
-        """The calls at the end of reasoning, its closing tag, and white space. The calls count if no text follows."""
+        """The calls at the end of closed reasoning, the closing tag, and white space. They count if no text follows."""
         self.rescue_tail: list[str] = []
-        """The closing tag and the white space after calls that end the reasoning, while those are parsed as prose."""
+        """The closing tag and the white space after the calls that end the reasoning, until those calls are parsed."""
         self.mentioned_tags: dict[str, int] = {}
-        """By closing tag, how many of its opening tags were only words of the answer.
+        """Maps a closing tag to the number of its opening tags that were only words of the answer.
 
-        The same number of closing tags are words too.
+        The same number of closing tags will be words too.
         """
         self.standalone_parses = 0
         self.verdicts: dict[int, bool] = {}
         """`StandaloneResult.verdicts` of the last held text that was parsed as a separate reply."""
         self.closers: CloserIndex | None = None
-        """The index of the closers in the text that is being read."""
+        """Finds the closing tags in the text that is being read."""
 
 
 @dataclass(slots=True)
 class OpenCandidate:
-    """Holds a candidate, which is text that may be a call, while it is read, and where it was found."""
+    """Holds a candidate that is still being read, and where it was found. A candidate is text that may be a call."""
 
     reader: Candidate
     group: str
@@ -126,18 +126,18 @@ class OpenCandidate:
     start: int
     """The offset in the reply at which the candidate begins."""
     mentioned: bool
-    """The text before the candidate shows that it is only talked about."""
+    """Whether the text before the candidate shows that the candidate is only talked about."""
     shown_in_fence: bool
-    """The candidate is in a fence and was not definite when found: if text follows, it is an example, not a call."""
+    """Whether the candidate was in a fence and not definite when found. If so, text after it makes it an example."""
     on_call: StateName
     on_text: StateName
-    """The state after the candidate: `on_call` if it was a call, else `on_text`."""
+    """The state to go to if the candidate is not a call. If it is a call, the next state is `on_call`."""
     amid_words: bool = False
-    """Words precede the candidate, in a text whose calls count only if the text contains nothing else."""
+    """Whether words precede the candidate in a text whose calls count only if the text contains nothing else."""
     quote_stem: str | None = None
-    """The beginning of the candidate's text, to compare with the conversation; None if it is not quoted from there."""
+    """The candidate's beginning, which is compared with the conversation; None if no quotation is possible."""
     stem_end: int = 0
-    """The length of the part of `quote_stem` in which no call can have ended."""
+    """Number of characters at the beginning of `quote_stem` in which the call cannot have ended."""
     compared_size: int = 0
     """The length of `quote_stem` when it was last searched for in the conversation."""
 
@@ -149,11 +149,11 @@ class StandaloneResult(NamedTuple):
     has_text: bool
     has_malformed: bool
     has_truncated: bool
-    """One of the malformed calls lacks its end."""
+    """Whether one of the malformed calls lacks its end."""
     dialects: frozenset[str]
     """The dialects of the calls."""
     verdicts: dict[int, bool]
-    """Whether the rest of the text consists of calls and nothing else, by the length of the rest.
+    """Maps the length of a rest of the text to whether this rest consists of calls and nothing else.
 
     One rest is the whole text; another begins at each call in reasoning that is never closed.
     """
@@ -181,7 +181,7 @@ class SearchState:
         self.checked_text = ""
         """The chunk that `has_rare_word` is about."""
         self.has_rare_word = False
-        """`checked_text` contains a word of `ScanPlan.rare_words`; without such a word, it has no rare marker."""
+        """Whether `checked_text` contains a word of `ScanPlan.rare_words`. If not, it cannot contain a rare marker."""
         self.swept_text = ""
         self.sweeps: dict[MarkerScanner, ForwardSearch] = {}
         """The searches through `swept_text`, one for each scanner."""
@@ -198,7 +198,7 @@ class SearchState:
 
 
 class ParserState:
-    """Holds the state of one text: a reply, or the content of a message that begins at offset `at` of the reply."""
+    """Holds the state of one text: a reply, or a message's content. The text begins at offset `at` of the reply."""
 
     __slots__ = (
         "alone",
@@ -254,19 +254,19 @@ class ParserState:
         """The dialect of the first message with a header, and the text from the header on; None until then."""
         self.candidate: OpenCandidate | None = None
         self.comment_follows = False
-        """A call in Python's syntax that begins the reply has just ended: a comment may follow."""
+        """Whether a call in Python's syntax that begins the reply has just ended. If so, a comment may follow."""
         self.last_named_end: int | None = None
-        """Where the last candidate that began with a tool's name ended; None if there was none."""
+        """The offset at which the last candidate that began with a tool's name ended; None if there was none."""
         self.alone = alone
-        """Calls count only if the text contains nothing else: it is a message that should contain no calls."""
+        """Whether calls count only if the text contains nothing else, as in a message that should contain no calls."""
         self.words_before = len(out.record.pieces["text"])
-        """How many pieces of text the output contained before this text."""
+        """Number of pieces of text that the output contained before this text."""
         self.follows_text = False
-        """The text is part of a larger one: other text precedes it."""
+        """Whether this text is part of a larger one in which other text precedes it."""
         self.truncated = False
-        """The text is over, truncated at the server's token limit."""
+        """Whether the text has ended because it was truncated at the server's token limit."""
         self.at_line_start = True
-        """What comes next is the first word of a line, or of the content."""
+        """Whether the next word is the first word of a line, or of the content."""
         self.frame_closer = ""
         """The closing tag for the open tag around the answer; empty if there is none."""
         self.code = CodeState()
@@ -282,7 +282,7 @@ class ParserState:
 
     @property
     def in_fence(self) -> bool:
-        """Whether a code fence is open, and a call may begin at the current offset in it."""
+        """Whether the current offset is in a code fence, at a place where a call may begin."""
         return bool(self.code.fence_markup) or self.next == "after_fenced_call"
 
     @property

@@ -1,8 +1,8 @@
 """How tags of reasoning and of answers, special tokens and lone closers in prose are handled.
 
-tag of reasoning    opens or closes a reasoning zone; inside a sentence, where a tag may be a word, it is text
+tag of reasoning    opens or closes reasoning; inside a sentence, where a tag may be a word, it is text
 tag of an answer    markup that frames the content
-lone closer, token  markup if it is beside a call, else text or debris
+lone closer, token  markup if it is beside a call; if not, text, or debris that is left out
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GAP = lazy_pattern(r"[ \t]{0,16}")
 _GOES_ON = frozenset(",;:.!?)")
 """The characters that may continue a sentence right after a word."""
 _READABLE = lazy_pattern(r"<[a-z_]+>\Z|\[[a-z]+\]\Z")
-"""A tag that a sentence may contain as a word."""
+"""Matches a tag that a sentence may contain as a word, such as `<think>`."""
 
 
 def handle_tag(state: ParserState, match: re.Match[str], final: bool) -> Progress:
@@ -81,9 +81,9 @@ def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], 
 
 
 def _may_go_on(state: ParserState, marker: str) -> bool:
-    """Return whether a closing tag of reasoning, without an opening tag, is in mid-sentence.
+    """Return whether a closing tag of reasoning that has no opening tag comes in the middle of a sentence.
 
-    If so, the sentence may continue after the tag.
+    If it does, the sentence may continue after the tag.
     """
     before = state.out.last_text(CONTEXT)
     line = before[before.rfind("\n") + 1 :]
@@ -112,7 +112,7 @@ def _handle_control_token(state: ParserState, marker: str, start: int, final: bo
 def _closes_unknown_block(state: ParserState, marker: str) -> bool:
     """Return whether a tentative call is between an earlier token and this token, as in `<|acme|>{...}<|/acme|>`.
 
-    If so, the three are a block of an undeclared format, whose meaning is unknown.
+    If so, the two tokens and the call are a block of an undeclared format, whose meaning is unknown.
     """
     before = state.out.token_before_group
     undeclared = SPECIAL_TOKEN.fullmatch(before) is not None and before not in state.plan.markers.turn_tokens
@@ -165,9 +165,9 @@ def leave_reasoning(state: ParserState) -> None:
 
 
 def reasoning_is_over(state: ParserState) -> bool:
-    """Return whether the reasoning is over: it was closed, or the reply already has text or a call.
+    """Return whether the reasoning is over: it was closed, or the reply has text or a call.
 
-    From then on, `<think>` may be a tool's name.
+    Once it is over, `<think>` may be a tool's name.
     """
     return state.reasoning.closed or not state.out.at_start or state.out.has_call
 
@@ -194,7 +194,8 @@ def _mention_tag(state: ParserState, marker: str) -> None:
 def _handle_closer(state: ParserState, marker: str) -> None:
     """Handle a closing tag without an opening tag: the text before it becomes reasoning.
 
-    If reasoning was closed before, the tag is only left out. If the tag is a word of the answer, it is text.
+    If reasoning was closed before, the text stays as it is and only the tag is left out. If the tag is a word of the
+    answer, it is text.
     """
     if state.reasoning.mentioned_tags.get(marker):
         state.reasoning.mentioned_tags[marker] -= 1
@@ -209,7 +210,7 @@ def _handle_closer(state: ParserState, marker: str) -> None:
 
 
 def _is_frame(state: ParserState, marker: str) -> bool:
-    """Return whether this tag encloses the answer. If not, the answer only mentions the tag."""
+    """Return whether this tag opens or closes the answer. If not, the answer only mentions the tag."""
     if marker == state.frame_closer:
         return True
     known = state.plan.markers

@@ -55,7 +55,7 @@ _HOMES = {
     "render_ids": "prompts",
     "render_text": "prompts",
 }
-"""The module of each name that is not in `transcript`."""
+"""Maps each name that is not in `transcript` to the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -49,7 +49,7 @@ def is_reasoning(message: Message) -> bool:
 def last_final(messages: Sequence[Message]) -> list[Message]:
     """Drop reasoning before the last final answer.
 
-    vLLM's PR 28729 does the same, and also drops calls of built-in tools.
+    vLLM's PR 28729 does the same, and also drops calls to built-in tools.
     """
     return _without_reasoning_before(messages, max(_finals(messages), default=0))
 
@@ -125,16 +125,16 @@ class Options:
     tools_in: ToolPlacement = "developer"
     """The message that declares the tools: `developer`, `system` or `auto`.
 
-    gpt-oss' training declared its own tools in the system message. With `auto` the system message declares these
-    (`trained`), and the developer message all others.
+    In its training, gpt-oss saw its own tools declared in the system message. With `auto` the system message declares
+    these tools (`trained`), and the developer message all others.
     """
     trained: frozenset[str] = IN_DISTRIBUTION
     """The namespaces that `auto` puts into the system message."""
     namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Descriptions of namespaces, by name."""
+    """Maps the name of a namespace to its description."""
     thoughts: ReasoningPolicy = "last-final"
     order: CallOrder = "analysis-first"
-    """What comes first in a message with calls: the reasoning or the text.
+    """Whether the reasoning or the text comes first in a message with calls.
 
     Models reason first; vLLM's PR 28729 puts the text first.
     """
@@ -346,7 +346,10 @@ class _MessageConverter:
         return Message("tool", self._text(at, message), address.recipient, channel, "assistant")
 
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
-        """Return the name of the tool of a result, found by the call's id, the result's `name`, or an earlier call."""
+        """Return the name of the tool that a result comes from.
+
+        The name is found by the call's id, by the result's `name`, or by an earlier call.
+        """
         call_id = _string(message.get("tool_call_id"))
         name = self.names_by_id.get(call_id, "") if call_id else ""
         name = name or _string(message.get("name"))
@@ -416,7 +419,7 @@ def _iter_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _free_text_body(arguments: str, parameter: str) -> str:
-    """Return the body of a past call of a free-text tool: the text if it is the only argument, else the arguments.
+    """Return the body of a past call to a free-text tool: the text if it is the only argument, else the arguments.
 
     A text that begins with a brace is not taken out of the arguments, since it could be mistaken for JSON arguments.
     """

@@ -37,7 +37,7 @@ STRAY_PUNCTUATION = ".,:;!?"
 HEADER_PARTS = lazy_pattern(rf"(?:<\|(?:start|channel|constrain)\|>|\s+|{'|'.join(HEADER_WORDS)}|to=\s?[^\s<{{\[]+)*")
 """Matches the known parts of a header: tokens, white space, `assistant`, channels, content types, `to=NAME`."""
 HEADER_DEBRIS = lazy_pattern(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|commentary|final|json)*")
-"""Matches text that is left of a header that the model did not finish, such as `assistant` or `final.`."""
+"""Matches what remains of a header that the model did not finish, such as `assistant` or `final.`."""
 
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 _ADDRESS = lazy_pattern(r"to=\s?[^\s<{\[]")
@@ -45,7 +45,7 @@ _SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(AS
 """Matches `assistant`, or the first letters of this word, at the end of a text."""
 _OPENING_BRACKET = lazy_pattern(r"[{\[]")
 _TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
-"""A bracket right after a tag, as in `<json>{`. It does not begin the content: more of the header follows."""
+"""Matches a bracket right after a tag, as in `<json>{`. It does not begin the content: more of the header follows."""
 _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
@@ -55,7 +55,7 @@ def has_routing(raw: str) -> bool:
 
 
 def header_end(raw: str) -> int | None:
-    """Return the offset of the bracket that ends a header at the beginning of `raw`.
+    """Return the offset of the bracket, `{` or `[`, that follows a header at the beginning of `raw`.
 
     Before the bracket, only known parts of a header are accepted: tokens, `assistant`, channels, content types, and
     `to=` with a recipient. Return `len(raw)` if the header may continue after `raw`, and None if other text follows.
@@ -171,8 +171,8 @@ def parse_header(
 ) -> Header:
     """Parse the header before a message. `role` is used if the header names no role.
 
-    `glued`: no token separates the words, so the recipient may run into the next word of the header. O(n) in
-    characters.
+    `glued` says that no token separates the words, so that the recipient may run into the next word of the header. O(n)
+    in characters.
     """
     pieces = list(pieces)
     reader = _HeaderReader(role, known, glued, spaced=is_spaced(pieces))
@@ -325,7 +325,7 @@ class _HeaderReader:
     def _add_channel(self, word: str, *, own: bool) -> bool:
         """Set the channel if the word is a channel or begins with one; return whether it does.
 
-        `own`: the word follows `<|channel|>`.
+        `own` says that the word follows `<|channel|>`.
         """
         for channel in CHANNELS:
             if word == channel:
@@ -352,7 +352,7 @@ class _HeaderReader:
             self.content_types.append(f"<|constrain|>{word}")
 
     def _add_tool(self, word: str) -> bool:
-        """Record the word if it is a tool's name; return whether it is. There is no `to=` before the word."""
+        """Record a word without `to=` if it is a tool's name; return whether it is."""
         name = word.strip(_EDGE)
         if not (_TOOL.match(name) or (self.known is not None and self.known(name))):
             return False
@@ -464,7 +464,7 @@ _ENDS = lazy_pattern(r"<\|(?:end|return|call)\|>")
 def harmony_header_begins(text: str, at: int, *, first: bool, final: bool) -> bool | NeedMore:
     """Return whether a header begins with the token at `text[at]`; `NEED_MORE` if this is not clear yet.
 
-    `first`: no text precedes the token. `final`: no more text will come.
+    `first` says that no text precedes the token, `final` that no more text will come.
     """
     ended = _ENDED.match(text, at)
     if ended is not None:  # `<|end|>` ends a message that the prompt began

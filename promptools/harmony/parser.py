@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 STRIPPED_TOKENS = "its control tokens were stripped"
 _CHANNEL = "<|channel|>"
 MAX_REREAD = 8
-"""The limit on rereading: the number of times that a character may be read again, on average.
+"""Maximum number of times that a character may be read again, on average.
 
 Text is read again if a token in quotes turns out to end the content.
 """
@@ -84,8 +84,8 @@ Text is read again if a token in quotes turns out to end the content.
 class MessageMachine:
     """A state machine that turns text and control tokens into the items of messages.
 
-    `role` is the role of a header that names none: a completion begins inside the assistant's header. `known` returns
-    whether a recipient is an offered tool; it is None if the tools are unknown.
+    `role` is the default for a header that names no role, as when a completion begins inside the assistant's header.
+    `known` returns whether a recipient is an offered tool; it is None if the tools are unknown.
     """
 
     def __init__(self, role: Role | None = None, *, strict: bool = False, known: IsTool | None = None) -> None:
@@ -128,9 +128,9 @@ class MessageMachine:
             self._offset += len(raw_text(piece))
 
     def close(self, *, cut: bool = False) -> Iterator[Item]:
-        """End the text, and yield the remaining items.
+        """Signal the end of the text, and yield the remaining items.
 
-        `cut`: the server cut the text off, so a string may be unfinished.
+        `cut` says that the server cut the text off, so that a string may be unfinished.
         """
         while self._quote is not None:
             yield from self._leave_quotes(self._quote.close(self._read_trial, cut=cut or self._is_trial))
@@ -200,7 +200,7 @@ class MessageMachine:
         self._held.add(piece, self._offset)
 
     def _hold_suffix(self, text: str) -> str:
-        """Return the held suffix and `text`, but hold back a new suffix that may be the first word of a header."""
+        """Return the held text and `text`, except for an end that may be the first word of a header; hold this end."""
         text = self._tail + text
         end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
@@ -329,7 +329,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token in the content of a message. `counts`: the token is certainly not part of the content."""
+        """Read a token inside a message's content. `counts` says that it is certainly not part of the content."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -400,7 +400,7 @@ class MessageMachine:
     def _leave_quotes(self, index: int | None) -> Iterator[Item]:
         """Emit the held pieces as content up to the token that ends the content; read this token and the rest again.
 
-        `index` is the index of that token among the held pieces; None: all of them are content.
+        `index` is the index of that token among the held pieces; None if all the held pieces are content.
         """
         assert self._quote is not None
         held, self._quote, self._state = self._quote.held, None, "content"
@@ -495,8 +495,8 @@ class MessageMachine:
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
         """Emit a header that begins no message as text outside of messages.
 
-        `end` is the end of its known words. `long`: the header is longer than `MAX_HEADER`, so the rest of it is read
-        like text between messages, in which another header may begin.
+        `end` is the offset after the header's known words. `long` says that the header is longer than `MAX_HEADER`. The
+        rest of a long header is read like text between messages, in which another header may begin.
         """
         self._repairs = []
         if "<|start|>" in header[:end]:
@@ -517,7 +517,7 @@ class MessageMachine:
     def _emit_aside(self, *, astray: bool = False) -> Iterator[Item]:
         """Emit the held text as text outside of messages.
 
-        `astray`: the text after it, up to the next control token, is outside of messages too.
+        `astray` says that the text after it, up to the next control token, is outside of messages too.
         """
         text = self._held.raw + self._tail
         self._held.clear()
@@ -571,10 +571,10 @@ class RoleCallDetector:
         <|start|>get_weather<|channel|>commentary<|message|>{"city": "Oslo"}<|call|>
 
     A tool's result looks similar, but it has a recipient, `to=assistant`, and ends with `<|end|>`. Only the assistant
-    writes `<|call|>`. So a message of an offered tool without a recipient is held back. It becomes a call if its
-    content begins with a brace and it ends like a call. In a completion, the end of the text counts as the end of a
-    call too, since Ollama omits the last `<|call|>`, and a model does not end with a result. After an earlier call, the
-    end of the text does not count, because the message may be the result of that call.
+    writes `<|call|>`. So a message of an offered tool without a recipient is held back. The message becomes a call if
+    its content begins with a brace and if it ends like a call. In a completion, the end of the text counts as the end
+    of a call too, since Ollama omits the last `<|call|>`, and a model does not end with a result. After an earlier
+    call, the end of the text does not count, because the message may be the result of that call.
     """
 
     def __init__(self, known: IsTool | None, *, completion: bool) -> None:
@@ -600,7 +600,7 @@ class RoleCallDetector:
                 yield item
 
     def close(self) -> Iterator[Item]:
-        """End the items. If a message is still held back, yield its items unchanged, since it has no end."""
+        """Signal the end of the items. If a message is held back, it was never finished: yield its items unchanged."""
         yield from self._held
         self._held = []
 
@@ -675,7 +675,7 @@ class ItemParser:
         return self._certain(self._machine.feed(pieces))
 
     def close(self, *, cut: bool = False) -> list[Item]:
-        """End the text, and return the remaining items; `cut`: the server cut the text off."""
+        """Signal the end of the text, and return the remaining items. `cut` says that the server cut the text off."""
         left = self._detokenizer.close() if self._detokenizer is not None else ()
         items = self.feed_pieces([*left, *self._tokenizer.close()])
         if self._stripped is not None:

@@ -1,10 +1,11 @@
 """Decide whether a control token is only quoted: in code, in a string of a call's arguments, or in quotation marks.
 
 Models write files and think about the format itself, so a token does not prove that a message ends. A quoted token is
-part of the message's content. A token at the beginning of inline code is content at once. Any other token inside quotes
-is undecided at first: it is content if the quotes are closed after it, otherwise it ends the content. Until this is
-clear, `HeldQuote` holds the token and the text after it. `StringDoubt` decides in arguments, `QuoteDoubt` in prose. A
-control token among token ids is treated like its text, since gpt-oss writes both into files.
+part of the message's content. A token at the beginning of inline code is taken as content without further reading. Any
+other token inside quotes is undecided at first: if the quotes are closed after the token, it is content; if not, it
+ends the content. Until this is clear, `HeldQuote` holds the token and the text after it. `StringDoubt` decides in
+arguments, `QuoteDoubt` in prose. A control token among token ids is treated like its text, since gpt-oss writes both
+into files.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _HEADER = lazy_pattern(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
 
 TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
-"""What comes next in the text after an undecided token, if this token ended or began a message.
+"""The kind of text that comes next after an undecided token, supposing that this token ended or began a message.
 
 `between`: the next message. `header`: more of the next message's header. `call`: the arguments of a call. `none`: the
 token neither ended nor began a message.
@@ -60,7 +61,7 @@ class Settled(NamedTuple):
 
     is_content: bool
     taken: int
-    """Number of characters of the last piece that were read to decide."""
+    """Number of characters of the last piece that had to be read to reach the decision."""
 
 
 class OpenQuotes:
@@ -108,7 +109,7 @@ class Marks:
         """Read text. With `waiting`, read until it is decided whether a quoted token before the text is content.
 
         `waiting`: the kinds of marks that were open at the token. The token is content if all marks of one of these
-        kinds are closed. It is not content if none of these kinds is open any more after the end of a line. Return the
+        kinds are closed. It is not content if, after a line ends, none of these kinds is open any more. Return the
         decision; None if there is none. `following`: the character after the text, if it is known.
         """
         offset = -len(self._held)
@@ -187,7 +188,7 @@ class QuoteDoubt:
     def may_go_on(self) -> bool:
         """Whether the token counts as content if the server cut the text off.
 
-        It does if it begins the header of a call or a result.
+        This is so if the token begins the header of a call or a result.
         """
         return not self._ends_message and self._is_of_call()
 
@@ -200,7 +201,7 @@ class QuoteDoubt:
     def _next_message_begins(self, piece: Piece) -> bool:
         """Read a piece; return whether it shows that the undecided token ended or began a message.
 
-        If the piece shows the opposite, set the stage to `none`.
+        If the piece shows that the token did neither, set the `TurnStage` to `none`.
         """
         name = piece.name if isinstance(piece, HarmonyToken) else ""
         if self._turn == "call":
@@ -230,7 +231,7 @@ class QuoteDoubt:
         return header.is_call or header.role == "tool"
 
     def close(self) -> bool:
-        """End the text; return whether a mark at its very end closed the quotes."""
+        """Signal the end of the text; return whether a quotation mark at its very end closed the quotation."""
         settled = self._marks.read("", following=" ", waiting=self._waiting) if self._turn == "none" else None
         return settled is not None and settled.is_content
 
@@ -280,10 +281,10 @@ class OpenValue:
 
 
 class StringDoubt:
-    """Decides about a token in a call's arguments: it is content if the string around it is closed after it.
+    """Decides about a token in a call's arguments: the token is content if the string around it is closed after it.
 
-    `quote` is the quotation mark that closes the string. It is empty if the token is not in a string, but in broken
-    JSON.
+    `quote` is the quotation mark that closes the string. If the token is in broken JSON and not in a string, `quote` is
+    empty.
     """
 
     def __init__(self, quote: str) -> None:
@@ -291,11 +292,11 @@ class StringDoubt:
         self._end = re.compile(rf"\\(?:.|\Z)|{re.escape(quote)}", re.DOTALL) if quote else None
         self._escaped = False
         self._closed = False
-        """Whether the quote was read; what follows the quote shows whether the string ends there."""
+        """Whether the quotation mark has been read. The text after it shows whether the string ends there."""
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the token counts as content if the server cut the text off. It does if it is in a string."""
+        """Whether the token counts as content if the server cut the text off, which is so if it is in a string."""
         return self.quote != ""
 
     def feed(self, piece: Piece) -> Settled | None:
@@ -325,7 +326,7 @@ class StringDoubt:
         return None
 
     def _find_quote(self, piece: str, at: int) -> int:
-        """Return the offset after the quote; the length of the piece if the quote is not in it."""
+        """Return the offset after the quotation mark that may close the string; `len(piece)` if there is none."""
         for match in self._end.finditer(piece, at) if self._end is not None else ():
             if match[0] == self.quote:
                 self._closed = True
@@ -334,7 +335,7 @@ class StringDoubt:
         return len(piece)
 
     def close(self) -> bool:
-        """End the text; return whether it ended, apart from white space, with the quote that closes the string."""
+        """Signal the end of the text; return whether it ended after the closing quotation mark, white space aside."""
         return self._closed and self._end is not None
 
 
@@ -368,14 +369,14 @@ def is_rest_of_reply(items: Iterable[Item]) -> bool:
 
 
 MAX_ENDS = 8
-"""The number of tokens in broken arguments, counted from the last, that are tried as the end of the arguments.
+"""Maximum number of tokens in broken arguments, counted from the last, that are tried as the end of the arguments.
 
 Each trial reads all the text after the token.
 """
 
 
 class Doubt(Protocol):
-    """Follows the text after a token in quotes until it is clear whether the token is content."""
+    """Reads the text after a token in quotes until it is clear whether the token is content or ends the content."""
 
     def feed(self, piece: Piece) -> Settled | None:
         """Read a piece; return the decision, or None as long as the decision is open."""
@@ -387,7 +388,7 @@ class Doubt(Protocol):
         ...
 
     def close(self) -> bool:
-        """End the text; return whether its end shows that the quotes were closed."""
+        """Signal the end of the text; return whether the end shows that the quotes were closed."""
         ...
 
 
@@ -408,7 +409,7 @@ class HeldQuote:
         """The index of the token among the held pieces."""
 
     def feed(self, piece: Piece, offset: int) -> Settled | None:
-        """Hold a piece, or only the part of it that decides; return the decision, or None while it is open."""
+        """Hold a piece, up to the text that decides about the token; return the decision, or None if there is none."""
         settled = self._doubt.feed(piece)
         if settled is None:
             self.held.add(piece, offset)
@@ -417,9 +418,10 @@ class HeldQuote:
         return settled
 
     def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
-        """End the text; return the index of the token that ended the content, or None if all of the text is content.
+        """Signal the end of the text; return the index of the token that ended the content, or None if all is content.
 
-        `cut`: the server cut the text off. `read_rest` reads pieces as if the first piece, a token, ended the content.
+        `cut` says that the server cut the text off. `read_rest` reads pieces as if the first piece, a token, ended the
+        content.
         """
         if self._doubt.close() or (cut and self._doubt.may_go_on):
             return None
@@ -458,7 +460,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """Characters, any of which ends the code or the quoted line that shows a token; empty outside of these."""
+        """The characters that end the code or the block quote in which a token is shown; empty outside of these."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""

@@ -1,4 +1,4 @@
-"""Convert names of tools to recipients: `get_weather` becomes `functions.get_weather`, `container.exec` is kept.
+"""Convert tools' names to recipients: `get_weather` becomes `functions.get_weather`, and `container.exec` is kept.
 
 A tool that takes free text, such as `python`, is a namespace without functions: its recipient is `python`.
 

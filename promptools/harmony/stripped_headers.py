@@ -57,7 +57,7 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes of the headers without tokens that begin with one of the texts in `before`."""
+    """Return all prefixes of those headers without tokens that begin with a text in `before`."""
     channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]
@@ -83,14 +83,14 @@ STRIPPED_HEADER = RareLiteralMarker(
     prefixes=_PREFIXES,
     first_characters=frozenset(prefix[0] for prefix in _START_PREFIXES),
 )
-"""The marker with which a scanner of prose finds headers without tokens."""
+"""The marker by which a `MarkerScanner` finds headers without tokens in prose."""
 
 
 def stripped_header_begins(text: str, at: int, known: IsTool | None, *, first: bool, final: bool) -> bool | NeedMore:
     """Return whether a header without tokens begins at `text[at]`; `NEED_MORE` if this is not clear yet.
 
-    `first`: no text precedes the header. `final`: no more text will come. A header like `assistantfinal` counts only if
-    the content of a message follows directly, since it may also be a word in a sentence about Harmony.
+    `first` says that no text precedes the header, `final` that no more text will come. A header like `assistantfinal`
+    counts only if the content of a message follows directly, since it may also be a word in a sentence about Harmony.
     """
     if first and not text[at].isspace() and not text.startswith(_FIRST_WORDS, at):
         return NEED_MORE if not final and text[at:] in _START_PREFIXES else False

@@ -66,7 +66,7 @@ def _is_text(piece: Piece) -> bool:
 
 
 class HeldPieces:
-    """Holds text and control tokens back until it is clear what they are. Adjacent texts are joined to one piece."""
+    """Holds text and control tokens back until it is clear what they are. Adjacent texts are joined into one piece."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -130,8 +130,8 @@ _LONGEST = max(map(len, _PREFIXES))
 class HarmonyTokenizer:
     """Splits text into control tokens and the text between them. The text may arrive in chunks of any size.
 
-    A suffix that may become a control token is held back: at most 12 characters, unless `broken`. `broken`: line ends
-    inside a token are ignored, for transcripts with each chunk on a separate line.
+    The end of the text is held back if it may become a control token: at most 12 characters, unless `broken` is set.
+    `broken` says that line ends inside a token are ignored, for transcripts with each chunk on a separate line.
     """
 
     def __init__(self, *, broken: bool = False) -> None:

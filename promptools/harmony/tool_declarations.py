@@ -42,12 +42,12 @@ _PRIMITIVES = {"string": "string", "number": "number", "integer": "number", "boo
 MAX_DEPTH = 64
 """Maximum nesting of types that are written out; a deeper type is `any`."""
 MAX_EXTRA_TYPES = 2000
-"""How many types may be written for a schema, besides two for each of its nodes. Further types are `any`.
+"""Number of types that may be written for a schema in addition to two for each of its nodes. Further types are `any`.
 
 The limit is for schemas with many references to the same definitions, which would be written out again and again.
 """
 _TYPE_CACHE = RecentCache[str](4096, 4_000_000)
-"""A cache of types by schema: an app sends the same tools with every request."""
+"""Maps a schema to its type. This cache is useful because an app sends the same tools with every request."""
 
 
 class FunctionDeclaration(NamedTuple):
@@ -186,8 +186,8 @@ class _TypeWriter:
     ) -> Iterator[str]:
         """Yield the lines of a union, one for each variant.
 
-        `above` is the property's description, which is not repeated after a variant. `bare`: the union belongs to a
-        property, so the default of an enumeration has no quotes.
+        `above` is the property's description, which is not repeated after a variant. `bare` says that the union belongs
+        to a property, so that the default of an enumeration has no quotes.
         """
         for number, variant in enumerate(variants):
             whole = self._merged(variant)

@@ -66,7 +66,7 @@ class StreamParser:
     `parsed` has the messages so far, at any time.
 
     `role`: for a completion, the role in whose header the text begins; None for text that begins with a whole message.
-    `known` returns whether a recipient is an offered tool. `broken`: line ends inside a control token are ignored.
+    `known` returns whether a recipient is an offered tool. With `broken`, line ends inside a control token are ignored.
     `decode` returns the bytes of a token; `feed_ids` needs it. With `strict`, `feed` and `close` raise
     `MissingSentinel` and `BadHeader`.
     """
@@ -103,12 +103,12 @@ class StreamParser:
         return self._assemble(self._item_parser.feed_ids(ids))
 
     def close(self) -> list[Item]:
-        """End the text, and return the remaining items."""
+        """Signal the end of the text, and return the remaining items."""
         return self._assemble(self._item_parser.close())
 
     @property
     def parsed(self) -> Parsed:
-        """The messages, and other text, that were parsed so far. After `close`, nothing is missing."""
+        """The messages and the text outside of messages, as parsed so far. After `close`, nothing is missing."""
         return Parsed(tuple(self._messages), tuple(self._asides))
 
     def _assemble(self, items: list[Item]) -> list[Item]:
@@ -215,7 +215,7 @@ ASIDES = {
     "debris": "text outside of messages",
     "imagined": "messages of somebody else",
 }
-"""The description of each kind of text outside of messages, for deviations."""
+"""Maps each kind of text outside of messages to its description in a `Deviation`."""
 
 
 class Deviation(NamedTuple):

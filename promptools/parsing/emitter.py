@@ -6,9 +6,9 @@ input is of three kinds, in this order:
 
 - *White space* before or after a call or a tag is `Discarded`; anywhere else it is text. So trailing white space is
   held until what follows shows which of the two it is. At most `MAX_HELD_SPACE` characters are held; the rest of a
-  longer run is emitted as text. If a call or a tag between two texts is removed, the white space after it
-  separates the texts, or else the white space before it. The white space before it is kept in `_separators` until the
-  next text shows whether it is needed.
+  longer run is emitted as text. If a call or a tag between two texts is removed, the white space after it separates the
+  texts; if there is none, the white space before it does. That white space is kept in `_separators` until the next text
+  shows whether it is needed.
 - *Tokens* are special tokens that no dialect reads. They are emitted as text if a sentence mentions them. Otherwise,
   and at the end of the reply, they are removed.
 - A *group* consists of tentative calls and what is between them. The calls are accepted when the reply ends. If text
@@ -67,7 +67,7 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """By zone, the white space before a removed piece: emitted if the next text does not begin with white space."""
+        """Maps a zone to the white space before a removed piece; it is emitted if the next text begins without any."""
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
@@ -79,24 +79,24 @@ class Emitter:
         self._group_has_call = False
         self._zone: Zone = "text"
         self._separated_zone: Zone | None = None
-        """The zone of the message that has ended; a line break separates its text from the next text in this zone."""
+        """The zone (answer or reasoning) of a message that has begun; a line break separates it from earlier text."""
         self.group_is_quoted = False
-        """Whether a held call is quoted from the conversation. If so, a closing tag does not show that it is meant."""
+        """Whether a held call is quoted from the conversation. If so, a closing tag does not prove that it is meant."""
         self.tokens_are_text = False
         """Whether a special token was text, or began something that is not a call. If so, all later tokens are text."""
         self.shows_calls = False
-        """Whether an unreadable bare call of an offered tool was taken as text.
+        """Whether an unreadable bare call to an offered tool was taken as text.
 
         Such a call may be an example with a placeholder.
         """
         self.shows_fences = False
-        """Whether a code fence with a call was text. If so, later calls in code fences are taken as examples too."""
+        """Whether a call in a code fence turned out to be an example. If so, later calls in fences are examples too."""
         self.records_refusals = False
-        """Whether texts are recorded that look like the beginning of a call but begin none."""
+        """Whether to record texts that look like the beginning of a call but begin none."""
         self.at_start = True
         """Whether the reply so far consists only of white space, reasoning and markup."""
         self._lines: dict[Zone, _LastLine] = {}
-        """By zone, the object that finds the beginning of the last line."""
+        """Maps a zone (answer or reasoning) to the object that finds the beginning of the zone's last line."""
 
     def silent(self) -> Emitter:
         """Return a new, empty emitter with the same rules, which makes no events."""
@@ -205,7 +205,8 @@ class Emitter:
     def _emit_after_removed(self, held: str, body: str) -> None:
         """Emit the text that follows a removed piece, such as a call.
 
-        The white space after the removed piece, or else that before it, separates this text from the text before.
+        The white space after the removed piece separates this text from the text before; if there is none, the white
+        space before the removed piece does.
         """
         bare = body.lstrip(SPACE)
         space = held + body[: len(body) - len(bare)]
@@ -259,7 +260,7 @@ class Emitter:
         self.record.add_text(text, self._zone, self.record.advance(text))
 
     def separate_messages(self, zone: Zone) -> None:
-        """Note that another message begins in `zone`: its text is separated from the text before it by white space."""
+        """Note that another message begins in `zone`, so that white space will separate its text from earlier text."""
         self._separated_zone = zone
 
     def _insert_line_break(self, following: str) -> None:
@@ -321,7 +322,7 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a special token that begins no call. It is removed later, unless the text around it quotes it."""
+        """Add a special token that begins no call. The token is removed later, unless the text around it quotes it."""
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:
@@ -400,7 +401,7 @@ class Emitter:
         self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
-        """Set the zone (answer or reasoning). No tag is added: it was added before, or is not in the reply."""
+        """Set the zone (answer or reasoning) without adding a tag, which was added before or is not in the reply."""
         self._zone = zone
         self._preceded_by = "tag"
 
@@ -447,9 +448,9 @@ class Emitter:
 
     @property
     def token_before_group(self) -> str:
-        """The special token with which the held group of tentative calls begins, or an empty string.
+        """The special token with which the held group of tentative calls begins; empty if it begins with none.
 
-        The token must be one that no dialect declares, or that belongs to prompts.
+        Only tokens that no dialect declares, or that belong to prompts, count.
         """
         return next((part.raw for part, _ in self._group[:2] if part.kind == "turn"), "")
 

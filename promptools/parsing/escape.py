@@ -6,7 +6,7 @@ of a token or label: `<\|im_end|>`, `O\bservation:`.
 
 Why `unescape` is exact: `escape` inserts backslashes only after the first character of a token or label. Both functions
 look for markup as if the backslashes at such places were absent. So an escaped text has markup at the same places as
-before, each with one more backslash, which `unescape` removes. Text that is escaped already gets a second backslash.
+before, each with one more backslash, which `unescape` removes. Text that was escaped before gets a second backslash.
 
 A label that begins with three backticks is the label of a code fence. It matches what readers take for this fence: more
 backticks, tildes instead, letters in any case, and white space before the label. The backslash goes before the last two
@@ -29,7 +29,7 @@ from promptools.patterns import lazy_pattern
 MAX_TOKEN_LENGTH: Final = 128
 """Maximum number of characters of a token."""
 EscapeCallback: TypeAlias = Callable[[str], None]
-"""A callback that gets each escaped form."""
+r"""A callback that gets each escaped form of a token or label, such as `<\|im_end|>`."""
 
 FENCE: Final = "```"
 _SYMBOL = lazy_pattern(r"\{(?:n|word|name)\}|.", re.DOTALL)
@@ -54,7 +54,7 @@ def is_valid_token(token: str) -> bool:
 
 @lru_cache(maxsize=256)
 def markup_escaper(tokens: frozenset[str], labels: frozenset[str] = frozenset()) -> MarkupEscaper:
-    """Return the `MarkupEscaper` of these tokens and labels, built once per set."""
+    """Return the `MarkupEscaper` for these tokens and labels. The result is cached."""
     return MarkupEscaper(tokens, labels)
 
 
@@ -74,7 +74,7 @@ class MarkupEscaper:
         return any(kind.is_in(text) for kind in self._kinds)
 
     def find_unescaped(self, text: str) -> list[str]:
-        """Return each token or label in `text` that is not escaped."""
+        """Return each occurrence of a token or label in `text` that is not escaped."""
         return [token for kind in self._kinds for token in kind.find_unescaped(text)]
 
     def escape(self, text: str, on_escape: EscapeCallback | None = None) -> str:
@@ -231,7 +231,7 @@ def _rest_of_token(match: re.Match[str]) -> str:
 
 
 def _longest_literal(symbols: Sequence[str]) -> str:
-    """Return the longest literal text of a label after its first character; every match contains this text."""
+    """Return the longest text without placeholders after a label's first character; each match contains this text."""
     runs = ("".join(run) for hole, run in groupby(symbols[1:], _HOLES.__contains__) if not hole)
     return max(runs, key=len, default="")
 
@@ -239,7 +239,7 @@ def _longest_literal(symbols: Sequence[str]) -> str:
 def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], before: str, backslash: str) -> str:
     """Build a pattern that matches the first character of a token or label, followed by `backslash`.
 
-    `symbol_lists` has the symbols of each token or label.
+    `symbol_lists` has, for each token or label, its symbols: characters, and placeholders such as `{n}`.
     """
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
@@ -276,7 +276,7 @@ def _first_atom(symbol: str) -> str:
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:
-    r"""Build the pattern of one symbol. If some token begins with this symbol, backslashes may follow it."""
+    """Build the pattern of a character or placeholder. If it is the first of some token, backslashes may follow it."""
     if symbol in _HOLES:
         return _HOLES[symbol]
     return re.escape(symbol) + (r"\\*" if symbol in firsts else "")

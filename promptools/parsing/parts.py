@@ -1,6 +1,7 @@
 """Define what a dialect's reader turns text into: parts of a block of calls, or segments of messages.
 
-A candidate's text is turned into parts that tile it. A format whose messages have headers is split into segments.
+A candidate (text that may be a call) is turned into parts, which cover its text without gaps or overlaps. A reply in a
+format whose messages have headers is split into segments.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Part:
     raw: str
     call: Call | None = None
     malformed: Malformed | None = None
-    """For a malformed call, what is wrong; for text, why the call of an offered tool in this text cannot be read."""
+    """For a malformed call, what is wrong. For text, why the call to an offered tool in this text cannot be read."""
 
 
 def total_length(parts: Sequence[Part]) -> int:
@@ -114,16 +115,17 @@ class CandidateBase:
 
 
 class Candidate(Protocol):
-    """Reads text that may be a call, until it is known whether it is one.
+    """Reads text that may be a call, until it is clear whether the text is a call.
 
-    `feed` takes `piece[start:]`. It returns None while more text is needed. Once the candidate is decided, it returns
-    the index just past the consumed text. From then on `parts` tile the consumed text, except for the last
-    `len(unread)` characters, which the candidate only looked at.
+    `feed` takes `piece[start:]`. It returns None while more text is needed. Once the candidate has decided, `feed`
+    returns the index just past the consumed text. From then on `parts` cover the consumed text without gaps, except for
+    the last `len(unread)` characters, which the candidate only looked at.
 
-    `definite`: whether the parts are final no matter what follows; otherwise they are tentative. `early`: what may be
-    emitted before the end; the engine drains it. Parts in `early` are settled: `parts` then hold only what comes after
-    them, and none of that is text. `head`: the markup before the calls. Before anything in `early`, the engine emits
-    `head`, empties it and removes it from `parts`. `tries`: the strategies that were tried, for the trace.
+    `definite`: whether the parts are final no matter what follows; if not, they are tentative. `early`: output that may
+    be emitted before the end; the engine takes it from this list. Parts in `early` are settled: `parts` then hold only
+    what comes after them, and none of that is text. `head`: the markup before the calls. Before anything in `early`,
+    the engine emits `head`, empties it and removes it from `parts`. `tries`: the strategies that were tried, for the
+    trace.
     """
 
     parts: list[Part]

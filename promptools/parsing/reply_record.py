@@ -66,7 +66,7 @@ class ReplyRecord:
         self._finish_reason: str | None = None
 
     def drain(self) -> list[Event]:
-        """Return and remove the events recorded since the last call of `drain`."""
+        """Return and remove the events recorded since the last call to `drain`."""
         events, self._events = self._events, []
         return events
 
@@ -111,7 +111,7 @@ class ReplyRecord:
     def turn_into_reasoning(self, space: str) -> None:
         """Turn all content so far into reasoning.
 
-        If there was no reasoning before, the characters of `space` at the beginning of the content are discarded.
+        If there was no reasoning before, any characters in `space` at the beginning of the content are discarded.
         """
         self._events.append(WasReasoning(Span(0, self.offset)))
         content, before = "".join(self.pieces["text"]), self.pieces["reasoning"]
@@ -218,9 +218,9 @@ class ReplyRecord:
             self._tries.append(attempt)
 
     def retract_tries(self, start: int, end: int) -> None:
-        """Correct the trace: mark the attempts to read calls between offsets `start` and `end` as text.
+        """Correct the trace: record that the attempts to read calls between offsets `start` and `end` found only text.
 
-        They must be the last attempts. O(n) in the number of these attempts.
+        These attempts must be the most recent ones. O(n) in their number.
         """
         for index in reversed(range(len(self._tries))):
             attempt = self._tries[index]
@@ -246,14 +246,14 @@ class ReplyRecord:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def end(self, finish_reason: str | None) -> None:
-        """End the reply."""
+        """Record the end of the reply."""
         self._finish_reason = finish_reason
         if self.emits_events:
             self._events.append(End(finish_reason, Span(self.offset, self.offset)))
 
     @property
     def reply(self) -> Reply:
-        """What has been emitted so far, as a `Reply`."""
+        """A `Reply` with everything that has been emitted so far."""
         return Reply(
             calls=tuple(self._calls),
             content="".join(self.pieces["text"]),

@@ -10,9 +10,9 @@ separately: by a rarer literal inside them (`RareLiteralMarker`), by a few first
 beginning of a line (`LineStartMarkers`). The leftmost match is returned; of two matches at the same offset, the one
 whose marker is earlier in the list.
 
-When the text ends, its longest suffix that is a proper prefix of a marker's literal is held back until more text
-arrives (`MarkerScanner.hold_from`). A pattern that contains `\Z` may also match an incomplete marker at the end of the
-text; the caller then decides whether the marker is complete.
+If the text ends with the beginning of a marker's literal, this part of the text is held back until more text arrives
+(`MarkerScanner.hold_from`). A pattern that contains `\Z` may also match an incomplete marker at the end of the text;
+the caller then decides whether the marker is complete.
 
 All searches are O(n). Two kinds of text need special care for that. First, a model caught in a loop repeats the same
 near miss: an offset is skipped if its text equals the text of the last miss (`lookahead_text`). Second, a text may have
@@ -141,9 +141,9 @@ def marker_pattern(marker: Marker) -> re.Pattern[str]:
 LONG_PATTERN = 1000
 """Length of a joint pattern of several markers above which the pattern is compiled only after `OFTEN` uses."""
 OFTEN = 500
-"""How many times markers are matched one by one before their joint pattern is compiled.
+"""Number of times that markers are matched one by one before their joint pattern is compiled.
 
-So many matches take about as long as the compilation.
+That many matches take about as long as the compilation.
 """
 
 
@@ -203,7 +203,7 @@ def lookahead_text(text: str, at: int) -> str:
 
 
 LETTERS = 4
-"""How many of a marker's first letters are searched for. Many markers share these letters, so few searches suffice."""
+"""Number of a marker's first letters that are searched for. Many markers share these, so few searches suffice."""
 
 
 class RareLiteralMarker(NamedTuple):
@@ -340,9 +340,12 @@ class LineStartMarkers:
 
     search_literals = ("\n",)
     prefixes = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
-    """A line break with each indent that a call may have; a line that is indented further is not a call."""
+    """One string, a line break and an indent, for each indent that a call may have.
+
+    A line that is indented further does not begin a call.
+    """
     _GATE_LENGTH = 256
-    """Maximum number of characters after `stop` that one search looks at, so that few are searched more than once."""
+    """Maximum number of characters after `stop` that a search looks at, so that few are searched more than once."""
 
     def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
         self._gate = gate
@@ -395,7 +398,7 @@ RareMarkers: TypeAlias = RareLiteralMarker | LineStartMarkers | LetterMarkers
 PREFIX_LENGTHS = (16, 8, 2, 1)
 """Lengths of the prefixes by which the markers at an offset are selected, in the order in which they are tried.
 
-The first prefix with which a marker begins selects the markers.
+The longest of these prefixes with which any marker begins selects the markers.
 """
 WINDOW_LENGTH = PREFIX_LENGTHS[0]
 """Length of a window: the characters at an offset that the gate's pattern examines.
@@ -439,16 +442,16 @@ class MarkerScanner:
     def without_literals(self, literals: Set[str]) -> MarkerScanner:
         """Return a scanner for text that contains none of `literals`.
 
-        At the end of a text, it holds back the same characters as this scanner.
+        At the end of a text, the returned scanner holds back the same characters as this scanner.
         """
         other = self._with_rare([marker for marker in self._rare if not {*marker.search_literals} <= literals])
         other._rare_literals = _literals_pattern(other._rare)  # noqa: SLF001  a copy of itself
         return other
 
     def with_lines(self, lines: LineStartMarkers) -> MarkerScanner:
-        """Return a scanner with other markers at the start of lines.
+        """Return a copy of this scanner that searches for other markers at the start of lines.
 
-        At the end of a text, it holds back the same characters as this scanner.
+        At the end of a text, the copy holds back the same characters as this scanner.
         """
         return self._with_rare([lines if isinstance(rare, LineStartMarkers) else rare for rare in self._rare])
 
@@ -540,7 +543,7 @@ class MarkerScanner:
                     yield match
 
     def hold_from(self, text: str, at: int) -> int:
-        """Return the first index from `at` on at which the rest of `text` may become a marker; else `len(text)`."""
+        """Return the first index >= `at` from which the rest of `text` may become a marker; `len(text)` if none."""
         unfinished = self._unfinished
         for match in unfinished.start.finditer(text, max(at, len(text) - unfinished.longest)):
             if text[match.start() :] in unfinished.prefixes:

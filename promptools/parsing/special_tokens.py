@@ -21,11 +21,11 @@ RESERVED_TOKEN: Final = (
 A model may end its reply with such a token. The pattern also matches the beginning of one at the end of the text.
 """
 SPECIAL_TOKEN: Final = lazy_pattern(r"<[|｜]([^<>\s]{1,64})[|｜]>")
-"""The pattern of any text that looks like a special token, even if no dialect declares it; the group is its name."""
+"""Matches any text that looks like a special token, even if no dialect declares it; the group is the token's name."""
 CONTROL_TOKEN: Final = r"<[|｜][^<>\s]{0,64}(?:>|\Z)"
 """The pattern of text that may be a special token, or the beginning of one at the end of the text."""
 QUOTE_CONTEXT: Final = 256
-"""Number of characters before a token that are examined to see whether it is quoted."""
+"""Number of characters before a token that are examined to see whether the token is quoted."""
 
 _SENTENCE_ENDS = lazy_pattern(r"[.!?:…。！？：][\"'”’»)\]*_]{0,4}\Z")
 _ONE = r"(?:<[^<>\s]+>|\[/?[A-Z_]+\]|\]<\]\w+\[>\[)"
@@ -38,8 +38,8 @@ def is_quoted_token(before: str, gap: str, following: str) -> bool:
     """Return whether a token inside text is quoted: it is part of a sentence, or in quotation marks.
 
     `before` is the text before the token, `gap` the white space after it, `following` the text after the gap. A token
-    is not quoted if it directly follows the text before it, or is between two sentences: then it leaked. If `before`
-    contains special tokens, they were taken as text, so this token is text too.
+    that directly follows the text before it, or is between two sentences, is not quoted but leaked into the text. If
+    `before` contains special tokens, these were taken as text, so this token is text too.
     """
     if SPECIAL_TOKEN.search(before):
         return True

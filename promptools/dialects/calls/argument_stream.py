@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 MIN_STREAMED = 32
-"""How many characters of arguments are held back at first, so that a short call can still be retried."""
+"""Number of characters of arguments that are held back at first, so that a short call can still be retried."""
 MAX_DEPTH = 64
 """The deepest nesting that is streamed."""
 MAX_TOKEN = 400
@@ -72,7 +72,7 @@ _INCREMENTAL_KEYWORDS: dict[str, frozenset[str]] = {
     "object": frozenset(("type", "properties", "required", "additionalProperties")),
     "array": frozenset(("type", "items")),
 }
-"""For each JSON type, the keywords of a schema that can be checked while a value arrives."""
+"""Maps a JSON type to the keywords of a schema that can be checked while a value of this type arrives."""
 _UNCONSTRAINED = frozenset(("type", "description", "title", "default", "examples"))
 _SCALAR_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -110,7 +110,7 @@ class ArgumentStream:
         """Whether the next member of the arguments is sent only as a whole."""
         self._stopped = graph is None
         self._state: Callable[[ArgumentStream, str, int], int | None] = ArgumentStream._open
-        """A function, since a bound method would keep this object alive until the garbage collector runs."""
+        """The current state, as a function: a bound method would keep this object alive until garbage collection."""
         self._frames: list[_Frame] = []
         self._unread = ""
         self._read: list[str] = []
@@ -133,7 +133,7 @@ class ArgumentStream:
         return bool(self._sent)
 
     def feed(self, piece: str) -> str:
-        """Add a fragment of the arguments and return what may be sent now."""
+        """Add a fragment of the arguments; return the text that may be sent now."""
         if self._stopped:
             return ""
         text, at = self._unread + piece, 0
@@ -316,7 +316,7 @@ class ArgumentStream:
     def _incremental_schema(self, node: Any, kind: str) -> Any:
         """Return a schema that can check a value while it arrives; None if only a complete value can be checked.
 
-        `kind`: the JSON type of the value.
+        `kind` is the JSON type of the value.
         """
         assert self._graph is not None
         for _ in range(MAX_DEPTH):
@@ -354,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema only asks for the scalar type that `value` has, so no check can change or reject it."""
+    """Return whether a schema only asks for the scalar type of `value`, so that no check can change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None

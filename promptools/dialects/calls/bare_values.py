@@ -46,7 +46,7 @@ def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tup
 
 
 def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
-    """Read a text as one of the JSON types in `types` (any type, if empty); if none fits, it is a string."""
+    """Read a text as one of the JSON types in `types` (if empty, any type). If no type fits, the value is a string."""
     if types == STRING_ONLY:
         return text, ()
     bare = text.strip()
@@ -69,14 +69,14 @@ def read_typed(text: str, types: frozenset[str]) -> tuple[Any, tuple[Fix, ...]]:
 
 
 MAX_FIXES: Final = 8
-"""How many fixes of one call's markup are recorded at most."""
+"""Maximum number of fixes that are recorded for the markup of one call."""
 ANY_JSON: Final = "json"
 """The type name for a value that may be any JSON."""
 TYPE_NAMES: Final = {
     **{name: name for name in ("string", "integer", "number", "boolean", "object", "array", "null")},
     "str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array",
 }  # fmt: skip
-"""The JSON type for each type name that models write."""
+"""Maps each type name that models write to the JSON type."""
 
 
 class CallBuilder:
@@ -85,7 +85,7 @@ class CallBuilder:
     def __init__(self, options: ParseOptions) -> None:
         self.options = options
         self.name = ""
-        """The tool's name as written."""
+        """The tool's name as the model wrote it."""
         self.tool: Tool | None = None
         self.arguments: dict[str, Any] = {}
         self.fixes: list[Fix] = []
@@ -96,7 +96,7 @@ class CallBuilder:
 
     @property
     def tool_name(self) -> str:
-        """The name of the offered tool, or the name as written if no such tool is offered."""
+        """The name of the offered tool, or the name as the model wrote it if no such tool is offered."""
         return self.tool.name if self.tool is not None else self.name
 
     def declares(self, key: str) -> bool:
@@ -116,16 +116,16 @@ class CallBuilder:
         return bool(keys) and keys <= self.arguments.keys()
 
     def lacks(self, key: str) -> bool:
-        """Return whether the tool declares this parameter and the call has not given it yet."""
+        """Return whether the tool declares this parameter but the call does not have it so far."""
         return key not in self.arguments and self.declares(key)
 
     def record_fix(self, fix: Fix) -> None:
-        """Record a repair of the markup, unless it is recorded already or there are `MAX_FIXES`."""
+        """Record a repair of the markup, unless the same repair or `MAX_FIXES` repairs have been recorded."""
         if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
             self.fixes.append(fix)
 
     def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
-        """Read the text of an argument; return the value and the fixes. `type_name`: the type that the model wrote."""
+        """Read the text of an argument; return the value and the fixes. `type_name` is a type that the model wrote."""
         if type_name == ANY_JSON:
             return _read_json(text)
         # K2 Horizon writes a type beside each argument.

@@ -1,18 +1,18 @@
 """Send the beginning of a call while the model is still writing the call.
 
-Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But what was sent
-cannot be taken back. When a call ends, it is repaired and coerced to the tool's schema, which may change its text.
-So only what no later step can change is sent early:
+Clients that stream want the tool's name, and the text of its arguments, before the call is complete. But text that was
+sent cannot be taken back. When a call ends, it is repaired and coerced to the tool's schema, which may change its text.
+So only text that no later step can change is sent early:
 
 1. `EarlyCallStart`: the tool is named exactly, and is not declared strict.
 2. `EarlyArguments`, one or more: the part of the arguments as JSON that `ArgumentStream` releases.
 
-Everything after that is sent with the complete call. Invariant: what was sent is a prefix of the final
-`arguments_json`. `reconcile` restores the invariant if a later member was repaired: the call keeps the sent prefix as
+Everything after that is sent with the complete call. Invariant: the text that was sent is a prefix of the final
+`arguments_json`. `reconcile` restores the invariant if a later argument was repaired: the call keeps the sent prefix as
 the model wrote it, and becomes malformed if that is impossible.
 
-The arguments come from two sources: `ArgumentStreamer` gets the text of a JSON object, `MemberStreamer` one member
-after the other. What is sent does not depend on how the text is split into pieces.
+The arguments come from two sources: `ArgumentStreamer` gets the text of a JSON object, and `MemberStreamer` gets one
+argument after the other. The text that is sent does not depend on how the input is split into pieces.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CallStreamer:
         return [EarlyCallStart(tool.name)]
 
     def _send(self, text: str) -> list[EarlyCallStart | EarlyArguments]:
-        """Add a piece of the arguments' JSON text; return what may be sent now."""
+        """Add a piece of the arguments' JSON text; return the output that may be sent now."""
         ready = self._stream.feed(text)
         return [EarlyArguments(ready)] if ready else []
 
@@ -104,8 +104,8 @@ _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
 class ArgumentStreamer(CallStreamer):
     """Streams the arguments of one call from its JSON object.
 
-    `name`: the tool's name if the markup before the object gives it; None if the object does. `keyed`: the tool's name
-    is the object's only key, and the arguments are the value.
+    `name` is the tool's name if the markup before the object gives it; None if the object itself names the tool.
+    `keyed` says that the tool's name is the object's only key, and that the arguments are the value.
     """
 
     def __init__(self, options: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:
@@ -116,7 +116,7 @@ class ArgumentStreamer(CallStreamer):
         """The text that has arrived but is not in the stream of arguments yet."""
 
     def feed(self, piece: str, *, last: bool = False) -> list[EarlyCallStart | EarlyArguments]:
-        """Read a piece of the object; return what can be sent now. `last`: the object ends with this piece."""
+        """Read a piece of the object; return the output that may be sent now. `last` says that no piece follows."""
         if self._stopped:
             return []
         self._buffer += piece
@@ -139,7 +139,7 @@ class ArgumentStreamer(CallStreamer):
         return self._send(text)
 
     def reconcile(self, outcome: Call | Malformed) -> Call | Malformed:
-        """Return the call with arguments that begin with what was sent; see `CallStreamer.reconcile`."""
+        """Return the call with arguments that begin with the text that was sent; see `CallStreamer.reconcile`."""
         if self._tool is not None and isinstance(outcome, Call) and outcome.name == self._tool.name:
             if not outcome.fixes and self._buffer.startswith(outcome.arguments_json):  # nothing was sent
                 return outcome
@@ -156,13 +156,13 @@ class ArgumentStreamer(CallStreamer):
 
 
 Trim = Literal["line", "verbatim", "strip"]
-"""Which white space around a value is layout: one line break on each side, none, or all of it."""
+"""The white space around a value that is not part of the value: one line break on each side, none, or all of it."""
 
 LAYOUT: Final = " \t\r\n"
 
 
 class MemberStreamer(CallStreamer):
-    """Streams one call of the tool `name`, whose arguments come one after the other. O(n) in characters."""
+    """Streams one call to the tool `name`, whose arguments come one after the other. O(n) in characters."""
 
     def __init__(self, options: ParseOptions, name: str, trim: Trim = "verbatim") -> None:
         super().__init__(options)
@@ -170,18 +170,18 @@ class MemberStreamer(CallStreamer):
         self._trim: Trim = trim
         self._has_members = False
         self._key: str | None = None
-        """The parameter that was begun last: text may still be added to its value."""
+        """The parameter that was begun last. Text may still be added to its value."""
         self._is_text = False
         """Whether the value of the open parameter is sent while it arrives."""
         self._at_start = False
         self._held_space: list[str] = []
         self._sent_size = 0
-        """How many characters of the value have been sent."""
+        """Number of characters of the value that have been sent."""
         self.pending: list[EarlyOutput] = []
-        """What may be sent; the caller sends it and clears the list."""
+        """The output that may be sent; the caller sends it and clears the list."""
 
     def start(self) -> None:
-        """Send the name, unless it was sent already."""
+        """Send the name, unless it was sent before."""
         if not (self._stopped or self.started):
             self.pending += self._start(self._name)
 
@@ -200,7 +200,10 @@ class MemberStreamer(CallStreamer):
     # --- bare text ---------------------------------------------------------------------------------------------------
 
     def begin_parameter(self, key: str, given: Mapping[str, Any], *, verbatim: bool) -> None:
-        """Begin a parameter. `given`: the arguments before it. `verbatim`: its value is the text, unchanged."""
+        """Begin a parameter.
+
+        `given` has the arguments before it. `verbatim` says that the parameter's value is its text, unchanged.
+        """
         self.start()
         self._end_parameter(given)
         if self._stopped or self._tool is None:
@@ -228,7 +231,10 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Return the beginning of a value without the layout before it; "" if it begins with `<`, and is sent whole."""
+        """Return the beginning of a value without the white space before it that `Trim` excludes.
+
+        If the value begins with `<`, return "": such a value is sent only when it is complete.
+        """
         text = "".join((*self._held_space, text))
         self._held_space = []
         bare = text.lstrip(LAYOUT)

@@ -5,9 +5,9 @@ ways, put it into a list or a wrapper (`{"tool_calls": [...]}`), nest it under `
 `unresolved_calls` reads all of these forms and returns an `UnresolvedCall` for each call: the name, the arguments and
 the other keys, with their offsets in the source.
 
-This module does not decide which calls are accepted; `resolve_call` does that. Its result only says which tools the
-JSON names. A `JsonNode` records where a value is in the source and if its text is strict JSON, so that arguments
-without fixes are returned as the model wrote them.
+This module only says which tools the JSON names; `resolve_call` decides which calls are accepted. A `JsonNode` records
+where a value is in the source and whether its text is strict JSON, so that arguments without fixes are returned as the
+model wrote them.
 
 Spellings were collected from model cards and from what servers' parsers accept (2023 to 2026).
 """
@@ -41,7 +41,7 @@ NAME_KEYS = (
     "toolName",
 )
 AMBIGUOUS_NAME_KEYS = frozenset({"action", "command"})
-"""Keys for names that are just as often parameters, as in `{"command": "ls -l"}`, which names no tool."""
+"""Keys of `NAME_KEYS` that are just as often parameters, as in `{"command": "ls -l"}`, which names no tool."""
 ARGUMENT_KEYS = (
     "arguments",
     "parameters",  # Llama 3.1 and later
@@ -72,8 +72,8 @@ RECORD_KEYS = frozenset({
 })  # fmt: skip
 """Keys that show that an object is a record of an earlier call, as in a log, and not a new call.
 
-A model that makes a call cannot know their values. Keys with null or empty values do not count, nor does the `status`
-of items of OpenAI's Responses API.
+A model that makes a call cannot know the values of these keys. Keys with null or empty values do not count, nor does
+the `status` of items of OpenAI's Responses API.
 """
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
 _NO_KEYS: frozenset[str] = frozenset()
 
 MAX_WRAPPERS = 16
-"""How many levels of wrappers are unwrapped at most: only an attack has more."""
+"""Maximum number of wrappers around a call, one inside the other, that are unwrapped. Only an attack has more."""
 
 MAX_HALF_DOUBLED = 16
-"""How many elements of a list may begin with `{{` but end with `}`. For each, the rest of the list is read again."""
+"""Number of elements of a list that may begin with `{{` but end with `}`. Each costs another reading of the rest."""
 MAX_LIST_OFFSETS = 4
-"""How many occurrences of a wrapper's key are tried to find its list: the key may also occur in a string."""
+"""Number of occurrences of a wrapper's key that are tried to find its list, since a string may contain the key too."""
 
 
 @cache
@@ -114,9 +114,9 @@ class JsonNode(NamedTuple):
     """For an object, the span of each member's value by key; None if the spans are not known yet."""
     fixes: tuple[Fix, ...] = ()
     closers_supplied: int = 0
-    """How many missing closing brackets were added. Like `fixes`, this is set only if the value came in one piece."""
+    """Number of missing closing brackets that were added. Like `fixes`, set only if the value came in one piece."""
     repaired: str | None = None
-    """The value as strict JSON, if it was repaired while it was read; then `member_spans` are offsets in this text."""
+    """The value as strict JSON if it was repaired while it was read. If so, `member_spans` are offsets in this text."""
 
     def text(self) -> str | None:
         """Return the text of the value as strict JSON, as written or as repaired; None if neither text is available."""
@@ -147,10 +147,10 @@ class NotACall(Exception):
 def read_node(
     source: str, start: int, end: int, anchors: frozenset[str], *, close: bool = False, strict: bool = True
 ) -> tuple[JsonNode, tuple[Fix, ...], int]:
-    """Read the JSON value that begins at `source[start]`; return its node, its fixes, and how many closers were added.
+    """Read the JSON value that begins at `source[start]`; return its node, its fixes, and the number of brackets added.
 
-    O(n) in characters. `close`: missing closing brackets are added. `strict=False`: the value is known not to be strict
-    JSON. Raises `Unreadable`.
+    With `close`, missing closing brackets are added. `strict=False` says that the value is known not to be strict JSON.
+    Raises `Unreadable`. O(n) in characters.
     """
     value = read_value(source[start:end], declared_keys=anchors, supply_closers=close, strict=strict)
     exact = not value.fixes and not value.supplied_closers
@@ -161,7 +161,7 @@ def read_node(
 
 
 def member_node(node: JsonNode, key: str) -> JsonNode:
-    """Return the node of an object's member. If the object is not strict JSON, the node has the object's span."""
+    """Return the node of an object's member. If the object is not strict JSON, this node has the object's span."""
     value = node.value[key]
     if not node.exact:
         mended = None
@@ -179,7 +179,7 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
     """Return the node of the member `key`, such as `tool_calls`, which contains calls.
 
-    For a list, the span is always that of the list alone. Raises `NotACall` if this span cannot be found.
+    If the member is a list, the node always has the list's own span. Raises `NotACall` if this span cannot be found.
     """
     inner = member_node(node, key)
     if node.exact or not is_array(inner.value):
@@ -305,7 +305,7 @@ def _record_keys_in(keys: Mapping[str, Any]) -> frozenset[str]:
 
 
 def argument_key(keys: Mapping[str, Any]) -> str | None:
-    """Return the object's key for arguments, or the most reliable of several; None if there is none."""
+    """Return the object's key for arguments, the most reliable one if there are several; None if there is none."""
     if not _ARGUMENTS.isdisjoint(keys):
         for key in ARGUMENT_KEYS:
             if key in keys:
@@ -314,7 +314,7 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read an object without a key for the name: either its only key is the tool's name, or all of it is arguments."""
+    """Read an object without a key for the name: its only key is the tool's name, or the object is the arguments."""
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys

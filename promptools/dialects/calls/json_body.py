@@ -38,14 +38,14 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
-"""The reasons of a malformed call whose JSON could not be read. If it is taken to end elsewhere, it may be readable."""
+"""The reasons of a malformed call whose JSON could not be read. If the JSON ends elsewhere, it may be readable."""
 
 
 class JsonBody:
     """Finds the end of a JSON value that starts with `{` or `[`.
 
-    An object that is complete in the first piece is parsed as strict JSON at once, which is fast. The end of a list, or
-    of any other object, is found by counting brackets.
+    An object that is complete in the first piece is parsed directly as strict JSON, which is fast. The end of a list,
+    or of any other object, is found by counting brackets.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class JsonBody:
         )
 
     def extend(self, text: str) -> None:
-        """Add text to a value that does not end with a bracket; the end is not looked for."""
+        """Add text to a value that does not end with a bracket, such as a string, without searching for its end."""
         self._pieces.append(text)
         self.node = None
 
@@ -127,11 +127,12 @@ def read_calls(
 ) -> list[Part]:
     """Read the JSON value at the start of `raw` as calls; return parts that together are the value's text. O(n).
 
-    If the value cannot be read, the result is a single part with all of `raw`. `close`: the text ended inside the
-    value, so closing brackets may be missing. `stopped`: the finish reason says that the model was done. `name`: the
-    tool that the markup around the value names. `strict=False`: the value is known not to be strict JSON. `keys`: the
-    family's keys for the name and the arguments; if the key for the name is empty, the tool's name is the only key, and
-    the arguments are its value. Raises `NotACall` if the value contains anything but calls.
+    If the value cannot be read, the result is a single part with all of `raw`. `close` says that the text ended inside
+    the value, so that closing brackets may be missing. `stopped` says that the model finished, as the finish reason
+    shows. `name` is the tool that the markup around the value names. `strict=False` says that the value is known not to
+    be strict JSON. `keys` are the keys that the model's family uses for the name and the arguments; if the key for the
+    name is empty, the tool's name is the object's only key, and the arguments are its value. Raises `NotACall` if the
+    value contains anything but calls.
     """
     try:
         if node is None or (node.closers_supplied and not close):
@@ -194,8 +195,8 @@ def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCal
 def _may_supply_closers(unresolved: list[UnresolvedCall], closed: int, stopped: bool) -> bool:
     """Return whether missing closing brackets may be added.
 
-    A bracket of the object around the arguments may always be added; brackets of the arguments only if the model was
-    done.
+    A bracket of the object around the arguments may always be added. Brackets of the arguments may be added only if the
+    model finished (`stopped`).
     """
     last = unresolved[-1]
     if last.arguments is None:
@@ -214,7 +215,7 @@ def _split_parts(
 ) -> list[Part]:
     """Split `raw` into a part for each call and parts for the markup around the calls.
 
-    `base`: the offset at which `raw` begins in the text that the calls' nodes refer to.
+    `base` is the offset at which `raw` begins in the text that the calls' nodes refer to.
     """
     parts: list[Part] = []
     at = 0
@@ -242,7 +243,7 @@ def unreadable_part(
 ) -> Part:
     """Return a malformed part for JSON that cannot be read if a call was certainly meant; else raise `NotACall`.
 
-    `named`: the tool that the markup around the JSON names.
+    `named` is the tool that the markup around the JSON names.
     """
     spelled = named or guess_name(raw)
     name: str | None = None
@@ -264,7 +265,7 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """Change the reason of a part from "truncated" to "invalid_json", since its closing marker has arrived."""
+    """If a part is malformed as "truncated", change this to "invalid_json", since its closing marker has arrived."""
     if part.malformed is None or part.malformed.reason != "truncated":
         return part
     malformed = malformed_call(
@@ -280,7 +281,7 @@ def as_invalid_json(part: Part, dialect: str) -> Part:
 
 
 _RESIDUE = lazy_pattern(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
-"""Matches surplus brackets, and what SGLang leaves of the header of the next message of gpt-oss."""
+"""Matches surplus brackets, and the words that SGLang leaves of the header of gpt-oss's next message."""
 _FIRST_KEY = lazy_pattern(r'\{\s*"[^"]*"')
 
 
@@ -307,10 +308,10 @@ class ParsedArguments(NamedTuple):
 def read_arguments(
     name: str, text: str, options: ParseOptions, evidence: Evidence, *, ended: bool, content_follows: bool = False
 ) -> ParsedArguments:
-    """Read the arguments of a call of the tool `name`. O(n).
+    """Read the arguments of a call to the tool `name`. O(n).
 
-    `ended`: the model finished the arguments, so missing closing brackets may be added; otherwise the arguments count
-    as cut off. `content_follows`: content may follow the arguments in the same text.
+    `ended` says that the model finished the arguments, so that missing closing brackets may be added. If it is False,
+    incomplete arguments count as cut off. `content_follows` says that content may follow in the same text.
     """
     body = text.strip() or "{}"
     size = len(text.rstrip())
@@ -363,7 +364,7 @@ def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonN
 
 
 def _is_plain_string(value: object) -> bool:
-    """Return whether the value is a string that does not itself contain JSON.
+    """Return whether the value is a string that contains text rather than JSON.
 
     Plain text without quotes may be the argument that the model meant (continue#10221). Plain text in quotes comes from
     a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is required).
@@ -436,7 +437,7 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return a malformed call for a name that is not a tool's, or for arguments that are a tool's definition."""
+    """Return a malformed call for a name that is no tool's name, or for arguments that are a tool's definition."""
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, evidence.dialect, tool)
@@ -451,7 +452,7 @@ def _strip_header(name: str) -> str:
 
 
 def _add_call(calls: list[Call | Malformed], outcome: Call | Malformed) -> None:
-    """Add a call to the calls that were read from one text. If it repeats the last call, merge the two.
+    """Add a call to the calls that were read from one text; if it repeats the last of them, merge the two.
 
     SGLang writes a call of MiniMax-M2 twice (sglang#23071).
     """

@@ -22,27 +22,29 @@ class ParseOptions(NamedTuple):
     json_answer: bool
     anchors: frozenset[str]
     rescue: bool | None = None
-    """Whether a call that ends the reasoning of a reply without content counts; None: only in dialects that set
-    `rescues`."""
+    """Whether a call that ends the reasoning of a reply without content counts.
+
+    None: such a call counts only in dialects that set `rescues`.
+    """
     single_shot: bool = False
-    """The whole reply is parsed at once, and only the result is used, not the events."""
+    """Whether the whole reply is parsed in one piece and only the result is used, not the events."""
     accept: frozenset[str] | None = None
     """The names of the dialects whose calls count in addition to the expected dialect; None: all dialects."""
     sources: QuotableTexts | None = None
-    """Texts of the conversation: a call quoted from one of them does not count."""
+    """Texts of the conversation. A call that is quoted from one of these texts does not count."""
     restore: RestoreArguments | None = None
     """A function that restores text in arguments that was escaped in the request."""
     undeclared: bool = False
-    """Whether calls of tools that were not offered count too, if they are between the markers of calls."""
+    """Whether calls to tools that were not offered count too, if they are between the markers of calls."""
 
 
 class Evidence(NamedTuple):
     """Describes where a possible call was found, as evidence for or against a call.
 
-    `wrapped`: it is inside something that shows a call, such as tags or a field of the response. `expected`: it
-    is in the dialect that the request asked for. `sentinel`: it is after a marker that prose cannot contain, so even a
-    call of a tool that is not offered is meant. `wrapper_first`: it is inside tags with no text before them.
-    `at_start`: no text and no call precedes it, and no code fence is open.
+    `wrapped`: whether the possible call is inside something that shows a call, such as tags or a field of the response.
+    `expected`: whether it is in the dialect that the request asked for. `sentinel`: whether it is after a marker that
+    prose cannot contain, so that even a call to a tool that is not offered is meant. `wrapper_first`: whether it is
+    inside tags with no text before them. `at_start`: whether no text and no call precedes it and no code fence is open.
     """
 
     dialect: str

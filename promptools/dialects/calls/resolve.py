@@ -2,8 +2,8 @@
 
 The input is an `UnresolvedCall`, which was read from a JSON object or from another format. The result is one of:
 
-- `Call`: the tool is offered, and the arguments conform to the schema, maybe fixed. If the offered tools are unknown,
-  or a call is certainly meant, a call of any other tool is returned too, unchecked.
+- `Call`: the tool is offered, and the arguments conform to the schema, perhaps after fixes. If the offered tools are
+  unknown, or a call is certainly meant, a call to any other tool is returned too, unchecked.
 - `Malformed`: a call was meant, but cannot be run. Its message tells the model what is wrong and how to correct it.
 - `NotACall` is raised: the text is not a call, and stays plain text.
 
@@ -95,7 +95,7 @@ def _reject_foreign_keys(
 ) -> None:
     """Raise `NotACall` if the keys next to the name, `flat`, cannot be the arguments of the tool.
 
-    If there are no such keys, it is raised unless the name alone is enough evidence of a call.
+    If there are no such keys, `NotACall` is raised unless the name alone is enough evidence of a call.
     """
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
@@ -143,7 +143,7 @@ def _is_name_only_call(unresolved: UnresolvedCall, tool: Tool, options: ParseOpt
 def _is_flat_call(unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions) -> bool:
     """Return whether the arguments are next to the name, as in `{"name": "search", "input": "Oslo", "days": 2}`.
 
-    If so, the key that seems to be the key of the arguments, here `input`, is a parameter of the tool.
+    If so, the key that usually contains the arguments, here `input`, is itself a parameter of the tool.
     """
     assert options.tools is not None
     assert unresolved.arguments is not None
@@ -203,7 +203,7 @@ def _decode_string(value: str, fixes: list[Fix], tool: Tool | None) -> dict[str,
 
 
 def sole_string_parameter(tool: Tool | None) -> str | None:
-    """Return the tool's parameter for free text, or its only parameter if that takes any string; else None."""
+    """Return the tool's parameter for free text, or its only parameter if that one takes any string; else None."""
     if tool is not None and tool.free_text is not None:
         return tool.free_text
     properties = tool.parameters.get("properties") if tool else None
@@ -217,7 +217,7 @@ def sole_string_parameter(tool: Tool | None) -> str | None:
 def _unwrap(
     node: JsonNode | None, arguments: dict[str, Any], tool: Tool, options: ParseOptions, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """Replace a call inside the arguments, at any depth, by its own arguments.
+    """If the arguments are in turn a call, at any depth, replace them by the arguments of the innermost call.
 
     A call is not replaced if the tool declares parameters with the keys of a call. Raises `InvalidArguments` if an
     inner call names another tool.
@@ -314,7 +314,7 @@ def _reject_record(unresolved: UnresolvedCall, options: ParseOptions, evidence: 
 def _may_be_data(unresolved: UnresolvedCall) -> bool:
     """Return whether an object with a name, and with arguments that are not an object, may be ordinary data.
 
-    This is so if the key of its arguments also occurs in ordinary data, such as `inputs`.
+    This is so if the key of the arguments, such as `inputs`, also occurs in ordinary data.
     """
     return is_object(unresolved.node.value) and argument_key(unresolved.node.value) not in ("arguments", "parameters")
 
@@ -329,7 +329,7 @@ def validate_call(
 ) -> Call | Malformed:
     """Check `arguments` against the schema; return the call, or a malformed call if they do not conform.
 
-    `node`: the value that the arguments were read from; None if that value contains more than the arguments.
+    `node` is the value that the arguments were read from; None if that value is not just the arguments.
     """
     assert options.tools is not None
     if options.restore is not None:
@@ -368,7 +368,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Resolve a call if the offered tools are unknown. It must have a plausible name, and a key for its arguments."""
+    """Resolve a call when the offered tools are unknown. It must have a plausible name, and a key for its arguments."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")
@@ -391,9 +391,10 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
 
 
 def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
-    """Return a call of a tool that was not offered, marked as `unknown_tool`, if a call is clearly meant.
+    """Return a call to a tool that was not offered, marked as `unknown_tool`, if a call is clearly meant.
 
-    If a readable tag before it is the only evidence, the call is malformed, and becomes plain text if text follows.
+    If a readable tag before the call is the only evidence, the call is malformed, and becomes plain text if text
+    follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None

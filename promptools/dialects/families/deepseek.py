@@ -37,7 +37,7 @@ RESULT_TOKENS = (
 )
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
-"""The bars and spaces of markers in all spellings that models write; `|` with `_` is Kimi K2's spelling."""
+"""The pairs of bar and space that models write in markers. The pair `|` and `_`, Kimi K2's spelling, is left out."""
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:

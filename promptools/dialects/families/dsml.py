@@ -1,6 +1,6 @@
 """DSML: a dialect whose tags are also recognized if their bars are missing, doubled or in ASCII.
 
-Models write such tags. The table declares the rest of the dialect.
+Models write such tags too. The TOML table of the dialect declares the rest.
 """
 
 from __future__ import annotations

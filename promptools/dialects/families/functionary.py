@@ -37,9 +37,9 @@ _INTERPRETER = lazy_pattern(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}
 _CALL = lazy_pattern(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL_ALIAS = "all"
 MAX_HELD = 4096
-"""How many characters are held back after a first line `all`.
+"""Number of characters that are held back if the first line is `all`.
 
-If they contain the header of a call, the line is a header too; otherwise it is content.
+If they contain the header of a call, the line is a header too. If not, the line is content.
 """
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
@@ -56,7 +56,7 @@ def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the line is `>>>` and the name of an offered code interpreter, before code."""
+    """Return whether the line is `>>>` and the name of an offered code interpreter, and code follows it."""
     del fresh
     header = _INTERPRETER.fullmatch(text, start, end)
     if header is None:
@@ -69,7 +69,7 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether a call begins whose first tokens are missing.
 
-    Return False if the tools are unknown, since any word could then be a name.
+    Return False if the tools are unknown, since then any word could be a name.
     """
     return options.tools is not None and _call_begins(text, start, end, fresh=fresh, options=options)
 
@@ -85,7 +85,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether `text[start:end]` is a header of v2 for the user whose first tokens were stripped."""
+    """Return whether `text[start:end]` is a v2 header of content for the user, without its first tokens."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
@@ -204,7 +204,7 @@ def functionary() -> DeclaredDialect:
 
 
 class UserHeaderCandidate(CandidateBase):
-    """Reads the header of content for the user, which is markup. No more text is needed to decide this."""
+    """Reads a header of content for the user, which is markup. The header alone is enough to decide this."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read the header; return the index just past it."""
@@ -214,12 +214,12 @@ class UserHeaderCandidate(CandidateBase):
         return header.end()
 
     def close(self, finish_reason: str | None) -> None:
-        """Do nothing, since `feed` has decided already."""
+        """Do nothing, since `feed` has decided before."""
         del finish_reason
 
 
 class HeldHeaderCandidate(CandidateBase):
-    """Reads a first line `all`, which is a header if the header of a call follows, and otherwise content."""
+    """Reads a reply whose first line is `all`. This line is a header if a call's header comes later, else content."""
 
     def __init__(self, options: ParseOptions, *, definite: bool) -> None:
         super().__init__(definite=definite)

@@ -3,8 +3,8 @@
     <|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather
     <|constrain|>json<|message|>{"city": "Oslo"}<|call|>                                      (in one line)
 
-`promptools.harmony` reads and writes the format; this module defines the dialect with its help. Source: openai/harmony,
-docs/format.md (0.0.8); for how models and servers deviate from it see `promptools.harmony.parser`.
+`promptools.harmony` reads and writes the format; this module uses it to define the dialect. Source: openai/harmony,
+docs/format.md (0.0.8). For how models and servers deviate from the format, see `promptools.harmony.parser`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _result(result: Result) -> Message:
 
 
 def offered_recipients(options: ParseOptions) -> IsTool | None:
-    """Return a function that tells if a recipient is an offered tool; None if the offered tools are unknown."""
+    """Return a function that tells whether a recipient is an offered tool; None if the offered tools are unknown."""
     tools = options.tools
     if tools is None:
         return None
@@ -120,7 +120,7 @@ def _takes_text(name: str, options: ParseOptions) -> bool:
 def _read_body(
     name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed | None:
-    """Read the body of a call that is not JSON, such as code for `python` or Beam's tags; return None for JSON."""
+    """Read a call's body if it is not JSON, such as code for `python` or Beam's tags; return None for JSON."""
     match = options.tools.find(name) if options.tools is not None else None
     if match is not None and match[0].free_text is not None:
         from promptools.dialects.families.harmony_free_text import read_free_text

@@ -28,7 +28,7 @@ _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 def read_free_text(
     name: str, tool: Tool, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
-    """Read the body of a call of a tool that takes free text; `ended` is False if the body was cut off."""
+    """Read the body of a call to a tool that takes free text; `ended` is False if the body was cut off."""
     assert tool.free_text is not None
     assert options.tools is not None
     if not ended:
@@ -45,7 +45,7 @@ def read_free_text(
 
 
 def undeclared_call(name: str, body: str, evidence: Evidence) -> Call:
-    """Return a call of a tool that is not offered, with the free text `body` as its only argument."""
+    """Return a call to a tool that is not offered, with the free text `body` as its only argument."""
     arguments = {UNDECLARED_PARAMETER: body}
     fix = Fix("unwrap", f"its body is free text: taken as {UNDECLARED_PARAMETER!r}")
     return Call("", name, arguments, dump(arguments), (fix,), dialect=evidence.dialect, unknown_tool=True)

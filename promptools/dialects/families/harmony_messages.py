@@ -46,7 +46,7 @@ class UnaddressedJson:
         """Whether a message for the user has just begun."""
 
     def filter(self, segments: Iterable[Segment]) -> Iterator[Segment]:
-        """Yield the segments that can be passed on already."""
+        """Yield the segments that can be passed on now."""
         for segment in segments:
             if self._scanner is not None:
                 yield from self._in_json(segment, self._scanner)
@@ -148,7 +148,7 @@ class HarmonySplitter:
         return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:
-        """Return the remaining segments at the end of the text; `cut`: the server cut off the text."""
+        """Return the remaining segments at the end of the text. `cut` says that the server cut the text off."""
         segments = self._segments(self._items.close(cut=cut))
         return [*segments, *self._unaddressed.close()] if self._unaddressed is not None else segments
 

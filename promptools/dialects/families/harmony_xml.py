@@ -35,7 +35,10 @@ _GRAMMAR: Final = MarkupGrammar(
 def read_parameters(
     name: str, text: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
-    """Read the call of the tool `name` with the parameters in `text`. O(n). `ended`: the text was not cut off."""
+    """Read the call to the tool `name` with the parameters in `text`. O(n).
+
+    `ended` is False if the text was cut off.
+    """
     reader = MarkupReader(_GRAMMAR, options, evidence._replace(sentinel=True), definite=False)
     reader.begin_call(name)
     if reader.feed(text, 0) is None:

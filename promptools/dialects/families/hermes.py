@@ -51,9 +51,9 @@ _BEFORE = (
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
-"""What may come between the tag and the bracket of the JSON: a code fence, or the name of the tool."""
+"""Matches the text between the tag and the bracket of the JSON, if any: a code fence, or the name of the tool."""
 _NO_BRACKET = r"(?<=\n)(?=[{\[])"
-"""The beginning of JSON on the next line, if the tag before it lacks its `>`."""
+"""Matches the position between a tag that lacks its `>` and JSON at the beginning of the next line."""
 _ELEMENTS = sequence(
     literal_text("<tool_call>"),
     r"\s{0,64}",

@@ -1,4 +1,4 @@
-"""Read calls in which models imitate how an agent program printed earlier calls in the conversation.
+"""Read calls that imitate how an agent program printed earlier calls in the conversation.
 
     [Calling tool: get_weather({"city": "Oslo"})]
     [Tool Call: get_weather] Arguments: {"city": "Oslo"}

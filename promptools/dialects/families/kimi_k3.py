@@ -1,4 +1,4 @@
-"""Kimi K3: calls in XTML, whose tags are words between three special tokens.
+"""Kimi K3: calls in XTML, whose tags are words between the special tokens `<|open|>`, `<|close|>` and `<|sep|>`.
 
     <|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>
     Oslo<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>

@@ -1,12 +1,12 @@
-"""Llama's `<|python_tag|>` and a call: of a built-in tool, or of an app's tool in an `ipython` environment.
+"""Llama's `<|python_tag|>` and a call to a built-in tool, or to an app's tool in an `ipython` environment.
 
     <|python_tag|>brave_search.call(query="oslo weather")<|eom_id|>
     <|python_tag|>get_weather(city="Oslo")
 
-Code for an interpreter may follow the same tag. If a code interpreter is offered, this code is a call of it
-(`promptools.dialects.readers.free_text`); otherwise, only calls may follow the tag. A name that ends in `.call` cannot
-be part of a program. So content may follow such a call, and its tool need not be offered. Source: Llama 3.1 prompt
-format (Meta, 2024-07).
+Code for an interpreter may follow the same tag. If a code interpreter is offered, this code is a call to it
+(`promptools.dialects.readers.free_text`). If not, only calls may follow the tag. A name that ends in `.call` cannot be
+part of a program. So content may follow a call with such a name, and the tool need not be offered. Source: Llama 3.1
+prompt format (Meta, 2024-07).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUILT_IN_CALL = lazy_pattern(r"\w+\.call[ \t]{0,8}\(")
 
 
 def _calls_begin(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether calls follow the tag. If an interpreter is offered, a call of an unknown tool is code."""
+    """Return whether calls follow the tag. If an interpreter is offered, a call to an unknown tool is code."""
     if find_interpreter(options.tools) is None or _BUILT_IN_CALL.match(text, end):
         return begins_with_marker(text, start, end, fresh=fresh, options=options)
     return begins_offered_call(text, start, end, fresh=fresh, options=options)

@@ -37,11 +37,11 @@ from promptools.types import Fix, MalformedReason
 ARROWS = "[TOOL_CALL]"
 _ENDS = {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"}
 _PYTHON = {opener: CallLayout(closers=(closer,), one_per_line=True) for opener, closer in _ENDS.items()}
-"""The layout of calls in Python's syntax after each opener."""
+"""Maps each opener to the `CallLayout` of calls in Python's syntax after it."""
 _CALL = lazy_pattern(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = lazy_pattern(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _NEXT = lazy_pattern(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")
-"""Matches what ends a value without quotes: a line break, a brace, or the next `--key`."""
+"""Matches the text that ends a value without quotes: a line break, a brace, or the next `--key`."""
 _END = lazy_pattern(r"\s*,?\s*\}\s*\}\Z")
 _FIX = Fix("json", "arrows and dashes instead of JSON")
 _DECODER = json.JSONDecoder(strict=False, parse_constant=reject_constant, parse_float=parse_finite_float)

@@ -60,7 +60,7 @@ _AGAIN = lazy_pattern(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
 _STRING = lazy_pattern(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
 """Matches the content of a JSON string, up to the closing quote or an incomplete escape."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
-"""Matches a name with the call's id appended, which is left of a call if a server strips the markers."""
+"""Matches a name with the call's id appended, which is what remains of a call if a server strips the markers."""
 
 CLOSERS = Closers(
     right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), required=False, next_name=_AGAIN
@@ -68,7 +68,7 @@ CLOSERS = Closers(
 
 
 _PYTHON = CallLayout(closers=(CLOSER, "[/TOOL_CALL]"), one_per_line=True)
-"""The layout of Python calls after the marker, which were seen with third-party configurations."""
+"""The `CallLayout` of Python calls after the marker. Such calls were seen with third-party configurations."""
 
 
 def _residue_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
@@ -152,7 +152,7 @@ class Mistral(NamedMarkerJson):
         )
 
     def render_calls(self, calls: Sequence[Call]) -> str:
-        """Render calls in the new form; in the old form if the tool's name is not valid in the new one."""
+        """Render each call in the new form, or in the old form if the tool's name is not valid in the new form."""
         return "".join(
             f"{MARK}{call.name}[ARGS]{call.arguments_json}"
             if re.fullmatch(_NAME, call.name)

@@ -104,7 +104,7 @@ def _text_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a Python call of an offered tool follows the label, as in `Action: get_weather(city="Oslo")`."""
+    """Return whether a Python call to an offered tool follows the label, as in `Action: get_weather(city="Oslo")`."""
     del fresh
     if end == len(text):
         return NEED_MORE

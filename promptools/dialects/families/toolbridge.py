@@ -30,7 +30,7 @@ _CUT: Final = frozenset(CLOSER[:size] for size in range(1, len(CLOSER)))
 MAX_SPACE = 256
 """The maximum number of characters of white space between elements."""
 STEP_SIZE = 2048
-"""How many characters are read in one step."""
+"""Number of characters that are read in one step."""
 _NO_CLOSER = Fix("closer", f"no {CLOSER!r}")
 
 
@@ -71,7 +71,7 @@ class ToolbridgeCandidate(CandidateBase):
         return ElementReader("", tag, self._options, self._evidence, definite=self.definite)
 
     def _advance(self, text: str, *, final: bool = False, reason: str | None = None) -> bool:
-        """Read text; return True once it is decided what the text is. `final`: no more text will come."""
+        """Read text; return whether it is now decided what the text is. `final` says that no more text will come."""
         while True:
             if self._inner is not None:
                 inner = self._inner
@@ -123,7 +123,7 @@ class ToolbridgeCandidate(CandidateBase):
         return False
 
     def _end(self, rest: str, fix: Fix | None) -> None:
-        """Make the final parts. `rest`: the text after them, which is not read. `fix`: a repair, if there was one."""
+        """Set the final parts. `rest` is the text after them, which was not taken. `fix` is a repair, or None."""
         self.unread = rest
         if not (self._finished_parts or self._emitted):
             self.parts = [Part("text", self.head)]
