@@ -5,7 +5,7 @@
 - `OpenAI`, `AsyncOpenAI` and `wrap` give an app clients that do both, choose a mode for each server, and retry.
 - `http_client` and `async_http_client` return HTTP clients that do the same inside a framework.
 - `run_tools` runs a conversation with tools to its end.
-- `Agent` works on tasks, within limits and by a policy.
+- `Agent` works on tasks, within limits and according to a policy.
 
 Importing this package does no I/O and loads none of its modules: each name loads its module on first access. So openai
 and other large libraries are loaded only when they are needed, and the command line can handle Ctrl+C early.

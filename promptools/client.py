@@ -1,4 +1,7 @@
-"""`OpenAI` and `AsyncOpenAI`: the openai SDK's clients with promptools' transport. Importing this imports openai."""
+"""`OpenAI` and `AsyncOpenAI`: the openai SDK's clients with promptools' transport.
+
+Importing this module imports openai.
+"""
 
 from __future__ import annotations
 

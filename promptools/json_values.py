@@ -39,7 +39,7 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
 def toml_value(value: Any) -> str:
     """Return a string, number, boolean, or list of these as TOML.
 
-    TOML reads the JSON of such values, but requires that the control character DEL is escaped too.
+    The JSON of such a value is valid TOML too, except that TOML requires the control character DEL to be escaped.
     """
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

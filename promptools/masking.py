@@ -1,8 +1,9 @@
 """Find API keys and other credentials in requests, and mask them in text.
 
-Everything that must not reveal a key uses this module: errors that the proxy passes on, recordings, tapes of agents,
-the inspector, log lines. Masking by field names alone is not enough, since servers repeat keys in their responses. So
-the text is searched for the values of the credentials, both verbatim and escaped as in JSON, HTML and URLs.
+Everything that must not reveal a key uses this module: errors that the proxy passes on, recordings, tapes (recorded
+agent runs), the inspector, log lines. Masking by field names alone is not enough, because servers repeat keys in their
+responses. So the text is searched for the values of the credentials, both verbatim and escaped as in JSON, HTML and
+URLs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MAX_ESCAPABLE = 256
 """Maximum number of special characters for which a mask also searches the escaped forms, such as `%2F` for `/`.
 
 All credentials of the mask share this number, and the shortest credentials use it up first. Special characters beyond
-it are found only verbatim.
+this number are found only verbatim.
 """
 
 _OTHER_SECRET_FIELDS = frozenset({"openai-organization", "openai-project"})
@@ -74,7 +75,7 @@ def keys_in(headers: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a header field or URL parameter of this name holds a credential."""
+    """Return whether a header field or URL parameter with this name holds a credential."""
     name = name.lower()
     return name in KEY_FIELDS or name in _OTHER_SECRET_FIELDS or _SECRET_NAME.search(name) is not None
 
@@ -82,7 +83,7 @@ def is_secret(name: str) -> bool:
 def secrets_in(headers: Iterable[tuple[str, str]], url: str = "", *, min_length: int = MIN_SECRET_LENGTH) -> set[str]:
     """Return the credentials in header fields and a URL, at most `MAX_SECRETS` of them.
 
-    Credentials of less than `min_length` characters are omitted, since they might occur in text by accident.
+    Credentials with fewer than `min_length` characters are omitted, because they might occur in text by accident.
     """
     # keys come first, so that many cookies do not push them out
     fields = sorted(headers, key=lambda pair: pair[0].lower() not in KEY_FIELDS)
@@ -235,9 +236,9 @@ def _parts_of(secret: str) -> list[str]:
 def _forms_of(part: str) -> list[str]:
     """Return patterns for one part of a secret: verbatim, and escaped as in HTML, in URLs and in JSON.
 
-    Escapes of JSON and of URLs may be nested three levels deep, since a gateway may quote the error of the next. A run
-    of backslashes matches possessively (`++`), so that a key full of backslashes, which any client can send, does not
-    cause exponential backtracking.
+    JSON and URL escapes may be nested three levels deep, because a gateway may quote the error that it got from another
+    gateway. A run of backslashes matches possessively (`++`), so that a key full of backslashes, which any client can
+    send, does not cause exponential backtracking.
     """
     if not _is_escapable(part[0]):
         return [re.escape(part)]

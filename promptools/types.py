@@ -67,7 +67,7 @@ class Tool:
     parameters: Schema
     strict: bool = False
     dangerous: bool = False
-    """Whether the tool may do harm. A call of a dangerous tool must name it: arguments alone never imply this tool."""
+    """Whether the tool may do harm. A call to a dangerous tool must name the tool: arguments alone never imply it."""
     infer: bool | None = None
     """Whether a call that names no tool may mean this tool.
 
@@ -108,7 +108,7 @@ class Call:
     span: Span = Span(0, 0)
     dialect: str = ""
     unknown_tool: bool = False
-    """Whether the tool was not offered. Such a call is read only where markers or the place show a call."""
+    """Whether the tool was not offered. Such a call is read only where markers or its position show a call."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the value as a dict that can be written as JSON."""
@@ -140,7 +140,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a tool for one call."""
+    """The result that a tool returned for one call."""
 
     call_id: str
     name: str
@@ -154,8 +154,8 @@ class Result:
 class Malformed:
     """A call that cannot be used; also the parser's event for the end of such a call.
 
-    `message` tells the model what to correct. `call` is set if a complete call
-    names a tool that is not offered, or has arguments that violate the tool's schema.
+    `message` tells the model what to correct. `call` is set if a complete call names a tool that is not offered, or has
+    arguments that violate the tool's schema.
     """
 
     index: int

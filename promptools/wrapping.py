@@ -1,4 +1,4 @@
-"""Put promptools' transport into an existing client of openai, ollama, anthropic, httpx or httpx2."""
+"""Put promptools' transport into an existing client from the package openai, ollama, anthropic, httpx or httpx2."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ USAGE_LINES = {
     "pydantic_ai": _PYDANTIC_AI,
     "smolagents": 'OpenAIModel(..., client_kwargs={"http_client": promptools.http_client()})',
 }
-"""The code with which an app uses promptools in each framework, by the framework's top-level package."""
+"""Maps a framework's top-level package to the code with which an app uses promptools in that framework."""
 
 
 def usage_line(thing: object) -> str | None:

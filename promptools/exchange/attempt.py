@@ -1,6 +1,6 @@
-"""Make one attempt: send the request in one mode, stream what is certain to the client, and check the whole reply.
+"""Make one attempt: send the request in one mode, stream to the client what can no longer change, and check the reply.
 
-`preparation` returns the function that encodes the request; in raw mode it first has the prompt rendered.
+`preparation` returns the function that encodes the request. In raw mode, `preparation` first has the prompt rendered.
 `AttemptRunner.run` has these phases, and stops at the first that fails:
 
     send      no connection, or an HTTP error status                      -> Failure
@@ -11,7 +11,7 @@
     verify    each choice against the request                             -> its verdict
 
 A failure before `verify` concerns all choices. Held text is then sent only for choices whose content the client has
-already seen in part: these cannot be retried.
+already seen in part, because these choices cannot be retried.
 
 Choices have two indexes. The server numbers the choices of each upstream request from 0. The client's request may take
 several upstream requests, so its choices are numbered separately. `_client_index` maps the server's index to the
@@ -340,7 +340,10 @@ class AttemptRunner:
         return b"".join(data)
 
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
-        """Count the characters since the last emitted text or call: the parser may have to read all of them again."""
+        """Count the characters since the last emitted text or call.
+
+        The parser may have to read all of them again.
+        """
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
         self._text_size += len(delta.content) + len(delta.reasoning) + arguments
@@ -351,9 +354,9 @@ class AttemptRunner:
         return self._writer.add_events(index, events, self.decoder.envelope, logprobs)
 
     def _is_over(self) -> bool:
-        """Return whether reading may stop, because the model writes only white space after a call.
+        """Return whether reading may stop: whether the model writes only white space after a call.
 
-        This must be so in at least one choice, and every other choice must have ended.
+        This must be true of at least one choice, and every other choice must have ended.
         """
         if not any(reader.may_stop for reader in self.readers.values()):
             return False
@@ -415,7 +418,8 @@ class AttemptRunner:
     def _received_choices(self) -> dict[int, int]:
         """Return the choices to check, as a map from the server's index to the client's.
 
-        If the reply is complete, these are only the choices that the server sent; otherwise all.
+        If the reply is complete and has any choice, only the choices that the server sent are checked. In all other
+        cases, every requested choice is checked, because some may have been cut off.
         """
         decoder = self.decoder
         received = {sent: index for sent, index in self._client_index.items() if sent in decoder.seen_choices}

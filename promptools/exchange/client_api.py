@@ -1,7 +1,8 @@
 """The APIs that clients use: requests are converted to Chat Completions, responses are written in the client's API.
 
-Nothing in between depends on the API. This module contains the interface of all APIs, `ClientApi`, and Chat Completions
-itself; each of the other APIs has a module (`ollama_api`, `messages_api`, `responses_api`).
+The code between these two conversions does not depend on the client's API. This module contains `ClientApi`, which is
+the interface of all client APIs, and the implementation of Chat Completions. Each of the other APIs has a module
+(`ollama_api`, `messages_api`, `responses_api`).
 
 The second half contains two kinds of response that do not come from a model's reply: errors and estimates of token
 counts. They work in the same way for every API.
@@ -42,7 +43,7 @@ class ClientApi(Protocol):
     """The interface of an API that clients use."""
 
     wire: Wire | None
-    """The API's name in profiles of servers; requests without tools are forwarded unchanged to a server with this API.
+    """The API's name in server profiles; requests without tools are forwarded unchanged to a server that has this API.
 
     If None, promptools never sends requests in this API, and converts every request.
     """
@@ -86,7 +87,7 @@ class ChatCompletionsApi:
         return body, ()
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return a writer of server-sent events, or of one JSON body."""
+        """Return a writer of server-sent events if a stream is requested, else a writer of one JSON body."""
         return SseWriter(request, begun=begun) if request.stream else JsonWriter(request)
 
     def encode_error(
@@ -122,11 +123,11 @@ LONGER_CONTEXT_HINT = (
 
 
 MAX_QUOTED = 2_000
-"""Maximum number of characters of a server's error text that our own error quotes."""
+"""Maximum number of characters of a server's error text that promptools quotes in its own error."""
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
-    """Run the steps that serve a route without attempts; an invalid request is answered with HTTP 400."""
+    """Run the steps that serve a route without the retry loop; answer an invalid request with HTTP 400."""
     problem: BaseException | None = None
     try:
         yield from steps
@@ -149,7 +150,10 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
 
 
 def respond_no_answer(state: ExchangeState, failed: Failed) -> Steps[None]:
-    """Raise the HTTP library's exception if there is one; respond with HTTP 502 to a redirect that is not followed."""
+    """Report that the server gave no answer: raise the HTTP library's exception, or respond with HTTP 502.
+
+    There is no exception if the server answered with a redirect, which is not followed.
+    """
     if failed.error is not None:
         raise failed.error
     state.error_kind = "connect"
@@ -161,9 +165,9 @@ def respond_no_answer(state: ExchangeState, failed: Failed) -> Steps[None]:
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
     """Respond with an error after the last possible attempt has failed.
 
-    The client gets the server's own error, if there is one, after a single attempt, or if no other attempt could have
-    helped. With `servers_own`, the client gets the server's error after several attempts too, unless the conversation
-    is too long.
+    The client gets the server's own error, if there is one, when only one attempt was made or when no other attempt
+    could have helped. With `servers_own`, the client gets the server's error after several attempts too. If the
+    conversation is too long, the client always gets an error that promptools writes.
 
     Raises the HTTP library's exception if nothing was sent to the client yet, time is left, and the server could not be
     reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
@@ -196,12 +200,12 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Return whether the client gets the server's own error, since no remedy was tried or none exists."""
+    """Return whether to pass the server's own error to the client: whether no remedy was tried, or none exists."""
     return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 
 def _overflow_body(state: ExchangeState, failure: Failure) -> bytes:
-    """Return the error for a prompt that is too long: the server's message, then our message, and OpenAI's error code.
+    """Return the error for a prompt that is too long: the server's message, promptools' own, and OpenAI's error code.
 
     Clients recognize an overflow by the server's message (litellm 1.106, opencode 1.18), by the code (langchain-openai
     1.7), or in the Messages API by "prompt is too long" (Claude Code 2.1), and then shorten the conversation.
@@ -240,9 +244,9 @@ def _error_body(state: ExchangeState, failure: Failure) -> bytes:
 
 _JSON_FIELDS: Headers = (("content-type", "application/json"),)
 _TOKENS_PER_MESSAGE = 4
-"""Tokens of the markers around a message."""
+"""Number of tokens that are estimated for the markers around a message."""
 _TOKENS_PER_PART = 1_500
-"""The tokens that are estimated for an image or a file: about as many as a large image takes."""
+"""Number of tokens that are estimated for an image or a file: about as many as a large image takes."""
 
 
 def respond_token_count(request: ClientRequest, context: Context, response: Mapping[str, Any]) -> Exchange:

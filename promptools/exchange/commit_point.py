@@ -7,8 +7,8 @@ Streamed data cannot be taken back. So each choice has a commit point, and two s
     committed   the first content character, the first complete and valid call, or the start of a call that is
                 streamed live has been sent; a failure is now an error inside the stream
 
-Before the commit, nothing is sent that a later attempt could contradict. So these are held, since they may still turn
-out to be wrong:
+Before the commit, nothing is sent that a later attempt could contradict. So the following events are held back, because
+they may still turn out to be wrong:
 
 - white space at the beginning;
 - all text while a call or a formatted answer is required and no call has been sent;
@@ -96,7 +96,7 @@ class ChoiceStream:
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
-        """How many characters of reasoning and of text are still to be skipped, since the client already has them."""
+        """Numbers of characters of reasoning and of text still to be skipped, because the client already has them."""
         self._reasoning_end = -1
         """The offset in the text at which the last reasoning ended; -1 if there was none."""
         self._in_reasoning = False
@@ -190,7 +190,7 @@ class ChoiceStream:
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
         """Send reasoning, and drop the tags that are held right before it, such as `<think>`.
 
-        Otherwise these tags would be sent as text if a call failed.
+        If the tags remained held, they would be sent as text if a call failed.
         """
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
@@ -213,9 +213,10 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _end_answer(self) -> list[Event]:
-        """Stop holding text for a formatted answer, and return the held text as events.
+        """Stop holding back text for a formatted answer, and return the held text as events.
 
-        A reply with a call has no formatted answer.
+        This is done when a call is found, because a reply with a call has no formatted answer. It is also done when
+        the text turns out to be reasoning.
         """
         answer, self._answer = self._answer, None
         held = answer.held if answer is not None else ""

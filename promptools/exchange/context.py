@@ -64,7 +64,10 @@ class Route:
     url: str | None = None
     """The full URL of the server's chat completions (None: the URL of the client's request)."""
     headers: Headers = field(default=(), repr=False)
-    """Fields for every request to the server, such as `authorization`; they replace the client's of the same name."""
+    """Header fields for every request to the server, such as `authorization`.
+
+    They replace fields of the same name in the client's request.
+    """
     resolve: Callable[[ServerInfo], Target] | None = None
     """Returns the target, given the result of probing the server. If None, the server is not probed."""
     notes: tuple[str, ...] = ()
@@ -104,13 +107,13 @@ class Context:
     max_tools: int | None = None
     """Maximum number of tools that one request may offer (None: unlimited)."""
     max_reply: int = MAX_REPLY
-    """Maximum bytes of one reply that are buffered; what is forwarded unchanged is not buffered."""
+    """Maximum number of bytes of one reply to buffer; a reply that is forwarded unchanged is not buffered."""
     on_reply: Callable[[Reply], None] | None = None
     """Called with every reply that was read and passed to the client, including replies that failed."""
     observer: Observer | None = None
-    """Is told about every exchange, with all bodies."""
+    """Follows every exchange, and gets the bodies of requests and of the server's responses. None: no observer."""
     response_bytes: int = 0
-    """How many bytes from the beginning of each response are kept for the observer."""
+    """Number of bytes to keep from the beginning of each response, for the observer."""
     wall_clock: Callable[[], datetime] | None = None
     """Returns the date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None

@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT = 2.0
 """The time limit for all probes of a server together."""
 DEADLINE_SHARE = 0.25
-"""The share of the time until a deadline that probing may take.
+"""Probing may take at most this fraction of the time that is left until a deadline.
 
 A server that is slow to respond to probes may still serve requests.
 """
 ANY_NAME_TTL = 60.0
-"""How many seconds the probe results of a server are valid if it accepts any model name.
+"""Number of seconds for which a server's probe results are valid if the server accepts any model name.
 
 Such a server may load another model.
 """
@@ -62,8 +62,9 @@ _REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "use
 class DetectionCache:
     """Caches probe results by the server's root URL, the model, and the kind of server that the config names.
 
-    The model is empty for results about the server alone, and the kind if the config names none. At most `limit`
-    results are kept; the oldest are evicted first. Thread-safe: each step is a single operation of a dict.
+    For results about the server alone, the model is an empty string. If the config names no kind, the kind is an empty
+    string. At most `limit` results are kept; the oldest are evicted first. Thread-safe, because each step is a single
+    dict operation.
     """
 
     def __init__(self, *, limit: int = 1024) -> None:
@@ -100,7 +101,7 @@ class DetectionCache:
                 self._entries.pop(old, None)
 
     def evict(self, root: str) -> None:
-        """Evict the results for a server that can no longer be reached: another server may run at its address next."""
+        """Evict the results for an unreachable server, because another server may run at its address next."""
         for key in [key for key in tuple(self._entries) if key[0] == root]:
             self._entries.pop(key, None)
 

@@ -161,7 +161,7 @@ TransportFailureKind = Literal["connect", "timeout", "closed", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There was no response, or it broke off.
+    """No response arrived, or the response broke off.
 
     `error` is the HTTP library's exception, which is raised if no retry helps.
     """

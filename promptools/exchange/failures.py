@@ -1,4 +1,4 @@
-"""Describe failed attempts as `Failure` objects, and shorten long errors of servers."""
+"""Describe failed attempts as `Failure` objects, and shorten long server errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_ERROR = 1 << 20
 """Maximum size in bytes of an error that is read whole; `json` takes up to 50 ms to parse it."""
 SHOWN_ERROR = 1 << 16
-"""How many bytes are kept of an error that is longer than `MAX_ERROR`."""
+"""Number of bytes that are kept from the beginning of an error that is longer than `MAX_ERROR`."""
 CLIPPED = (
     f"... [clipped by promptools: the server's error is longer than {MAX_ERROR:,} bytes, of which these are the first "
     f"{SHOWN_ERROR:,}]"
@@ -56,7 +56,10 @@ _KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
 """How many characters of an error's message are compared to find the message in the JSON."""
 _NUMBER = "-+.0123456789eE"
-"""Characters of numbers: they are removed from the end of a clipped text, where a number may have lost digits."""
+"""Characters that occur in numbers.
+
+They are removed from the end of a clipped text, where a number may have lost digits.
+"""
 
 
 def clip_error(body: bytes) -> bytes:
@@ -82,7 +85,7 @@ def introduces_reply(body: bytes) -> bool:
 
 
 def quoting_message(text: str) -> str:
-    """Return the whole message of a long error if it quotes the model and is complete; otherwise an empty string.
+    """Return the whole message of a long error; an empty string unless the message quotes the model and is complete.
 
     The text is decoded in slices, in linear time; other threads wait for at most one slice.
     """
@@ -97,13 +100,16 @@ def quoting_message(text: str) -> str:
 
 
 def _start_of_message(text: str) -> str:
-    """Return the error message at the start of a JSON text if it announces text of the model, else an empty string."""
+    """Return the error message at the start of a JSON text; empty unless the message says that it quotes the model."""
     error = error_of(_parse_start(text))
     return error.message if error is not None and introduces_model_text(error.message) else ""
 
 
 def _decode_string(text: str, at: int, beginning: str) -> str:
-    """Decode the JSON string whose content begins at `at`; empty unless it starts with `beginning` and is closed."""
+    """Decode the JSON string whose content begins at offset `at`.
+
+    Returns an empty string if the content does not start with `beginning`, or if the string is not closed.
+    """
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
         try:
@@ -184,7 +190,7 @@ class Failure:
     partial_reply: Reply | None = None
     """The reply as far as it was read before the failure."""
     call_signalled: bool = False
-    """Whether the server signalled a call and sent none."""
+    """Whether the server signaled a call but sent none."""
     overflow: Overflow = field(default_factory=Overflow)
     """The token counts of a prompt that is longer than the context."""
     context_limit: int | None = None
@@ -206,7 +212,8 @@ class Failure:
     def error_status(self) -> int | None:
         """The status with which to report the server's error to the client; None if the server reported no error.
 
-        This is the status of the response; for an error under HTTP 200, the status in the error itself, or 502.
+        This is the status of the response. If the response reports success, the status in the error itself is returned
+        or, if the error has none, 502.
         """
         if self.server_error is None or self.opened is None:
             return None
@@ -261,7 +268,7 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the status and headers to forward a server's error with, without fields that do not fit a clipped body."""
+    """Return the status and headers for forwarding a server's error; omit fields that do not fit a clipped body."""
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))

@@ -1,10 +1,10 @@
 """Learn in which format a model's chat template writes calls, if the model's family is unknown.
 
 Before the model's first request, `learn_format` renders a few conversations with the template, on the server or from a
-file named in the config, within `LEARN_TIMEOUT` seconds. From these it learns a table that describes the format
-(`promptools.dialects.learn`). If a built-in dialect reads what the template writes, the built-in dialect is used, since
-it includes repairs that no template shows. Otherwise calls are also read in the learned dialect, provided that its
-markers cannot be mistaken for prose.
+file named in the config, within `LEARN_TIMEOUT` seconds. From the rendered texts it learns a table that describes the
+format (`promptools.dialects.learn`). If a built-in dialect reads what the template writes, the built-in dialect is
+used, because it includes repairs that no template shows. If none does, calls are also read in the learned dialect,
+provided that its markers cannot be mistaken for prose.
 
 A table is kept under the fingerprint of its template: a digest of the template's renderings of two conversations. The
 fingerprint is the same on every server, even on one that does not show the template. `LearnedDialects` remembers the
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 
 LEARN_TIMEOUT = 2.0
-"""Time limit, in seconds, for all the requests by which a template is learned."""
+"""Time limit, in seconds, for all requests together that are made to learn from a template."""
 ASKED_TIMEOUT = 60.0
-"""Time limit, in seconds, for learning that the user requested."""
+"""Time limit, in seconds, if the user asked for the format to be learned."""
 RETRY_SECONDS = 60.0
-"""Seconds until a template that could not be rendered is tried again: its model may have been loading."""
+"""Seconds until a template that could not be rendered is tried again, because its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
 """Keys of a request that decide how Ollama loads a model.
 
@@ -126,7 +126,7 @@ class _Memory:
 class LearnedDialects:
     """Remembers the learned format of each model on each server, and the tables that describe these formats.
 
-    Only the latest `limit` models are remembered. Thread-safe: each step is a single operation of a dict.
+    Only the latest `limit` models are remembered. Thread-safe, because each step is a single dict operation.
     """
 
     def __init__(self, store: TableStore | None = None, *, limit: int = 256) -> None:
@@ -166,11 +166,14 @@ class LearnedDialects:
         self._learning.pop(place, None)
 
     def read(self, name: str) -> str | None:
-        """Return the text stored for a template: its table, or why it has none. None if nothing is stored."""
+        """Return the text stored for a template: its table, or the reason why it has none.
+
+        Returns None if nothing is stored.
+        """
         return self._store.get(name)
 
     def keep(self, name: str, text: str) -> None:
-        """Store the text for a template: its table, or why it has none."""
+        """Store the text for a template: its table, or the reason why it has none."""
         self._store.put(name, text)
 
     def dialects(self) -> OwnDialects:
@@ -210,7 +213,7 @@ def _is_wanted(profile: Profile, model: str) -> bool:
     """Return whether the dialect is unknown, is needed, and can be learned.
 
     It can be learned if something renders the template: promptools itself, from a file that the config names, or the
-    server. Among servers, only llama.cpp's renders the template for a request that names no model.
+    server. If the request names no model, only a llama.cpp server renders the template.
     """
     if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
         return False
@@ -369,7 +372,7 @@ def _body(
 
 
 def _with_texts(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a message with its calls' arguments as JSON text, as in OpenAI's API: servers parse that text."""
+    """Copy a message with its calls' arguments as JSON text, as in OpenAI's API, because servers parse that text."""
     calls = as_list(message.get("tool_calls"))
     return {**message, "tool_calls": [_with_text(as_object(call)) for call in calls]} if calls else {**message}
 
@@ -385,7 +388,7 @@ def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer], ask: Ask) -> tuple[Finding, float]:
-    """Return the finding about a template, stored or newly learned, and for how many seconds it is valid."""
+    """Return the finding about a template, stored or newly learned, and the number of seconds for which it is valid."""
     render = renderer(ask)
     name = fingerprint(render, render.declared)
     text = learned.read(name)
@@ -456,11 +459,11 @@ _CALLS = (
     _call(2, "send_note", {"lines": ["first", "second\nthird"], "to": {"name": "Ada", "copies": [1, 2.5, None]}}),
     _call(3, "list_all", {}),
 )
-"""Calls with values of all kinds, by which a format is recognized."""
+"""Calls with values of every JSON type, which are rendered to recognize a format."""
 
 
 def known_format(dialect: Dialect) -> str | None:
-    """Return the name of a built-in dialect that reads all calls written in `dialect`; None if none does.
+    """Return the name of a built-in dialect that reads the sample calls as `dialect` writes them; None if none does.
 
     The calls must be read without fixes. A dialect without distinctive markers, such as bare JSON, does not count.
     """
@@ -509,7 +512,7 @@ def _conversation(calls: Sequence[Call], content: str = "") -> list[dict[str, An
 
 
 def learn_at_server(request: ClientRequest, context: Context, model: str, name: str) -> Steps[Learned]:
-    """Learn the format in which a model's template writes calls, even if it is known, within `ASKED_TIMEOUT`.
+    """Learn how a model's template writes calls, even if the format is already known, within `ASKED_TIMEOUT` seconds.
 
     Raises `UsageError` if nothing can be learned, or if the server has no known endpoint that renders the template.
     """
@@ -530,7 +533,10 @@ def learn_at_server(request: ClientRequest, context: Context, model: str, name: 
 
 
 def probe_format(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, ServerInfo]]:
-    """Probe the server of a request and its template, without sending the request; return the route and the result."""
+    """Probe a request's server, and learn the format of the model's calls; return the route and the probe result.
+
+    The request itself is not sent.
+    """
     state = ExchangeState(request, context)
     route = yield from resolve_route(state, context.route(model or None, None), model)
     route, _ = yield from learn_format(state, route, {"model": model})

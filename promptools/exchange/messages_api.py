@@ -1,7 +1,7 @@
 """Serve clients of Anthropic's Messages API: convert their requests, and write the responses.
 
 Responses are a stream of events or one JSON body, and have a single choice. There are two routes: one creates a
-message, the other counts the tokens of a request. The format is in `wire.messages`.
+message, the other counts the tokens of a request. The formats are in `wire.messages_in` and `wire.messages_out`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class MessagesApi:
         return decode_messages_request(body, profile)
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return a writer of events, or of one JSON body."""
+        """Return a writer of server-sent events if a stream is requested, else a writer of one JSON body."""
         return MessagesSseWriter(request, begun=begun) if request.stream else MessagesJsonWriter(request)
 
     def encode_error(

@@ -1,5 +1,6 @@
-"""The interface of observers, which follow exchanges: recordings, metrics, spans and the inspector use it.
+"""The interface of observers, which follow exchanges; used by recordings, metrics, spans and the inspector.
 
+An exchange is everything that happens between one client request and its response.
 An observer sees everything that the trace of a reply leaves out: prompts, bodies and raw replies. It is called in the
 thread of the exchange, which waits for it, so it must return quickly. Without an observer nothing is collected.
 
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
 
 Purpose = Literal["attempt", "forward", "template"]
-"""Why a request is sent: an attempt in a mode, the client's own body unchanged, or a prompt to be rendered."""
+"""Why a request is sent: to make an attempt, to forward the client's body unchanged, or to have a template rendered."""
 Received: TypeAlias = "Opened | Piece | Ended | Failed"
 """What arrived: status and headers, then pieces of the body, then its end; or a failure at any point."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedExchange:
-    """One exchange. Every call of an observer passes the same object, so the object can be used as a key."""
+    """One exchange. All calls about it pass this same object to the observer, so it can be used as a dict key."""
 
     id: str
     """Nine random letters and digits."""
@@ -73,8 +74,11 @@ class WrittenChoice:
     """A choice as the server sent it."""
 
     text: str = field(repr=False)
-    """The content as it was read, with all markup: in harmony mode the whole reply, for `promptools.harmony.examine`.
-    Reasoning and calls that the server itself extracted are not included."""
+    """The content as it was read, with all markup.
+
+    In harmony mode this is the whole reply, for `promptools.harmony.examine`. Reasoning and calls that the server
+    itself extracted are not included.
+    """
     finish_reason: str | None
     """The server's finish reason; None if it sent none."""
     stop_reason: str | int | None = None
@@ -118,7 +122,7 @@ class ExchangeEnd:
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
     response: bytes = field(default=b"", repr=False)
-    """The beginning of the response's body, up to as many bytes as the observer's `response_bytes` says."""
+    """The beginning of the response's body; the observer's `response_bytes` is the maximum number of bytes."""
 
 
 class Observer(Protocol):

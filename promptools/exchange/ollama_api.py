@@ -1,13 +1,13 @@
-"""Serve clients of Ollama's API, also if the server is not Ollama.
+"""Serve clients of Ollama's API, even if the server is not Ollama.
 
 Responses are NDJSON lines or one JSON body, and have a single choice. A server that has Ollama's routes answers
 requests to them itself. For any other server, promptools answers the requests: models come from the server's
-`/v1/models`, embeddings from its `/v1/embeddings`. `/api/generate` becomes a chat of one turn or, with `raw`, a request
-to the server's `/v1/completions`.
+`/v1/models`, embeddings from its `/v1/embeddings`. A request to `/api/generate` becomes a chat with a single turn or,
+with `raw`, a request to the server's `/v1/completions`.
 
-A request to a route other than chat is first handled without its body, since an uploaded model may have many gigabytes.
-First the server is detected: if it may have the route itself, the request is forwarded unchanged. The formats are in
-`wire.ollama`.
+A request to a route other than chat is first handled without its body, because its body may be an uploaded model of
+many gigabytes. First the server is detected. If it may have the route itself, the request is forwarded unchanged. The
+formats are in `wire.ollama_in` and `wire.ollama_out`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class GenerateJsonWriter(OllamaJsonWriter):
 
 
 class OllamaApi:
-    """Implements Ollama's `/api/chat`."""
+    """Implements Ollama's `/api/chat` route."""
 
     wire: Wire | None = "ollama"
     streams_arguments = False  # its arguments are an object
@@ -196,8 +196,9 @@ class ServedRequest:
         yield from self.state.emit(encode_json(body), lambda: Head(status, JSON))
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
-        """Request a route of OpenAI's API from the server; return its JSON, or None if the client got an error instead.
+        """Request a route of OpenAI's API from the server; return the JSON response, or None on failure.
 
+        After a failure, the client has been sent an error.
         Without a `body`, the request is a GET.
         """
         state = self.state
@@ -249,11 +250,11 @@ def requested_model(data: Mapping[str, Any]) -> str:
 
 
 _OLLAMA_VERSION = "0.32.15"
-"""The Ollama version whose API is served here: apps refuse versions that are too old for them."""
+"""The Ollama version to report, whose API is served here; apps refuse versions that are too old for them."""
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
-    """Respond with a version of Ollama, and with `served_by`, by which a client can tell that this is not Ollama."""
+    """Respond with an Ollama version, and with `served_by`, which shows a client that this server is not Ollama."""
     yield from served.emit({"version": _OLLAMA_VERSION, "served_by": "promptools"})
 
 
@@ -265,7 +266,7 @@ def list_models(served: ServedRequest) -> Steps[None]:
 
 
 def list_running_models(served: ServedRequest) -> Steps[None]:
-    """Respond with a list of all models as running models: servers other than Ollama have loaded all their models."""
+    """Respond with all models as running models, because servers other than Ollama have loaded all their models."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_running() for model in models]})
@@ -366,7 +367,7 @@ def respond_raw(served: ServedRequest) -> Steps[None]:
 
 
 def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) -> Steps[Failure | None]:
-    """Relay the generated text: as lines if `streamed`, otherwise whole at the end. Return the failure, if any."""
+    """Relay the generated text, as lines if `streamed`, else as a whole at the end; return the failure, if any."""
     state = served.state
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
@@ -405,7 +406,7 @@ class _RawReply:
         return b"".join(b"%b\n" % encode_json(self._line(text)) for text in texts)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply that has ended; None if nothing is wrong."""
+        """Return the failure of the reply, which has ended; None if nothing is wrong with it."""
         decoder = self.decoder
         if decoder.server_error:
             return failure_of_error(decoder.server_error, opened, decoder.body)
@@ -468,17 +469,17 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages, by which clients of Ollama load or unload a model.
+    """Respond to a chat without messages, with which clients of Ollama load or unload a model.
 
-    No model is loaded or unloaded: the server is not Ollama, and has loaded its models already.
+    No model is loaded or unloaded, because the server is not Ollama and has already loaded its models.
     """
     yield from served.emit(_encode_load(served))
 
 
 def respond_generate_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a generate request without a prompt, by which clients of Ollama load or unload a model.
+    """Respond to a generate request without a prompt, with which clients of Ollama load or unload a model.
 
-    No model is loaded or unloaded: the server is not Ollama, and has loaded its models already.
+    No model is loaded or unloaded, because the server is not Ollama and has already loaded its models.
     """
     yield from served.emit(encode_generated(_encode_load(served)))
 
@@ -493,7 +494,7 @@ def _encode_load(served: ServedRequest) -> dict[str, Any]:
 
 
 _MAX_LOAD_REQUEST = 4096
-"""Chat requests of more bytes than this are assumed to have messages, and are not parsed to find out."""
+"""Size in bytes above which a chat request is assumed to have messages, without parsing it to find out."""
 _RUNNING = b"Ollama is running"
 _ABSENT_STATUSES = frozenset({404, 405})
 _INSTEAD = {
@@ -504,7 +505,7 @@ _INSTEAD = {
     "delete": "remove the model with the server's own tools",
     "blobs": "put the file where the server loads its models from",
 }
-"""What to do instead of calling Ollama's routes for managing models."""
+"""Maps the name of each of Ollama's routes for managing models to advice on what to do instead of calling it."""
 
 
 def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
@@ -528,7 +529,7 @@ def serve_ollama_route(request: ClientRequest, context: Context) -> Exchange:
 
 
 def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
-    """Serve a chat request; without messages, it is only a request to load or unload a model of Ollama."""
+    """Serve a chat request; one without messages is only a request to load or unload one of Ollama's models."""
     body = request.request.body
     data = parse_object(body) if len(body) <= _MAX_LOAD_REQUEST else {}
     return run(request, context) if not data or data.get("messages") else _serve_load(request, context)
@@ -591,7 +592,7 @@ def _emulates_ollama(target: Target, seen: ServerInfo | None) -> bool:
 
 
 def _respond_unavailable(name: str, served: ServedRequest) -> Steps[None]:
-    """Respond that a route manages Ollama's models, but this server is not Ollama."""
+    """Respond with HTTP 501: the requested route manages Ollama's models, and the server is not Ollama."""
     root = served.state.request.url.partition("?")[0].rpartition("/api/")[0]
     kind = served.target.profile.kind
     title = "an OpenAI-compatible server" if kind == GENERIC else load_builtin(kind).title

@@ -17,8 +17,8 @@ A retry is possible only while the client has seen no content, so a reply has tw
                      is held until its rest arrives, so that an error can follow a broken stream as an event of its
                      own. A stream that ends without announcing its end is followed by an error too.
 
-The first content, call or refusal ends the first phase. More than `MAX_HELD` held bytes end it too, since a lost reply
-is never that long.
+The first content, call or refusal ends the first phase. If more than `MAX_HELD` bytes are held, the phase ends too,
+because a lost reply is never that long.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
 """Matches a finish reason that is not null. No content can match, since its quotes would be escaped."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""How many of the latest bytes are kept: the stream's last event, which is shorter, may be split between chunks."""
+"""Number of latest bytes to keep, because the stream's last event, which is shorter, may be split between chunks."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
 """Matches the last line of an Ollama stream; other lines may match too, because of their content."""
 _MAX_LINE = 1 << 16
-"""Maximum bytes of a line that are kept to be parsed; the last line has a few hundred."""
+"""Maximum number of bytes of a line that are kept to be parsed; the last line has a few hundred."""
 
 
 class StreamEndDetector:
@@ -82,7 +82,7 @@ class StreamEndDetector:
 
     def __init__(self, wire: Wire) -> None:
         self.seen = False
-        """Whether the server has signalled the end."""
+        """Whether the server has signaled the end of the stream."""
         self._finished = False
         """Whether the server has sent a finish reason or an error."""
         self._wire: Wire = wire
@@ -98,7 +98,7 @@ class StreamEndDetector:
             self._scan_lines(data)
 
     def is_complete(self) -> bool:
-        """Return whether the stream is complete if it ends now, perhaps without a final line break."""
+        """Return whether the stream would be complete if it ended now; its final line break may be missing."""
         if self._wire == "chat":
             return self.seen or self._finished or b"[DONE]" in self._tail
         return self.seen or self._finished or self._tail.startswith(_ERROR) or _is_last(bytes(self._tail))
@@ -128,12 +128,12 @@ def _is_last(line: bytes) -> bool:
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Failures that are retried because the model's output caused them, not the request.
+"""Kinds of failures that are retried, because the model's output, not the request, caused them.
 
 `overflow` (the prompt is too long) is included too, since each server reports it differently.
 """
 MAX_HELD = 1 << 20
-"""Maximum bytes of a reply that are held while it has no content; a longer reply is forwarded."""
+"""Maximum number of bytes of a reply to hold while the reply has no content; a longer reply is forwarded."""
 _CUT = "the stream ended without a finish reason"
 _DELIMITERS: dict[Wire, re.Pattern[bytes]] = {
     "chat": lazy_pattern(rb"\r\n\r\n|\n\n|\r\r"),
@@ -152,7 +152,7 @@ class Forwarded(NamedTuple):
 
 
 class TakenReply(NamedTuple):
-    """The part of a forwarded reply that was read before an attempt takes the reply over."""
+    """The part of a forwarded reply that had already been read when an attempt took over the reply."""
 
     data: bytes
     ended: bool
@@ -276,11 +276,11 @@ class PassthroughMonitor:
         return b""
 
     def is_retried(self, failure: Failure) -> bool:
-        """Return whether a retry may help: the reply was lost, or the request can be changed so that it is accepted."""
+        """Return whether a retry may help: whether the reply was lost, or the server may accept a changed request."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over; here always None: every reply is forwarded."""
+        """Return the reply so far if an attempt should take it over; here always None, as all replies are forwarded."""
         return None
 
     def flush(self) -> bytes:
@@ -293,7 +293,7 @@ class PassthroughMonitor:
         return bytes(self._held + self._buffer)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if nothing is wrong, or if a retry cannot fix it."""
+        """Return the failure of the reply so far; None if there is none, or if a retry cannot fix it."""
         if self.has_content:
             return None
         decoder = self._decoder
@@ -500,7 +500,7 @@ class FormMonitor(PassthroughMonitor):
         return b""
 
     def take(self, *, ended: bool) -> TakenReply | None:
-        """Return the reply so far if it can no longer be in the requested format; otherwise None."""
+        """Return the reply so far if it can no longer be in the requested format, else None."""
         if not self._is_unfit:
             return None
         data = bytes(self._raw if self._streamed else self._held)
@@ -508,7 +508,7 @@ class FormMonitor(PassthroughMonitor):
         return TakenReply(data, ended, min(seen, self._request.n), self._forwarded)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply so far; None if nothing is, or if an attempt will take over the reply."""
+        """Return the failure of the reply so far; None if there is none, or if an attempt will take over the reply."""
         return None if self._is_unfit else super().failure(opened)
 
     def flush(self) -> bytes:

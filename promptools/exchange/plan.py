@@ -2,7 +2,7 @@
 
 A plan consists of the current attempt (`mode`, and `request` with all adaptations so far) and the options left to try.
 After a failure, `plan_next` takes the first remedy for this kind of failure (`REMEDIES`) that changes anything. A
-remedy moves to the next mode, adapts the request, tells the model about its error (`correct`), or sends the same again.
+remedy moves to the next mode, adapts the request, tells the model about its error (`correct`), or repeats the request.
 
 A plan ends even without a stop policy, because each remedy uses something up: a mode, one of the allowed corrections,
 the single repetition, or an adaptation. An adaptation is used once per mode. Only `tool_choice` and `without_params`
@@ -63,7 +63,7 @@ The adaptation `format` has a note of its own, `FORMAT_NOTE`.
 """
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
-"""Adaptations that may be applied several times: each time, they change something else in the request."""
+"""Adaptations that may be applied several times, because each time they change something else in the request."""
 
 
 def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str:
@@ -208,7 +208,7 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        An agent counts the replies, and itself tells the model what is wrong.
+        The agent itself counts the replies, and tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}

@@ -1,8 +1,8 @@
 """Store responses that clients may continue or fetch later; each owner can store a limited number of them.
 
-If there are too many, the least recently used are dropped. A response is found only by requests of its owner. In a
-proxy that checks keys, the owner is the checked key. Otherwise, the owner is anyone who sends the same keys, in any
-header fields.
+If there are too many, the least recently used are dropped. A response is found only by requests from its owner. In a
+proxy that checks keys, the owner is the checked key. In all other cases, requests that contain the same keys, in any
+header fields, have the same owner.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MAX_RESPONSES = 512
 """Maximum number of responses of one owner."""
 MAX_BYTES = 64 * 2**20
-"""Maximum size of one owner's responses, roughly in bytes."""
+"""Maximum total size of the responses of one owner, in bytes (approximate)."""
 MAX_TOTAL_BYTES = 512 * 2**20
-"""Maximum size of all owners' responses, roughly in bytes."""
+"""Maximum total size of the responses of all owners together, in bytes (approximate)."""
 _OVERHEAD = 256
 """Number of bytes that a response is assumed to take besides its JSON."""
 
@@ -46,7 +46,7 @@ class StoredResponse:
     size: int
     """The length of the response and its conversation as JSON; parts shared with earlier responses count again."""
     discarded: tuple[str, ...] = ()
-    """The ids of reasoning from failed attempts: it was streamed, but does not belong to the response."""
+    """The ids of reasoning items of failed attempts, which were streamed but do not belong to the response."""
 
     @property
     def item_ids(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class _Shelf:
 
     responses: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict[str, StoredResponse])
     items: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, "tuple[str, dict[str, Any]]"])
-    """The items in the responses' outputs, by item id, each with the id of its response."""
+    """Maps the id of each item in the responses' outputs to the id of its response and the item."""
     size: int = 0
 
     def add(self, response_id: str, stored: StoredResponse) -> None:
@@ -97,9 +97,9 @@ class _Shelf:
 class ResponseStore:
     """The stored responses of all owners.
 
-    Each owner may store up to `max_responses` responses, of up to `max_bytes` together. The responses of all owners
-    take at most `max_total`. If that is exceeded, the owner with the most bytes loses responses first. An owner with
-    less than an equal share therefore loses nothing to others.
+    Each owner may store up to `max_responses` responses, with up to `max_bytes` bytes in total. The responses of all
+    owners together take at most `max_total` bytes. If they take more, the owner with the most bytes loses responses
+    first. So an owner with less than an equal share loses no responses because of other owners.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ResponseStore:
     def _make_room(self) -> None:
         """Drop the oldest responses of the largest owners until a part of the total is free again.
 
-        More is freed than is needed now, so that passes are rare: each pass visits all owners, which may be many.
+        More is freed than is needed now, so that this method runs rarely: it visits all owners, and there may be many.
         """
         wanted = self._max_total - self._max_total // 16
         largest = [(-shelf.size, owner) for owner, shelf in self._shelves.items()]

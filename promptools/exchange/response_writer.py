@@ -41,13 +41,13 @@ class Summary(NamedTuple):
     usage: Mapping[str, Any] | None
     """The token usage, summed over all attempts."""
     report: Mapping[str, Any] | None
-    """The value of the `promptools` key; None: no such key."""
+    """The value of the `promptools` key in the response; None if the response has no such key."""
     note: str
     """The mode and the number of attempts, as a comment at the end of a stream, if the API allows comments."""
     seconds: float
     """How long the request took."""
     phases: tuple[float, float]
-    """The seconds from the last request to the first byte of its reply, and from that byte on."""
+    """Seconds from the last request to the first byte of its reply, and seconds from that byte on."""
 
     def with_report(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a response with the report added, if there is one."""
@@ -203,15 +203,15 @@ class JsonWriter:
         return b""
 
     def committed(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
-        """Return False: nothing is sent before the end."""
+        """Return False, because nothing is sent before the end."""
         return False
 
     def failed_live_call(self, index: int) -> Malformed | None:  # noqa: ARG002 one signature for all writers
-        """Return None: no call is streamed."""
+        """Return None, because no call is streamed."""
         return None
 
     def has_open_call(self, index: int) -> bool:  # noqa: ARG002 one signature for all writers
-        """Return False: calls are never sent partly."""
+        """Return False, because calls are never sent partly."""
         return False
 
     def discard_attempt(self, index: int) -> None:
@@ -286,7 +286,7 @@ def encode_json(body: Mapping[str, Any]) -> bytes:
 
 
 def _without_nan(value: Any) -> Any:
-    """Return a copy of a JSON value with NaN and infinity replaced by null. Recurses as deeply as the value."""
+    """Return a copy of a JSON value with NaN and infinity replaced by null; recurse as deeply as it is nested."""
     if is_object(value):
         return {key: _without_nan(item) for key, item in value.items()}
     if is_array(value):

@@ -1,9 +1,9 @@
 """Serve clients of OpenAI's Responses API: convert their requests, write and store the responses.
 
-Each request has its own `ResponsesApi`, created by `serve_response`, since a response repeats its request. The shared
-`RESPONSES_API` only encodes errors. Responses are a stream of numbered events or one JSON body, and have a single
-choice. Responses that clients may continue or fetch later are kept in `response_store`. The format is in
-`wire.responses`.
+Each request has its own `ResponsesApi`, created by `serve_response`, because a response repeats parts of its request.
+The shared `RESPONSES_API` only encodes errors. Responses are a stream of numbered events or one JSON body, and have a
+single choice. Responses that clients may continue or fetch later are kept in `response_store`. The formats are in
+`wire.responses_in` and `wire.responses_out`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ResponsesStreamWriter(SseWriter):
         return self._encode([*ended, {"type": "error", **error, "param": None, **named}, last])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
-        """Encode events with their sequence numbers; the beginning of the response comes before the first event."""
+        """Encode events with their sequence numbers; add the events that begin a response before its first event."""
         events = list(bodies)
         if events and not self._sequence_number:
             begun = self._frame.encode("in_progress", [])
@@ -166,7 +166,7 @@ class ResponsesApi:
         return self._request.body, self._request.notes
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:  # noqa: ARG002 one signature for all APIs
-        """Return a writer of events, or of one JSON body."""
+        """Return a writer of server-sent events if a stream is requested, else a writer of one JSON body."""
         assert self._request is not None, "the request was decoded"
         frame = ResponseFrame(self._request, self._token, self._created_at, request.model)
         if not request.stream:
@@ -249,7 +249,7 @@ STORED_ROUTE = f"{_STORED_PATH}{ID_PREFIX}"
 """The prefix of the paths of stored responses; ids with another prefix were not issued here."""
 _INPUT_ITEMS = "input_items"
 _ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
-"""The routes, as pairs: the method, and the part of the path after the response's id."""
+"""The routes, as pairs of the method and the part of the path after the response's id."""
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 
@@ -330,7 +330,7 @@ _ABSENT_STATUSES = frozenset({404, 405, 501})
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:
-    """Forward a request to compact a conversation, with the model's name replaced by the server's name for it."""
+    """Forward a request to compact a conversation, with the model name replaced by the server's name for the model."""
     state = ExchangeState(request, context)
     return run_route(state, _pass_on(state))
 

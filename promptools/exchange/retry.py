@@ -104,8 +104,8 @@ class RetryLoop:
     ) -> Steps[Failure | None]:
         """Make attempts at these choices; return the failure that remains, or None if each choice has a reply.
 
-        `failure` is the failure of an earlier attempt; it is handled first. `taken` is a forwarded reply that the first
-        attempt takes over.
+        `failure` is the failure of an earlier attempt, which is handled first. `taken` is a forwarded reply that the
+        first attempt takes over.
         """
         while True:
             if failure is None:
@@ -155,8 +155,8 @@ class RetryLoop:
     def _prepare_attempt(self, plan: AttemptPlan, indices: Sequence[int]) -> Steps[AttemptRunner | Failure]:
         """Prepare an attempt in the first mode that can express the request.
 
-        Raises `UsageError` if no mode can, and no attempt was made before. After earlier attempts, returns a failure
-        instead, since one of them may have left a usable answer.
+        If no mode can express the request, raises `UsageError`, but only if no attempt was made before. After earlier
+        attempts, returns a failure instead, because an earlier attempt may have left a usable answer.
         """
         while True:
             try:

@@ -3,8 +3,8 @@
 A rewording changes a fact in the request's profile, or leaves something out of the request.
 
 `find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly. For an hour,
-every request to the same server and model is changed in this way before it is sent (`Refusals`), so that it is not
-refused first.
+every request to the same server and model is changed in this way before it is sent (`Refusals`), which saves the
+attempt that the server would refuse.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
 A request with such a key is not forwarded unchanged once the server is known to refuse the key.
 """
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
-"""Adaptations that are not remembered for later requests, since these have other schemas, tools and answers.
+"""Adaptations that are not remembered for later requests, whose schemas, tools and answers are different.
 
 The context size that `fit` finds is remembered separately, in `ContextSizes`.
 """
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
 _SEEDS = 2**31
-"""Seeds are chosen below this number, since all servers accept such seeds."""
+"""Upper bound of the seeds that are chosen; all servers accept seeds below this number."""
 ANOTHER_TEMPERATURE = 0.2
 """The temperature of a second sample if the request asks for 0, which would give the same reply again."""
 
@@ -104,7 +104,7 @@ def find_rewordings(failure: Failure, request: ToolRequest) -> tuple[Rewording, 
 
 
 def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failure) -> Rewording:
-    """Return the rewording by this adaptation that a failure suggests for all requests to this server and model."""
+    """Return, for one adaptation, the rewording that a failure suggests for requests to this server and model."""
     text = failure.text.lower()
     match adaptation:
         case "tool_choice":
@@ -305,7 +305,7 @@ def _without_in_messages(request: ToolRequest, name: str) -> ToolRequest | None:
 
 
 def _without_strict(request: ToolRequest) -> ToolRequest | None:
-    """Leave `strict` out of tools and of the answer's format; calls of such tools are still checked."""
+    """Remove `strict` from the tools and from `response_format`; calls to these tools are still validated."""
     form = as_object(request.body.get("response_format"))
     schema = as_object(form.get("json_schema"))
     if "strict" in schema:

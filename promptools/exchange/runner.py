@@ -68,7 +68,7 @@ class RoutedRequest:
 
     @property
     def provider_model(self) -> tuple[str, str]:
-        """The provider and the model, by which facts about a server are remembered.
+        """The provider and the model: the key under which facts about a server are remembered.
 
         A provider without a name is identified by its base URL, or else by the request's URL.
         """
@@ -123,7 +123,7 @@ class RoutedRequest:
         return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
-        """Return whether to reword this request, because the server is known to refuse something in it."""
+        """Return whether to reword this request: whether the server is known to refuse something in it."""
         known = state.context.refusals.get(self.provider_model, state.now)
         return bool(known) and self._rewords(state.context, lambda _: known)
 
@@ -144,11 +144,11 @@ class RoutedRequest:
 def open_request(state: ExchangeState) -> Steps[RoutedRequest]:
     """Parse a request, find its server, and decide whether the client's own body can be forwarded unchanged.
 
-    A body that is not a JSON object is forwarded: the server knows best how to refuse it. A body that is nested too
-    deeply to be parsed is forwarded too, since the server may accept it.
+    A body that is not a JSON object is forwarded, because the server knows best how to refuse it. A body that is nested
+    too deeply to be parsed is forwarded too, because the server may accept it.
 
-    Raises `UsageError` for invalid options, for more tools than `Context.max_tools`, and for a body that could not be
-    parsed if the server does not have the client's API.
+    Raises `UsageError` for invalid options, and for more tools than `Context.max_tools`. If the server does not have
+    the client's API, `UsageError` is also raised for a body that could not be parsed.
     """
     request, context, client_api = state.request, state.context, state.client_api
     defaults = context.options or Options()
@@ -217,7 +217,7 @@ def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _override_descriptions(body: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return `body` with other descriptions of some tools; `descriptions` maps the names of these tools to them."""
+    """Return `body` with the descriptions of some tools replaced; `descriptions` maps tool names to descriptions."""
     if not descriptions or not as_list(body.get("tools")):
         return body
     return {**body, "tools": [_override_description(tool, descriptions) for tool in body["tools"]]}
@@ -293,7 +293,7 @@ def _run(state: ExchangeState) -> Steps[list[Reply]]:
 
 
 def _with_format(state: ExchangeState, routed: RoutedRequest) -> Steps[tuple[RoutedRequest, OwnDialects | None]]:
-    """Learn in which format the model's chat template writes calls, if that is unknown and needed.
+    """Learn in which format the model's chat template writes calls, if the format is unknown and needed.
 
     Returns the request with the dialect to use, and the learned dialect (None if there is none).
     """
@@ -348,7 +348,7 @@ def _serve(
 ) -> Steps[list[Reply]]:
     """Serve a request with retries; return all its replies.
 
-    If the request was forwarded before, `failure` is the failure of that attempt, and `monitor` holds the reply.
+    If the request was forwarded before, `failure` says what failed then, and `monitor` holds the reply to it.
     """
     request = yield from routed.parse(state)
     writer = state.client_api.response_writer(request, begun=state.head_sent)

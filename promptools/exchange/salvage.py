@@ -1,4 +1,4 @@
-"""Recover calls that a failed attempt already generated, from the text of its error."""
+"""Recover calls that the model wrote in a failed attempt, from the text of the server's error."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ RECOVERED_NOTE = "the call was read out of the server's error text"
 RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text contains it"
 
 MAX_VALUES = 300_000
-"""Calls are read only from a text with at most this number of commas and opening brackets."""
+"""Maximum number of commas and opening brackets in a text from which calls are read."""
 _SLICE = 1 << 16
-"""How many characters are parsed at a time: one search through a long text would block all other threads."""
+"""Number of characters to parse at a time, because one search through a long text would block all other threads."""
 
 
 def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply | None:
@@ -61,9 +61,9 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Return `failure` with the model's text that the error quotes as its reply, for a request that accepts no calls.
+    """Return `failure` with a reply made from the model's text in the error, for a request that accepts no calls.
 
-    The result is still a failure, and other attempts are made first: an error contains only part of a reply.
+    The result is still a failure, and other attempts are made first, because an error contains only part of a reply.
     """
     text = _model_text(failure)
     if text is None or not text.text.strip():
@@ -91,7 +91,11 @@ def _holds_interpreter(text: str) -> bool:
 
 
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
-    """Parse text as the reply to the failed request; for a request that was forwarded unchanged, in the plan's mode."""
+    """Parse text as the reply to the failed request, in the mode in which the request was made.
+
+    A request that was forwarded unchanged was made in no mode. Its reply is parsed in the plan's mode, or in native
+    mode if the plan's mode is raw.
+    """
     prepared = failure.prepared
     if prepared is None:  # no prompt was rendered for a forwarded request: read it as in native mode
         prepared = PREPARE["native" if plan.mode == "raw" else plan.mode](plan.request)
@@ -105,7 +109,7 @@ def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) 
 def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
     """Return a call made from arguments without a tool's name; None if they do not match exactly one tool.
 
-    A call of a dangerous tool is never made.
+    A call to a dangerous tool is never made.
     """
     try:
         value = read_value(text, declared_keys=request.offered.all_keys)
@@ -127,7 +131,10 @@ def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
 
 
 def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
-    """Return the only offered tool, or else the only tool whose schema the arguments match; also return the fix."""
+    """Return the tool to which arguments belong, or None, and a fix that says how the tool was found.
+
+    This is the only offered tool or, if there are several, the only one whose schema the arguments match.
+    """
     offered = request.offered
     if len(offered) == 1:
         return offered[0], Fix("infer", "the server's error lost the name; only this tool may be called")

@@ -56,7 +56,7 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 """A generator that yields effects (I/O operations) and returns a `T`; it is run with `yield from`."""
 
 LARGE_WORK = 32 * 1024
-"""Minimum size in bytes of a request, or of a part of a reply, that is processed in a thread.
+"""Minimum size in bytes of a request, or of a part of a reply, that is processed in another thread.
 
 This is about the size of fifty tools, which take 8 ms if they were not seen before, or of 150 short calls in a reply,
 which take 20 ms.
@@ -64,7 +64,7 @@ which take 20 ms.
 OWN_FIELDS = {"accept": "application/json", "content-type": "application/json", "user-agent": "promptools"}
 """Header fields of the requests that promptools makes itself."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
-"""The port of a URL without a port, by its scheme."""
+"""Maps the scheme of a URL to the port that is used if the URL names none."""
 MAX_CACHED_URLS = 256
 """Maximum size of the caches of `api_base` and of `route_url`."""
 _ROUTES = (
@@ -80,7 +80,7 @@ _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "k
 
 
 class AttemptFacts(NamedTuple):
-    """The facts about an attempt that observers get with its request, as fields of `SentRequest`."""
+    """Facts about an attempt, which observers receive with the attempt's request as fields of `SentRequest`."""
 
     prepared: PreparedRequest
     tool_request: ToolRequest
@@ -133,7 +133,7 @@ class ExchangeState:
         self.error_kind = ""
         """The kind of the failure that was reported to the client; empty if there was none."""
         self.heartbeat: Heartbeat | None = None
-        """None while no heartbeat may be sent to the client."""
+        """The heartbeat of the response; None while no heartbeat may be sent to the client."""
         self.seen: ServerInfo | None = None
         """What probing the server found, if it was probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
@@ -460,7 +460,7 @@ def route_url(url: str, path: str) -> str:
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Return the client's header fields, overridden by `route`; a field with an empty value there is removed.
+    """Return the client's header fields, overridden by `route`; a field that is empty in `route` is removed.
 
     Fields that concern only the client's connection are left out.
     """

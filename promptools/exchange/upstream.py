@@ -37,7 +37,7 @@ class UpstreamRequest:
     path: str
     """The route relative to the API's base URL, or to the server's root if it begins with `/`."""
     wire: Api = "chat"
-    """The API of the reply."""
+    """The API in whose format the server writes its reply."""
     notes: tuple[str, ...] = ()
     """Notes for the trace on what could not be passed on."""
     context_limit: int | None = None
@@ -96,8 +96,8 @@ def requested_context(request: ToolRequest) -> int | None:
 def available_context(request: ToolRequest) -> int | None:
     """Return how many tokens a prompt and its reply may have together; None if unknown.
 
-    For Ollama, this is the largest context that may be requested: promptools requests a larger context than the default
-    for a prompt that needs it.
+    For Ollama, this is the largest context that may be requested, because promptools requests a larger context than the
+    default for a prompt that needs it.
     """
     profile = request.profile
     if profile.wire != "ollama":
@@ -177,7 +177,7 @@ class ReplyDecoder:
     default_envelope: Callable[[], Envelope] = Envelope
     """Returns defaults for the id, model and time that the server leaves out."""
     choices: int = 1
-    """The number of choices requested. If it is 1, indexes are ignored: some servers number the chunks instead."""
+    """Number of choices requested. If it is 1, indexes are ignored, because some servers number the chunks instead."""
     envelope: Envelope = field(default_factory=Envelope)
     server_error: ErrorBody | None = None
     """The error that the body reports; nothing after it is read."""
@@ -189,13 +189,13 @@ class ReplyDecoder:
     stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
     """vLLM's stop reason of each choice."""
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """For each choice, those of its fields in the server's JSON that are not decoded here."""
+    """Maps the index of a choice to those of its fields in the server's JSON that are not decoded here."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """For each choice, the fields of its message in the server's JSON that are not decoded here."""
+    """Maps the index of a choice to the fields of its message in the server's JSON that are not decoded here."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """The fields of the server's last chunks that are not decoded, such as `timings`."""
     done: bool = False
-    """Whether the server signalled the end of the stream."""
+    """Whether the server signaled the end of the stream."""
     decode_error: str | None = None
     """Why the body, or the rest of the body, is not a valid reply; nothing more is read after such an error."""
     limit: int = MAX_REPLY
@@ -205,7 +205,7 @@ class ReplyDecoder:
     the content so far, and the bytes of an incomplete event or line.
     """
     limit_error: str | None = None
-    """A message if the limit was exceeded; then nothing more is read."""
+    """Error message if the limit was exceeded, after which nothing more is read."""
     fixes: dict[str, None] = field(default_factory=dict[str, None])
     """Descriptions of the fixes that were needed to parse the server's JSON, without duplicates."""
     _splitter: SseDecoder | LineDecoder | None = None
@@ -328,7 +328,7 @@ class ReplyDecoder:
         return deltas
 
     def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
-        """If only one choice was requested, keep only the first one, as index 0: clients ignore further choices."""
+        """If only one choice was requested, keep only the first one, as index 0, because clients ignore the others."""
         if self.choices > 1:
             return deltas
         first = next((delta.index for delta in deltas if delta.index is not None), None)
@@ -396,7 +396,7 @@ def _sum_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Return whether a reply is a stream: its content type decides, or else what was requested."""
+    """Return whether a reply is a stream, judging by its content type or, if that is unclear, by what was requested."""
     media_type = get_header(headers, "content-type").lower()
     if "event-stream" in media_type or "ndjson" in media_type:
         return True

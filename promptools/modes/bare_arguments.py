@@ -1,9 +1,9 @@
 """Read a reply that consists only of arguments, such as `{"city": "Paris"}`, as the call that the request forced.
 
-Instructor, LangChain and the AI SDK ask for structured output by a forced call. Some servers do not enforce it
-(llama.cpp with a named tool, Ollama with any). Then a model that is asked for one call often writes only the arguments.
-Usually such an object is an answer. But an app that forces a call accepts no answer. The object is therefore read as a
-call if all these conditions are met:
+Instructor, LangChain and the AI SDK force a call to get structured output. Some servers do not enforce the call
+(llama.cpp with a named tool, Ollama with any). A model that is asked for one call then often writes only the arguments,
+as a JSON object. A reply that is only an object is usually an answer, but an app that forces a call accepts no answer.
+The object is therefore read as a call if all these conditions are met:
 
 - `tool_choice` names a tool, or is `required`, and no `response_format` asks for JSON as well. A `response_format` for
   the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;

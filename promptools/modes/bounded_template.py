@@ -1,7 +1,7 @@
 """Jinja's sandbox with limits on steps and sizes, for chat templates that come with a model.
 
 Jinja's own sandbox does not limit the time and memory that a template uses. In this sandbox, each pass through a loop
-and each call of a macro counts as a step. Both the steps and the sizes of values are limited. The limits are far above
+and each macro call counts as a step. Both the steps and the sizes of values are limited. The limits are far above
 what chat templates need. They apply to each rendering, which must stay in one thread.
 """
 
@@ -20,7 +20,7 @@ from jinja2.visitor import NodeTransformer
 from promptools.errors import UsageError
 
 MAX_STEPS: Final = 100_000
-"""Maximum steps in one rendering: passes through loops, calls of macros, and items that filters look at."""
+"""Maximum number of steps in one rendering: passes through loops, macro calls, and items that filters look at."""
 MAX_SIZE: Final = 2**19
 """Maximum size of a rendering, and of each value that a template makes, in characters or items."""
 
@@ -89,13 +89,13 @@ class _Counting(NodeTransformer):
         return node.set_environment(self._environment)
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Count each call of the macro."""
+        """Count each call to the macro."""
         self.generic_visit(node)
         node.body.insert(0, nodes.Output([self._call(_STEP, node)], lineno=node.lineno))
         return node.set_environment(self._environment)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - as Jinja2 calls it
-        """Replace the operator `~` by a call of a function that checks the size."""
+        """Replace the operator `~` with a call to a function that checks the size."""
         self.generic_visit(node)
         return self._call(_CONCAT, node, node.nodes)
 
@@ -109,7 +109,7 @@ class _Counting(NodeTransformer):
 class BoundedEnvironment(SandboxedEnvironment):
     """The sandbox for templates: it counts a step in each loop and macro, and checks each value that could be large.
 
-    Templates may change lists, because those of Kimi K2 do.
+    Templates may change lists, because the templates of Kimi K2 do so.
     """
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))

@@ -1,8 +1,8 @@
 """Filter calls by what the request allows: a call is passed on, dropped with a note, or turned into an error.
 
-Parsers report what the model called; the filter decides whether it may. Calls come from several sources: text, the
-server's structured calls, reasoning, and a JSON answer. The filter numbers the calls of all sources in one sequence. It
-gives them the client's tool names, and ids that the server will accept in later requests.
+Parsers report which calls the model made; the filter decides which of them are allowed. Calls come from several
+sources: text, the server's structured calls, reasoning, and a JSON answer. The filter numbers the calls of all sources
+in one sequence. It gives them the client's tool names, and ids that the server will accept in later requests.
 
 A call whose start is sent before its end is known can no longer be dropped: its end or its failure is always passed on.
 So a call is started early only if nothing later could forbid it: its tool is offered and not strict,
@@ -34,7 +34,10 @@ CallSource = Literal["text", "server", "thoughts", "answer"]
 HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """Parts of a Harmony header that vLLM reports as tool names if the header is malformed (seen in vLLM 0.28 and 0.32)."""
 _MARKUP = lazy_pattern(r"[<>{}]")
-"""Characters that no tool name contains: vLLM 0.28 takes everything after `to=` for the name, even the arguments."""
+"""Matches characters that no tool name contains.
+
+vLLM 0.28 takes everything after `to=` for the name, even the arguments.
+"""
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
 """The prefixes of trace notes about calls that the request forbids."""
 _HARMONY = "harmony"
@@ -74,7 +77,7 @@ class CallFilter:
     def _may_start_early(self, name: str, source: CallSource) -> bool:
         """Return whether the start of a call may be sent before the call's end is known.
 
-        A call of a strict tool may not be started early, since its arguments are checked first.
+        A call to a strict tool may not be started early, because the arguments must be checked first.
         """
         ask, tool = self.request, self.request.offered.get(name)
         if not ask.stream or ask.legacy or ask.options.hold == "all" or tool is None or tool.strict:
@@ -143,8 +146,9 @@ class CallFilter:
     def _forbids_calls(self, source: CallSource) -> bool:
         """Return whether the request forbids calls from this source.
 
-        Without tools, a call in text is forbidden: gpt-oss calls tools that were never offered (openai/harmony#60). A
-        structured call that the server returns is passed on even without tools, as it would be in a forwarded reply.
+        Without tools, a call in text is forbidden, because gpt-oss calls tools that were never offered
+        (openai/harmony#60). A structured call that the server returns is passed on even without tools, as it would be
+        in a forwarded reply.
         """
         return self.request.choice.kind == "none" or (source == "text" and not self.request.takes_calls)
 
@@ -212,7 +216,7 @@ class CallFilter:
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _fail_not_offered(self, call: Call, index: int, raw: str, span: Span) -> list[Event]:
-        """Reject a call of a tool that the request does not offer, or does not allow at this point."""
+        """Reject a call to a tool that the request does not offer, or does not allow at this point."""
         if call.unknown_tool:
             message = unknown_tool_message(call.name, self.request.tools)
         else:

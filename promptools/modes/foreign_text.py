@@ -1,8 +1,8 @@
-"""Escape markup in text that the app did not write: user messages, results, tools, and the model's own replies.
+r"""Escape markup in text that the app did not write: user messages, results, tools, and the model's own replies.
 
 None of this text may become a control token or a marker of the conversation: see docs/why/foreign-text.md. System
 messages come from the app and are not escaped. The model copies escaped text into the arguments of calls, so these
-arguments are unescaped. Only the escaped forms that the request contained are replaced.
+arguments are unescaped. Only the escaped forms (such as `<\|im_end|>`) that the request contained are replaced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ NO_ESCAPES = markup_escaper(frozenset[str]())
 
 
 def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEscaper:
-    """Return the object that escapes markup in a request; `dialect` is that of prompt mode, or None in native mode.
+    """Return the object that escapes markup in a request.
+
+    `dialect` is the dialect of prompt mode, or None in native mode.
 
     In native mode the server's template writes calls and results. If the template's dialect is known, they are assumed
     to be in that dialect. Otherwise, if the model's family is known, they are assumed to be in the profile's dialect.
@@ -162,7 +164,7 @@ class ForeignEscaper:
         return value if key in _PARSED_FIELDS else self._escape_value(value, text_markup)
 
     def _escape_call_fields(self, raw_call: dict[str, Any], text_markup: MarkupEscaper) -> dict[str, Any]:
-        """Escape the fields of a past call that `Call` does not contain."""
+        """Escape those fields of a past call that a `Call` object does not contain."""
         return {
             key: value if key in _PARSED_CALL_FIELDS else self._escape_value(value, text_markup)
             for key, value in raw_call.items()
@@ -285,7 +287,7 @@ def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[st
 
 
 def without_patterns(value: dict[str, Any], matches: Callable[[str], bool]) -> dict[str, Any]:
-    """Copy a schema without every `pattern` for which `matches` is true."""
+    """Copy a schema, leaving out each `pattern` for which `matches` is true."""
     top = {"": value}
     containers: list[Any] = [top]
     while containers:

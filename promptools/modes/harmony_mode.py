@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 HARMONY_FAMILY = "gpt-oss"
 """The family of models trained on Harmony."""
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
-"""Sampling for a request that sets none: the model's own distribution.
+"""Sampling parameters for a request that sets none; they leave the model's own distribution unchanged.
 
-The README of openai/gpt-oss recommends it (2025-08: temperature 1.0, top_p 1.0). Without these values, llama.cpp
+The README of openai/gpt-oss recommends this (2025-08: temperature 1.0, top_p 1.0). Without these values, llama.cpp
 truncates the distribution, and vLLM takes its defaults from a file that may be missing.
 """
 PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
@@ -162,7 +162,7 @@ def _is_instruction(message: Mapping[str, Any]) -> bool:
 
 
 def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
-    """Return the instruction to call a tool; empty if no call is required, or a prefilled header forces it."""
+    """Return the instruction to call a tool; empty if no call is required, or if a prefilled header forces the call."""
     if not request.choice.forced or not places or not _asks_in_text(request):
         return ""
     which = f"the tool {short_recipient(places[request.choice.name])}" if request.choice.name else "one of the tools"
@@ -195,7 +195,7 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Return the beginning of a call's header as gpt-oss writes it, up to where it differs between these tools.
+    """Return the beginning of a call's header in gpt-oss' format, as far as it is the same for all these tools.
 
     The text ends at a token boundary.
     """
@@ -216,7 +216,7 @@ def _render_prompt(
 ) -> RawPrompt:
     """Render the prompt as token ids if the vocabulary is known, else as text.
 
-    Only a prompt as text must be escaped: token ids are never searched for control tokens.
+    Only a prompt in the form of text must be escaped, because token ids are never searched for control tokens.
     """
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:

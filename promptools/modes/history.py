@@ -202,11 +202,11 @@ def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], tuple[str, ...]]:
-    """Turn system messages after the beginning into marked user messages, unless the template accepts them; add a note.
+    """Turn system messages after the beginning into marked user messages, unless the template accepts them there.
 
-    The messages are not moved into the first message: that would change the beginning of the prompt, which the server
-    has cached. The user messages count as foreign text, so their markup is escaped; otherwise it would be read as
-    markup of the conversation.
+    Also returns a note for the trace, if there are such messages. The messages are not moved into the first message,
+    because that would change the beginning of the prompt, which the server has cached. The user messages count as
+    foreign text. So their markup is escaped, and cannot be read as markup of the conversation.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -315,7 +315,7 @@ def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
 
 
 def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
-    """Merge adjacent messages of one role. If the assistant's message is the first, put a user message before it.
+    """Merge adjacent messages of the same role; if the first message is the assistant's, put a user message before it.
 
     Results are never merged, and nothing is merged into a message with calls.
     """
@@ -378,10 +378,10 @@ class _Answered(NamedTuple):
 
 
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
-    """Return a call of the last assistant message that occurs at least `least` times with the same result.
+    """Return a call in the last assistant message that was made at least `least` times with the same result.
 
-    Of several such calls, the most frequent is returned. None is returned if no call occurs so often, or if the model
-    has answered since. O(n) in the size of the conversation.
+    Of several such calls, the most frequent is returned. None is returned if no call was made that often, or if the
+    model has answered since. O(n) in the size of the conversation.
     """
     starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
     if least < 1 or not starts:
@@ -399,7 +399,7 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
 
 
 def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns without repeated calls that had the same results; of equal calls, the last is kept.
+    """Return the turns without calls that were repeated with the same results; the last of equal calls is kept.
 
     Only turns since the user's last message are compared, each together with the results that follow it. A small model
     that sees a call twice keeps repeating the call, even if it is told not to. O(n) in the size of the conversation.
@@ -454,7 +454,7 @@ def hint_messages(
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Return the messages, with a hint about a repeated call if `mode` gives hints; also return notes for the trace.
 
-    The same as `hint_turns`, for messages in the client's format.
+    This is `hint_turns` for messages in the client's format.
     """
     line, notes = _hint(request, mode, sent)
     last = _last([message.get("role") in _RESULT_ROLES for message in messages])

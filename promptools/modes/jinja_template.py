@@ -1,8 +1,8 @@
 """Render a model's Jinja chat template in promptools, for servers that cannot render it.
 
-The template runs in Jinja2's sandbox, with what templates from Hugging Face rely on: a `tojson` that leaves every
-character unchanged, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`, which marks the
-assistant's text for training and has no effect in promptools.
+The template runs in Jinja2's sandbox, with the features that templates from Hugging Face rely on: a `tojson` that
+leaves every character unchanged, `raise_exception`, `strftime_now`, `break` and `continue`, and `{% generation %}`,
+which marks the assistant's text for training and has no effect in promptools.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-"""The file of a model's repository that may hold its template, and names its special tokens."""
+"""The file in a model's repository that names its special tokens, and may contain its chat template."""
 
 DECLARATIONS = ("response_template", "response_schema")
 """Keys of `tokenizer_config.json` that say how replies are parsed.
@@ -161,7 +161,7 @@ class TemplateFile(NamedTuple):
     special: frozenset[str]
     """The texts of all special tokens."""
     declared: Mapping[str, Any]
-    """What the config says about the parsing of replies, by the keys of `DECLARATIONS`."""
+    """Maps those keys of `DECLARATIONS` that the config has to their values, which say how replies are parsed."""
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:

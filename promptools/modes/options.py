@@ -33,9 +33,9 @@ class RequestOptions(TypedDict, total=False):
     agent: bool
     """Use the modes, effort and temperature that the profile has for agents."""
     family: str | None
-    """The family of models that the request is written for; an error if the model is known to be of another family."""
+    """The model family that the request is written for; an error if the model is known to belong to another family."""
     dialect: str | None
-    """The dialect of prompt mode (None: the profile's)."""
+    """The dialect (text format of calls) that prompt mode uses (None: the profile's dialect)."""
     strictness: Strictness
     """How much evidence a call in text needs: `strict` requires the most, `lenient` the least."""
     accept: Sequence[str] | None
@@ -57,23 +57,29 @@ class RequestOptions(TypedDict, total=False):
     heal_format: bool
     """Repair the answers that `response_format` asks for, and ask again for an answer that does not fit."""
     on_repeat: OnRepeat | None
-    """What is done about a call that the history contains `repeats` times with the same result: `hint` tells the model,
-    `answer` lets it answer without tools (None: as the profile says, or else `hint` in prompt and harmony mode)."""
+    """What is done about a call that the history contains `repeats` times with the same result.
+
+    `hint` tells the model, `answer` lets the model answer without tools (None: as the profile says, or else `hint` in
+    prompt and harmony mode).
+    """
     repeats: int
     """How many times the history must contain a call with the same result for `on_repeat` to apply; 0: never."""
     undeclared: Undeclared
-    """`call` passes on calls of tools that the request does not declare, even if it declares none."""
+    """`call` passes on calls to tools that the request does not declare, even if the request declares no tools."""
     on_malformed: OnMalformed
-    """What a malformed call becomes after the last attempt: its text, a call that fails its schema, or an error."""
+    """What a malformed call becomes after the last attempt.
+
+    `content`: its text; `call`: a call whose arguments do not match the schema; `error`: an error.
+    """
     tools_in: ToolPlacement | None
-    """Harmony mode: the message that declares the tools (None: the profile's for agents, else `developer`)."""
+    """Harmony mode: the message that declares the tools (None: `developer`, or the profile's choice for agents)."""
     namespaces: dict[str, str]
-    """Harmony mode: descriptions of the namespaces of tools, by name."""
+    """Harmony mode: maps the names of tool namespaces to their descriptions."""
     thoughts: ReasoningPolicy
     """Harmony mode: which past reasoning is sent.
 
-    `last-final`: that after the last final answer; `turn`: that after the user's last message; `first-final`: the rule
-    of openai-harmony; `keep`: all.
+    `last-final`: the reasoning after the last final answer; `turn`: the reasoning after the user's last message;
+    `first-final`: what the rule of openai-harmony selects; `keep`: all reasoning.
     """
     order: CallOrder
     """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
@@ -86,7 +92,7 @@ class RequestOptions(TypedDict, total=False):
     harmony_react: bool
     """Harmony mode: report errors to the model as its own reasoning, worded as in HarmonyReAct."""
     written: dict[str, str]
-    """Harmony mode: the text of past replies as the model wrote them, by the index of the assistant's message."""
+    """Harmony mode: maps the index of an assistant message, as a string, to the text exactly as the model wrote it."""
     last_prompt: dict[str, int]
     """Raw endpoints: the `tokens` and `bytes` of the previous prompt, from which this prompt's tokens are estimated."""
     date: str | None
@@ -140,7 +146,7 @@ class Options(BaseModel):
 
     @property
     def takes_undeclared(self) -> bool:
-        """Whether calls of tools that the request does not declare are passed on."""
+        """Whether calls to tools that the request does not declare are passed on."""
         return self.undeclared == "call"
 
     @property

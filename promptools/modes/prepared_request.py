@@ -40,7 +40,7 @@ class PreparedRequest:
     prompt: RawPrompt | None = None
     """The whole conversation, for a raw endpoint; None if the body holds messages."""
     prefill: str = ""
-    """The start of the reply, written at the end of the prompt: the model continues it."""
+    """The start of the reply, which is written at the end of the prompt and which the model continues."""
     path: str = "chat/completions"
     """The route, relative to the API's base URL."""
     restore: Unescaper | None = None
@@ -48,7 +48,7 @@ class PreparedRequest:
     in_reasoning: bool | None = None
     """Whether the prompt ends inside reasoning; if None, the `in_reasoning` of the profile decides."""
     turn_ends: tuple[str, ...] = ()
-    """Texts that end the model's turn: what the server returns from such a text on is not part of the reply."""
+    """Texts that end the model's turn; such a text, and everything after it, is not part of the reply."""
     repeat_action: RepeatAction | None = None
     """What is done about a call that the conversation repeats; None if there is no such call."""
     examples: tuple[Call, ...] = ()
@@ -113,7 +113,7 @@ def apply_constraint(body: dict[str, Any], key: str, request: ToolRequest) -> No
 
 
 def _call_schema(request: ToolRequest) -> Schema:
-    """Return the schema of one call of an offered tool.
+    """Return the schema of one call to an offered tool.
 
     The schema is relaxed, since engines support only part of JSON Schema; the reply is checked against the full schema.
     """
@@ -135,13 +135,13 @@ def _call_schema(request: ToolRequest) -> Schema:
 MIN_ANSWER_TOKENS = 4_096
 """Minimum number of tokens for an answer: enough for a call after some reasoning.
 
-It is also the number for an answer if nothing says how many tokens are left.
+If the size of the context is unknown, this is also the number of tokens that an answer may have.
 """
 BYTES_PER_TOKEN = 2
-"""How many bytes per token are assumed if there is no vocabulary to count the tokens with.
+"""Number of bytes per token that is assumed if there is no vocabulary to count the tokens with.
 
-Only runs of symbols have so few; prose has about four. So the tokens of the prompt are overestimated, and the answer
-gets less room than there is.
+Only runs of symbols have so few bytes per token; prose has about four. So the tokens of the prompt are overestimated,
+and the answer gets less room than there is.
 """
 
 DENSER = 1.25

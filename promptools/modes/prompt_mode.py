@@ -171,7 +171,7 @@ def _encode_messages(
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
-    """Replace the ids of calls, and of their results, by ids in the form that the dialect writes."""
+    """Replace the ids of calls, and of their results, with ids in the form that the dialect writes."""
     ids: dict[str, str] = {}
     renumbered: list[Turn] = []
     number = count()
@@ -184,7 +184,7 @@ def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
 
 
 def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
-    """Append the assistant's calls to its text in the form that the model should write, since it imitates them."""
+    """Append a turn's calls to its text, in the form that the model should write, because the model imitates them."""
     message = plain_message(turn, profile)
     if turn.calls:
         text, _ = split_content(message.get("content"))
@@ -202,8 +202,8 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[st
     """Return the line after the results that end a conversation; without this line, small models keep making calls.
 
     The line's first sentence makes small models answer; the second makes them continue if a step is missing. After a
-    failed call another line is used, since this line would make them only report the error. If calls are impossible,
-    small models copy the last call as text unless they are told to answer (docs/reference/real-models.md).
+    failed call, another line is used, because this line would make small models only report the error. If calls are
+    impossible, small models copy the last call as text unless they are told to answer (docs/reference/real-models.md).
     """
     if request.choice.forced or not turns or turns[-1].result is None:
         return ""
@@ -260,7 +260,7 @@ def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, 
 
 
 def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
-    """Add the dialect's stop strings to the request's; they stop the model before it invents a result."""
+    """Add the dialect's stop strings to those of the request; they stop the model before it invents a result."""
     given = body.get("stop")
     own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
     more = [stop for stop in stops if stop not in own]

@@ -1,8 +1,8 @@
 """Raw mode: the server renders its own chat template, including tools; its raw endpoint continues the prompt.
 
 The model sees the format that it was trained on, and the server does not parse the reply: promptools reads the reply,
-including control tokens. Before each attempt the exchange lets the server render the conversation of
-`prepare_conversation`, and passes the prompt to `prepare_raw`.
+including control tokens. Before each attempt, the exchange has the conversation from `prepare_conversation` rendered,
+by the server or with a template that the config names, and passes the prompt to `prepare_raw`.
 
 What a template cannot express is checked only in the reply, as in all modes. There is one exception. If a call is
 required, the prompt ends with the beginning of a call in the model's own format. If the template opens reasoning, the
@@ -48,7 +48,10 @@ _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\
 _LONGEST_TAIL = 200
 """How many characters at the end of a prompt are searched for a tag that opens reasoning."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Matches markup at the end of the text with which calls begin; it is cut off, since arguments begin differently."""
+"""Matches markup at the end of the text with which all calls begin.
+
+The markup is cut off, because the arguments of a call may begin with other markup.
+"""
 
 
 def prepare_conversation(request: ToolRequest) -> PreparedRequest:
@@ -102,8 +105,8 @@ def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
 def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: str | None) -> tuple[str, ...]:
     """Return a note if the template writes the conversation's last call differently from the model's dialect.
 
-    The dialect is still used: it includes repairs that no template shows. gpt-oss is exempt, since it writes the same
-    header in two orders.
+    The dialect is still used, because it includes repairs that no template shows. gpt-oss is exempt, because it writes
+    the parts of a header in either of two orders.
     """
     dialect, call = _own_dialect(request), _last_call(conversation.body)
     if dialect is None or dialect == HARMONY or request.profile.family is None or call is None or not text:
@@ -155,7 +158,7 @@ def _raw_prompt(
 
 
 def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
-    """Return the control tokens that a reply may contain: those of the model's family or, if unknown, of all."""
+    """Return the control tokens that a reply may contain: those of the model's family, or of all if that is unknown."""
     known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
     tokens = set(all_control_tokens() if known is None else known)
     tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
@@ -187,8 +190,8 @@ def _close_reasoning(opener: str) -> str:
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     """Return the texts that end the model's turn; what a server returns after such a text is not part of the reply.
 
-    These are the texts that the template writes between turns, and the end tokens of the family's dialect. A token that
-    the reply only mentions does not end it: the next turn's first token must follow.
+    These are the end tokens of the model's dialect, and the text that the template writes between two turns. That text
+    includes the first token of the next turn, so that a reply that only mentions the end token is not cut off there.
     """
     dialect = _own_dialect(request)
     declared = dialects.get(dialect).end_tokens if dialect else ()
@@ -232,12 +235,12 @@ def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | Non
 
 
 def _common_head(dialect: str, name: str | None) -> str:
-    """Return the text with which every call of the tool begins in the dialect; if `name` is None, of any tool."""
+    """Return the text with which all calls to the tool `name`, or to any tool if it is None, begin in a dialect."""
     return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
 
 
 def _two_calls(name: str | None) -> tuple[Call, Call]:
-    """Return two calls that share only their beginning: calls of the named tool, or of two different tools."""
+    """Return two calls that share only their beginning: both to the tool `name` or, if that is None, to two tools."""
     return (
         Call("call00001", name or "a", {}, "{}"),
         Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
@@ -250,7 +253,7 @@ def _common_beginning(texts: Iterable[str], name: str | None) -> str:
 
 
 def example_calls(request: ToolRequest, conversation: PreparedRequest) -> tuple[dict[str, Any], ...]:
-    """Return two request bodies for the template to render: the conversation, then a sample call and its result.
+    """Return two bodies for the template to render; each has the conversation, then a sample call and its result.
 
     The results are there because servers treat a final assistant message as the beginning of the reply.
     """
@@ -270,7 +273,7 @@ def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
 
 
 def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
-    """Return the text with which the calls in the rendered examples begin; empty if these do not continue the prompt.
+    """Return the text with which calls begin in the rendered examples; empty if the examples do not extend the prompt.
 
     If the prompt opens reasoning, the examples may close the reasoning before the call, or contain no reasoning.
     """
@@ -289,7 +292,10 @@ def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples
 def _answer_constraint(
     request: ToolRequest, conversation: PreparedRequest, notes: list[str], *, in_reasoning: bool | None
 ) -> Mapping[str, Any]:
-    """Return the raw endpoint's keys that enforce `response_format`; empty if native mode would not send it."""
+    """Return the raw endpoint's keys that enforce `response_format`; empty if the format is not enforced.
+
+    It is not enforced if native mode would not send it, or if the prompt ends inside reasoning.
+    """
     form = conversation.body.get("response_format")
     if form is None or not request.json_answer:
         return {}

@@ -44,9 +44,9 @@ def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
 
     For an agent's requests the profile may list modes separately (`agent_modes`).
 
-    A request without `tools` is the same in native and prompt mode, so one of them is enough. Raises `UsageError` if
-    the profile lists no mode, if harmony or raw mode is requested but impossible, or if the request is written for
-    another family of models than the model's known family.
+    A request without `tools` is the same in native and prompt mode, so one of these modes is enough. Raises
+    `UsageError` if the profile lists no mode, if harmony or raw mode is requested but impossible, or if the request is
+    written for a model family other than the one to which the model is known to belong.
     """
     profile, forced = request.profile, request.options.mode
     _check_family(request)
@@ -101,7 +101,7 @@ def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> N
 
 
 def _check_family(request: ToolRequest) -> None:
-    """Refuse a request that is written for one family of models if the model is known to be of another."""
+    """Raise `UsageError` if the request is written for one model family, but the model is known to be of another."""
     meant, known = request.options.family, request.profile.family
     if meant is not None and known is not None and known != meant:
         raise UsageError(

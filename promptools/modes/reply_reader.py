@@ -5,14 +5,15 @@ A reply has three channels, each read in its own way:
 - `content` goes through `StreamParser`, which finds the calls in text. If the reply has token ids (Harmony), the parser
   reads tokens that were decoded one by one. Text that merely looks like a control token is then not taken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
-- `reasoning` is passed on by `Thoughts`. The end of the reasoning is searched for calls only if nothing else came.
+- `reasoning` is passed on by `Thoughts`. The end of the reasoning is searched for calls only if the reply contains
+  nothing else.
 
 All events pass through the call filter. It decides what the request allows, and numbers the calls across all channels.
 The events that it emits are recorded in `reply`. If there are tools and `response_format`, the finished content is
 checked once more for calls that the parser ignored because a JSON answer was expected.
 
-This module handles two defects of servers: raw Harmony that vLLM's parser returns as content, and white space that
-never ends after a complete call.
+This module handles two server defects: raw Harmony that vLLM's parser returns as content, and white space without end
+after a complete call.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class RawText:
-    """Stores the whole text of a choice, and the spans of everything in it except reasoning and the tags of reasoning.
+    """Stores the whole text of a choice, and the spans of everything in it except reasoning and reasoning tags.
 
     Without `markup`, only the spans of text and calls are kept. O(n) in characters and events.
     """
@@ -267,10 +268,10 @@ _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 Seen in vLLM 0.28 to 0.32.
 """
 MAX_TRAILING_SPACE = 100
-"""After a complete call and this many white space characters, a reply counts as ended.
+"""Number of white space characters after a complete call at which a reply counts as ended.
 
-No model writes anything else after so many. If a server keeps the model from stopping, the model fills the context with
-white space (llama.cpp, `tool_choice: required`).
+After that much white space, no model writes anything else. If a server keeps the model from stopping, the model fills
+the context with white space (llama.cpp, `tool_choice: required`).
 """
 _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 
@@ -302,7 +303,7 @@ class ReplyReader:
         self._thoughts: Thoughts | None = None
         """Collects the reasoning, and finds calls at its end; None until there is any reasoning."""
         self._held_thought: Span | None = None
-        """The span of the first piece of reasoning in the content that is held back."""
+        """The span of the first piece of reasoning in the content that has not been passed on yet; None if none."""
         self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
         """Text that was cut off the reply before the parser read it."""
@@ -312,7 +313,7 @@ class ReplyReader:
         """The offset in the text at which the last piece of content ended."""
         self._leak = ""
         self._parser_arguments: dict[str, Any] = {}
-        """The arguments with which the parser of the content was created."""
+        """The arguments with which the content parser was created."""
         self._trailing_space = 0
         """Number of white space characters at the end of the reply so far."""
         self._checked_size = 0
@@ -395,7 +396,7 @@ class ReplyReader:
         return not parser.reply.malformed and bool(structured or parser.reply.calls)
 
     def close(self, finish_reason: str | None) -> list[Event]:
-        """End the reply and return the last events; a `finish_reason` of None means that the stream was cut."""
+        """End the reply and return the last events; a `finish_reason` of None means that the stream was cut off."""
         events: list[Event] = []
         if rest := self._turn.close():
             events += self._read_text(rest)
@@ -422,7 +423,7 @@ class ReplyReader:
 
     @property
     def _may_leak(self) -> bool:
-        """Whether content may be raw Harmony that the server's parser failed on."""
+        """Whether content may be raw Harmony that the server's parser failed to parse."""
         accepted = self._request.accepted_dialects is None or HARMONY in self._request.accepted_dialects
         return self._parser is None and not self._harmony and accepted
 
@@ -435,7 +436,7 @@ class ReplyReader:
     def _open_thoughts(self) -> Thoughts:
         """Return the `Thoughts` object, which is created on first use.
 
-        It searches the reasoning for calls only if nothing else came before.
+        The object searches the reasoning for calls only if no content and no call came before the reasoning.
         """
         if self._thoughts is None:
             alone = not (self._structured.pending or self._content or self._filter.calls) and len(self._tools)
@@ -449,7 +450,7 @@ class ReplyReader:
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on the reasoning that was in the content and was held, now that `event` follows it.
+        """Pass on the held reasoning that was in the content, now that `event` follows it.
 
         Pass on nothing if the event is a text of only white space.
         """
@@ -497,7 +498,7 @@ class ReplyReader:
         return events + self._filter_events(self._parser.feed_pieces(pieces), "text", self._raw_text.slice)
 
     def _read_leak(self) -> list[Event]:
-        """Read raw Harmony that the server's parser returned as content: its header is missing or unfinished."""
+        """Read raw Harmony, with a missing or unfinished header, that the server's parser returned as content."""
         self._raw_text.add(self._leak)
         self._parser = parser = self._new_parser(pinned=HARMONY)
         events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
@@ -543,7 +544,7 @@ class ReplyReader:
         """Extract the calls from an answer that does not match `response_format`.
 
         No events are emitted for the calls, since their text was already emitted as content. The client has not
-        received that text: its stream holds it back until the verdict on the reply is known.
+        received that text, because its stream holds the text back until the verdict on the reply is known.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not (text.strip() and len(self._request.offered)):
@@ -557,7 +558,7 @@ class ReplyReader:
         """Treat an answer that consists only of arguments as the forced call.
 
         No event is emitted for the call, since its text was already emitted as content. The client has not received
-        that text: its stream holds all text back until there is a call.
+        that text, because its stream holds all text back until there is a call.
         """
         text = "".join(self._content)
         if self._filter.calls or self._filter.malformed or not text.strip():
@@ -574,7 +575,7 @@ class ReplyReader:
         """Return calls from the reasoning if the reply has nothing else, since some servers do not parse calls there.
 
         Examples are vllm#39056 and ai-dynamo/dynamo#10366. Only calls at the end of the reasoning count; earlier ones
-        are drafts. Calls of dangerous tools never count.
+        are drafts. Calls to dangerous tools never count.
         """
         if self._thoughts is None:
             return []
@@ -635,7 +636,7 @@ class ReplyReader:
         return out
 
     def _with_space_before(self, event: Event) -> Event:
-        """Return an event; text that was first read as a call regains the white space removed before it."""
+        """Return the event; restore the white space before text that was first read as a call."""
         if not isinstance(event, Text) or not self._text_end:
             return event
         between = self._raw_text.slice(Span(self._text_end, event.span.start))
@@ -668,12 +669,12 @@ def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sent_tools(tools: Tools, prepared: PreparedRequest) -> Tools:
-    """Return tools under the names that the server got."""
+    """Return copies of the tools, with the names that were sent to the server."""
     return rename_tools(tools, {name: sent_name for sent_name, name in prepared.client_names.items()})
 
 
 def _parse_options(request: ToolRequest, tools: Tools, restore: RestoreArguments | None) -> ParseOptions:
-    """Return the options for parsing structured calls and bare arguments; the parser of text has its own options."""
+    """Return the options for parsing structured calls and bare arguments; the text parser has its own options."""
     return ParseOptions(
         tools,
         request.options.strictness,

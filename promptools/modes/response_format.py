@@ -75,7 +75,7 @@ _NOT_THE_ANSWER = lazy_pattern(
     r"|[a-z]+n['’]t|beispiel|exemple|ejemplo)(?!\w)",
     re.IGNORECASE,
 )
-"""Matches words of a text that shows only a sample of an answer, or says why there is no answer."""
+"""Matches words that occur in a text that shows only a sample of an answer, or says why there is no answer."""
 _BRACKETS = lazy_pattern(r"[\[\]{}]|`{3}|~{3}")
 
 
@@ -97,7 +97,7 @@ class Unhealed(NamedTuple):
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
-    """Return an answer's JSON value, without any text around it, or why the answer is not in the format. O(n).
+    """Return an answer's JSON value, without any text around it, or the reason why the answer lacks the format. O(n).
 
     If `schema` is None, any JSON object is accepted. With `convert`, values may be converted to the types in the
     schema.
@@ -250,9 +250,9 @@ _SCALAR = lazy_pattern(r"[\w.+-]*+")
 _WHOLE_SCALAR = lazy_pattern(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|true|false|null")
 _SOME_SPACE = lazy_pattern(r"[ \t\r\n]*+")
 _MAX_SCALAR = 400
-"""Maximum characters of a number or literal that is sent while the answer arrives."""
+"""Maximum number of characters of a number or literal that is sent while the answer arrives."""
 _MAX_HEAD = 64
-"""Maximum characters at the beginning of an answer that may still become the opening of a fence."""
+"""Maximum number of characters at the beginning of an answer that may still become the opening of a fence."""
 
 
 class AnswerStream:
@@ -275,7 +275,7 @@ class AnswerStream:
         self._is_key = self._is_cut = False
         """Whether the current string is a key, and whether the text so far ends inside a token."""
         self._open = ""
-        """The text that is not read yet: the beginning of an answer, or a part of an escape, number or literal."""
+        """The text that has not been read yet: the beginning of an answer, or part of an escape, number or literal."""
         self._held: list[str] = []
         """What was read and may not be sent yet."""
         self._sent: list[str] = []
@@ -377,7 +377,7 @@ class AnswerStream:
     def _step(self, text: str, at: int) -> tuple[int, int]:
         """Read a token; return the offset at which it ends, and the offset up to which the text is certain.
 
-        The first is -1 for an error, the second is -1 if no further text has become certain.
+        The first offset is -1 for an error. The second offset is -1 if no further text has become certain.
         """
         if self._state == _STRING:
             return self._read_string(text, at)

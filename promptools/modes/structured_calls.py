@@ -48,7 +48,7 @@ NATIVE_EVIDENCE = Evidence(NATIVE, wrapped=True, expected=True)
 
 @dataclass(slots=True)
 class PendingCall:
-    """A call parsed by the server that is still arriving."""
+    """A call, parsed by the server, whose deltas are still arriving."""
 
     index: int | None
     id: str | None = None
@@ -61,7 +61,7 @@ class PendingCall:
     streamer: ArgumentStream | None = None
     """Streams the call's arguments; None if they are not streamed."""
     is_thought: bool = False
-    """Whether the server took the call out of reasoning in the content that was not closed yet."""
+    """Whether the server took the call out of the content while reasoning was still open there."""
     _extent: BracketScanner | None = None
 
     def add_arguments(self, text: str) -> None:
@@ -106,7 +106,7 @@ class ToolCallAssembler:
         return slot
 
     def _continued_call(self, delta: ToolDelta) -> PendingCall | None:
-        """Return the call that a delta continues; None if it begins a new one."""
+        """Return the call that a delta continues; None if the delta begins a new call."""
         candidates = (slot for slot in reversed(self.calls) if delta.index is None or slot.index == delta.index)
         last = next(candidates, None)
         if last is None or (delta.id and delta.id == last.id):
@@ -118,7 +118,7 @@ class ToolCallAssembler:
     def _begins_call(self, name: str, last: PendingCall) -> bool:
         """Return whether a name without a new id begins a new call.
 
-        Otherwise the name repeats or continues the name of the last call.
+        If it does not, the name repeats or continues the name of the last call.
         """
         if last.complete:
             return True
@@ -216,7 +216,7 @@ class StructuredCalls:
         """Add fragments of calls; return the events that later fragments can no longer change.
 
         `in_thought` says that these fragments arrive while reasoning is open in the content. A server that does not
-        separate the reasoning also takes calls out of it (vLLM's parser `hermes`).
+        separate reasoning from content also parses calls in the reasoning (vLLM's parser `hermes`).
         """
         events: list[Event] = []
         for delta in deltas:

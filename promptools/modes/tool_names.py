@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 MAX_NAME_LENGTH = 64
-"""Maximum characters that OpenAI-like validators allow in a name."""
+"""Maximum number of characters that OpenAI-like validators allow in a name."""
 MAX_NUMBERED = 3
-"""How many numbered names are tried: if a server's pattern matches none of them, it allows no numbers."""
+"""Number of numbered names to try; if a server's pattern matches none of these, the pattern allows no numbers."""
 _ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 
 

@@ -83,7 +83,7 @@ class ToolRequest:
     num_ctx: int | None = None
     """The context size to request from Ollama, in tokens, unless the profile sets it; None: the server's default."""
     tokens_left: int | None = None
-    """The tokens left for the answer, as reported by the server; None if it has reported none."""
+    """Number of tokens left for the answer, as reported by the server; None if the server has not reported it."""
     clock: Callable[[], datetime] | None = None
     """Returns the time, for modes that put the date into the prompt; None to leave it out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
@@ -91,7 +91,7 @@ class ToolRequest:
     repeated: RepeatedCall | None = None
     """The call that the history repeats; None if there is none, or if the options turn this check off."""
     feedback: tuple[dict[str, Any], ...] = ()
-    """Messages added by corrections, in the client's format, after the request's own."""
+    """Messages, in the client's format, that corrections added after the request's own messages."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ class ToolRequest:
 
     @property
     def takes_calls(self) -> bool:
-        """Whether the app accepts calls: it offers tools, of any type, or asks for calls of undeclared tools."""
+        """Whether the app accepts calls: it offers tools, of any type, or asks for calls to undeclared tools."""
         return bool(len(self.tools) or self.other_tools or self.options.takes_undeclared)
 
     @property
@@ -117,7 +117,7 @@ class ToolRequest:
     def checks_response_format(self) -> bool:
         """Whether promptools itself checks the answer against `response_format`.
 
-        It does so if tools are sent to a server that does not accept both together.
+        It does so if tools are sent too, and the server does not accept `response_format` together with tools.
         """
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
@@ -125,9 +125,9 @@ class ToolRequest:
 
     @property
     def heals_answer(self) -> bool:
-        """Whether promptools repairs an answer for which `response_format` asks.
+        """Whether promptools repairs an answer that does not match `response_format`.
 
-        No answer is repaired if log probabilities are requested, since they belong to the original tokens.
+        No answer is repaired if log probabilities are requested, because these belong to the original tokens.
         """
         if not (self.json_answer and self.options.heal_format):
             return False
@@ -207,9 +207,10 @@ def parse_request(
     """Parse a Chat Completions body, and check it.
 
     `model` replaces the body's model. `marks` maps tool names to the config's marks, such as `dangerous`. No tool is
-    refused, however irregular; `notes` lists the irregularities. A `tool_choice` that cannot be satisfied is left out
-    if the server would ignore it; otherwise UsageError is raised. UsageError is also raised for tools that are not a
-    list, invalid messages, more than `MAX_CHOICES` choices, and unknown or invalid options.
+    refused, however irregular; the irregularities are listed in the result's `notes`. If `tool_choice` cannot be
+    satisfied, it is left out when the server would ignore it anyway; for any other server, UsageError is raised.
+    UsageError is also raised for tools that are not a list, invalid messages, more than `MAX_CHOICES` choices, and
+    unknown or invalid options.
     """
     own = {key: value for key, value in body.items() if key != "promptools"}
     own |= {} if model is None else {"model": model}
@@ -289,7 +290,7 @@ class _GivenTools(NamedTuple):
 
 _NO_TOOLS = _GivenTools([], Tools([]))
 _CACHE = RecentCache[_GivenTools](CACHED_LISTS, CACHED_CHARACTERS)
-"""Prepared tools, by the JSON of the list that they come from: an app offers the same tools in each request."""
+"""Caches prepared tools by the JSON of their list, because an app offers the same tools in each request."""
 
 
 def _read_tools(body: Mapping[str, Any]) -> _GivenTools:
@@ -402,7 +403,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
 def _with_own_names(
     tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
 ) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Return the choice and the allowed names, with every alternative name of a tool replaced by its own name."""
+    """Return the choice and the allowed names, with each alternative name replaced by the tool's own name."""
     own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
     if not any(name != own_name for name, own_name in own.items()):
         return choice, allowed

@@ -2,14 +2,14 @@
 
 A verdict says what is wrong with a reply, what the client gets if no attempt does better, and what may help: asking the
 same mode again with feedback (`retry_with_feedback`), or another mode (`retry_elsewhere`). A call that was cut off is
-never asked for again in the same mode, since it would be cut again. A reply with both valid and malformed calls counts
-as an answer; malformed calls that the server itself returned may be passed on with it.
+never asked for again in the same mode, because it would be cut off again. A reply with both valid and malformed calls
+counts as an answer; malformed calls that the server itself returned may be passed on with the valid ones.
 
 Replies that the server lost are recognized by what remains of them:
 
 - an empty answer that cost tokens;
 - text that cost more tokens than it has bytes;
-- a finish reason or stop reason of a call, without the call;
+- a finish reason or stop reason that announces a call, without the call;
 - a call whose tool name is a piece of a Harmony header.
 """
 
@@ -63,16 +63,22 @@ NO_CALL_OR_ANSWER = (
 It is quoted from the article on HarmonyReAct; the code of HarmonyReAct adds "in the response above".
 """
 ERROR_PREFIX = "Failed to process response: "
-"""How HarmonyReAct's messages to the model about an error begin."""
+"""The beginning of the messages with which HarmonyReAct reports an error to the model."""
 _FENCE = lazy_pattern(r"^[ \t]*(?:`{3,}|~{3,})", re.MULTILINE)
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
 """Maximum number of names that an unknown name is compared with; each comparison takes about 10 microseconds."""
 MAX_EMPTY_TOKENS = 3
-"""An empty answer that took more tokens than this was lost by the server; the end-of-turn token counts too."""
+"""Maximum number of tokens that an empty answer may take, including the end-of-turn token.
+
+If an empty answer took more tokens, the server lost the model's output.
+"""
 
 MAX_HIDDEN_TOKENS = 12
-"""How many tokens of an answer may be missing from its text: Harmony headers, tags around empty reasoning."""
+"""Maximum number of an answer's tokens that may be missing from its text.
+
+Such tokens are Harmony headers, or tags around empty reasoning.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +117,11 @@ def judge_reply(
 ) -> Verdict:
     """Return the verdict on a complete reply.
 
-    `raw` is the model's text from the `ReplyReader`. `usage` is the usage of this attempt alone. `names` maps the sent
-    tool names to the client's. `refused` says that the text is a refusal, `committed` that part of the reply was sent
-    to the client. In harmony and raw `mode` the reply is the text of a raw endpoint, so no parser of the server can
-    have lost a part of it. The verdict's reply never contains a call that was cut off.
+    `raw` is the model's text from the `ReplyReader`. `usage` is the usage of this attempt alone. `names` maps the tool
+    names that were sent to the server to the client's names. `refused` says that the text is a refusal. `committed`
+    says that part of the reply was already sent to the client. If `mode` is "harmony" or "raw", the reply is the text
+    of a raw endpoint, so no parser of the server can have lost a part of the reply. The verdict's reply never contains
+    a call that was cut off.
     """
     harmony = mode == "harmony"
     reply = _restore_length(request, reply, usage, harmony=harmony)
@@ -222,7 +229,7 @@ def _as_cut(failed: Malformed) -> Malformed:
 
 
 def _as_content(reply: Reply, raw: str) -> Reply:
-    """Copy the reply without calls, and with `raw` as content, byte for byte, unless `raw` is blank."""
+    """Copy the reply without its calls; unless `raw` is blank, it becomes the content, byte for byte."""
     cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
     finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
     return replace(reply, calls=(), content=raw if raw.strip() else reply.content, finish_reason=finish)
@@ -231,10 +238,10 @@ def _as_content(reply: Reply, raw: str) -> Reply:
 def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
     """Copy the reply with those failed calls that are passed on; if there are none, all its text becomes content.
 
-    A call of an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
-    arguments do not match the schema is passed on if the server itself made it a call, or if `on_malformed` is `call`:
-    the app then returns an error to the model. An agent that gets the call as text would take the text for the answer,
-    and stop.
+    A call to an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
+    arguments do not match the schema is passed on if the server itself returned it as a call, or if `on_malformed` is
+    `call`. The app then returns an error to the model. If the call became text, an agent would take the text for the
+    answer, and stop.
     """
     calls = [
         _with_sent_arguments(failed)
@@ -268,7 +275,7 @@ def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _is_unknown_call(request: ToolRequest, reply: Reply, failed: Malformed, raw: str) -> bool:
-    """Return whether the server returned a complete call of a tool that the request does not declare."""
+    """Return whether the server returned a complete call to a tool that the request does not declare."""
     if failed.reason != "unknown_tool" or _is_misread_header(failed):
         return False
     return reply.finish_reason in COMPLETE_REASONS and _may_pass(request, failed, raw)
@@ -289,10 +296,10 @@ def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
 
 
 def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> bool:
-    """Return whether the server returned a call of an offered tool whose arguments do not match the tool's schema.
+    """Return whether the server returned a call to an offered tool with arguments that do not match the tool's schema.
 
-    The reply must be complete, and the arguments must be one JSON object: if a server concatenated several objects,
-    none of them is certain.
+    The reply must be complete, and the arguments must be one JSON object, because if a server concatenated several
+    objects, none of them is certain.
     """
     if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
         return False
@@ -303,9 +310,9 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call and their JSON, as the server sent them; None if it is not strict JSON.
+    """Return the arguments of a structured call, parsed and as the JSON that the server sent; None if not strict JSON.
 
-    Missing arguments are `{}`: vLLM sends an empty string for a call without arguments.
+    Missing arguments count as `{}`, because vLLM sends an empty string for a call without arguments.
     """
     text = failed.raw.strip() or "{}"
     value, _, end = read_members(text)
@@ -329,7 +336,7 @@ def _with_sent_arguments(failed: Malformed) -> Call:
 
 
 def _is_in_fence(failed: Malformed, raw: str) -> bool:
-    """Return whether a call of an unknown tool is in a code fence; such a call is taken for an example."""
+    """Return whether a call to an unknown tool is in a code fence; such a call is taken for an example."""
     at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
@@ -402,7 +409,7 @@ def _unparsed_call(number: int, failed: Malformed) -> Call | None:
 
 
 def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
-    """Return a message field with the reasoning, if the model should see it again: gpt-oss continues from there."""
+    """Return a message field with the reasoning, from which gpt-oss continues; empty except in harmony mode."""
     return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
 
 

@@ -93,8 +93,8 @@ def _host(session: Session, host: str | None) -> str | None:
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
     """Return the session with the provider whose server is at the client's address.
 
-    If none is known there, and detection is off, the provider is Ollama. Also make the HTTP client send the provider's
-    key, unless `headers` has a key.
+    If no provider is known at that address, and detection is off, the provider is Ollama. Also make the HTTP client
+    send the provider's key, unless `headers` has a key.
     """
     base_url = str(http.base_url).rstrip("/") + V1
     target = session.resolve_target(None, base_url=base_url, provider=session.provider)
