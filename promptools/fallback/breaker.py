@@ -25,9 +25,9 @@ class _Circuit:
     """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
-    """The time at which each probe (a trial of a half-open circuit) began, by number. Only the last probe counts.
+    """Maps the number of each probe (a trial of a half-open circuit) to its start time. Only the last probe counts.
 
-    The thread that first sets the entry of a number owns that probe.
+    The thread that first sets the entry for a number owns that probe.
     """
     why: str = ""
 
@@ -76,7 +76,7 @@ class Breaker:
         return probes.setdefault(number, mine) is mine
 
     def record_failure(self, key: BreakerKey, at: float, *, why: str = "", lasting: bool = False) -> None:
-        """Record a failure, with its kind as `why`; a `lasting` failure opens the circuit at once."""
+        """Record a failure, with its kind as `why`; a `lasting` failure opens the circuit immediately."""
         circuit = self._circuits.setdefault(key, _Circuit(deque(maxlen=max(1, self.threshold))))
         circuit.why, circuit.last_failure = why, at
         circuit.failures.append(at)
@@ -98,7 +98,7 @@ class Breaker:
             self._circuits.pop(key, None)
 
     def why(self, key: BreakerKey) -> str:
-        """Return the reason of the last failure; empty if there was none."""
+        """Return the reason for the last failure; empty if there was none."""
         circuit = self._circuits.get(key)
         return circuit.why if circuit else ""
 
@@ -107,7 +107,7 @@ class Breaker:
         return {key: self.state(key, at) for key in tuple(self._circuits)}
 
     def open_circuits(self, at: float) -> dict[BreakerKey, tuple[float, str]]:
-        """Return the open circuits, each with the seconds that it stays open and the reason of its last failure."""
+        """Return the open circuits, each with the seconds that it stays open and the reason for its last failure."""
         return {
             key: (circuit.opened + self.cool_down - at, circuit.why)
             for key, circuit in self._circuits.copy().items()

@@ -15,9 +15,9 @@ from promptools.patterns import lazy_pattern
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: enough for a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
-"""A request is worth another attempt if the context leaves this many tokens for the answer, or as many as requested."""
+"""Another attempt is worthwhile if the context leaves this many tokens for the answer, or as many as were requested."""
 CONTEXT_STEP = 1_024
-"""Context sizes are rounded up to a multiple of this many tokens, as a server reloads the model for each new size."""
+"""Context sizes are rounded up to a multiple of this, in tokens, since a server reloads the model for each new size."""
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound
 _PATTERNS = (
@@ -53,7 +53,7 @@ class Overflow:
     answer: int | None = None
     """The tokens requested for the answer, if prompt and answer together do not fit."""
     at_least: bool = False
-    """Whether `prompt` is a lower bound: the server stopped counting."""
+    """Whether `prompt` is a lower bound, because the server stopped counting."""
 
     def __str__(self) -> str:
         """Describe the overflow in words, such as "the prompt has 9000 tokens, and the context holds 8192"."""
@@ -71,7 +71,7 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
     """Parse the token counts in a server's error text.
 
     If the text has none, `prompt` and `context` are used, which are taken from fields of the error. Only the start and
-    the end of the text are searched, as by the failure rules: O(1) in characters.
+    the end of the text are searched, as in the failure rules: O(1) in characters.
     """
     parts = searched_parts(text)
     match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)

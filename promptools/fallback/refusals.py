@@ -19,17 +19,17 @@ class Rewording(NamedTuple):
     what: tuple[str, ...] = ()
     """What was refused, if the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
     beside: str = ""
-    """A digest of the reasoning parameters in the refused request; only requests with the same ones are reworded.
+    """A digest of the reasoning parameters in the refused request; only requests with the same digest are reworded.
 
-    If it is empty, all requests are reworded, whatever their reasoning parameters.
+    If the digest is empty, all requests are reworded, whatever their reasoning parameters are.
     """
 
 
 class Refusals:
     """Keeps, by provider and model, how requests had to be reworded before the server accepted them.
 
-    After `lifetime` seconds, requests are sent unchanged again: the server may have been updated. Times are in seconds
-    of the exchange's clock. Thread-safe: each step is a single operation of a dict.
+    After `lifetime` seconds, requests are sent unchanged again, because the server may have been updated. Times are in
+    seconds of the exchange's clock. Thread-safe: each step is a single operation of a dict.
     """
 
     def __init__(self, *, lifetime: float = 3600.0, limit: int = 1024) -> None:

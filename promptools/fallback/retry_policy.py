@@ -1,4 +1,4 @@
-"""Decide when to stop retrying and how long to wait, by tenacity's `stop` and `wait` objects."""
+"""Decide when to stop retrying and how long to wait, with tenacity's `stop` and `wait` objects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RetryPolicy:
         return max(0.0, self._deadline - (at - self.state.start_time))
 
     def next_wait(self, at: float) -> float | str:
-        """Return the seconds to wait before another attempt, or why there must not be another."""
+        """Return the seconds to wait before another attempt, or the reason why there must not be another attempt."""
         state = self.state
         state.outcome_timestamp = at
         state.seconds_since_start = at - state.start_time

@@ -155,7 +155,7 @@ Remedy: TypeAlias = Adaptation | RetryAction
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row of the table: an error text that matches `pattern` anywhere, ignoring case, is a failure of this kind."""
+    """A row of the table: an error text that matches `pattern` anywhere, ignoring case, is a failure of kind `kind`."""
 
     kind: FailureKind
     pattern: str

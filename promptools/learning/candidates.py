@@ -75,7 +75,7 @@ class _FoundJson(NamedTuple):
     end: int
     value: Any
     is_envelope: bool
-    """Whether the value holds the tool's name as well as the arguments."""
+    """Whether the value contains the tool's name as well as the arguments."""
 
 
 def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | None:
@@ -94,7 +94,7 @@ def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | No
 
 
 def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a value is or contains the arguments, as an object or as JSON in a string."""
+    """Return whether a value is the arguments or contains them, either as an object or as JSON in a string."""
     if value == arguments or (isinstance(value, str) and try_json(value) == arguments):
         return True
     inner = value.values() if is_object(value) else value if is_array(value) else ()
@@ -102,7 +102,7 @@ def _holds(value: Any, arguments: Mapping[str, Any]) -> bool:
 
 
 def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
-    """Yield tables of the kind `json`: JSON between two markers."""
+    """Yield the candidate tables of the kind `json`, for calls that are JSON between two markers."""
     is_list = is_array(found.value)
     envelope = found.value[0] if is_list and len(found.value) == 1 else found.value
     if not is_object(envelope):
@@ -120,7 +120,7 @@ def _json_tables(renderings: Renderings, samples: Samples, found: _FoundJson) ->
 
 
 def _object_template(source: str) -> str | None:
-    """Return the JSON of a call with placeholders in it; None if it lacks the name or the arguments."""
+    """Return the JSON of a call with placeholders in it; None if the JSON lacks the name or the arguments."""
     for match in re.finditer(r"[{\"]", source):
         try:
             value, end = _DECODER.raw_decode(source, match.start())
@@ -158,7 +158,10 @@ def _is_id(value: Any) -> bool:
 def _with_separator(
     renderings: Renderings, samples: Samples, found: _FoundJson, table: Table, before: str, after: str
 ) -> Iterator[Table]:
-    """Yield `table` with the keys for several calls: a block for each call, or several lines in one block."""
+    """Yield `table`, extended with the keys that say how several calls in a turn are written.
+
+    Each call has a block of its own, or the calls are the lines of one block.
+    """
     one_block = {**table, **_block(before, after)}
     if "shape" in table or samples.two is None:
         yield one_block
@@ -197,7 +200,7 @@ def _block(before: str, after: str) -> Table:
 
 
 def _named_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -> Iterator[Table]:
-    """Yield tables of the kind `named`: the name is in the text around the JSON, which holds only the arguments."""
+    """Yield the candidate tables of the kind `named`: the name is outside the JSON, which holds only the arguments."""
     second = None if samples.two is None else _find_json(samples.two, found.end, OTHER)
     for numbered in (False, True):
         before = _placed(samples.one[: found.start], ONE, 0 if numbered else None)
@@ -261,7 +264,7 @@ _VALUE: Final = "zq value"
 
 
 def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield tables of the kinds `tags` and `key_value`: a name, then keys and values between markers."""
+    """Yield the candidate tables of the kinds `tags` and `key_value`: a name, then keys and values between markers."""
     text = samples.one
     key, count = text.find("zq_key"), text.find("zq_count")
     value, name = text.find(_VALUE), text.find(ONE.name)
@@ -287,7 +290,7 @@ def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 def _pair_wrapped(
     renderings: Renderings, samples: Samples, before: str, lead: str, argument: str, gap: str, tail: str
 ) -> Iterator[Table]:
-    """Yield the tables of `_pair_tables`.
+    """Yield the tables that `_pair_tables` yields, given the texts around the parts of a call.
 
     A turn with two calls shows which markers are around each call, and which are around all calls.
     """
@@ -312,7 +315,7 @@ _ITEM = lazy_pattern(r"<zq_count>\S*<([A-Za-z_][\w.-]*)>zq item\S*</\1>\S*</zq_c
 
 
 def _nested_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `nested` if arguments are written as elements with a marker before every tag."""
+    """Yield a candidate table of the kind `nested` if arguments are elements with a marker before every tag."""
     match, item = _NESTED.match(samples.one), _ITEM.search(samples.values)
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     if match is None or item is None or samples.two is None or second < 0:
@@ -328,7 +331,7 @@ def _nested_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 
 
 def _headed_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield tables of the kind `tags` for calls that name the tool twice: in a header, and in the call's own tag.
+    """Yield candidate tables of the kind `tags` for calls that name the tool twice: in a header, and in their own tag.
 
     The tables are derived from the calls without their headers. Then the header is added to each table.
     """
@@ -352,14 +355,14 @@ def _headed_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 
 
 def _written_values(samples: Samples) -> Table:
-    """Return the table key that says how values other than texts are written; empty if they are written as JSON."""
+    """Return the table key that says how values other than strings are written; empty if they are written as JSON."""
     if "True" not in samples.values:
         return {}
     return {"values": "python" if "['zq item']" in samples.values else "constants"}
 
 
 def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterator[Table]:
-    """Yield tables of the kinds `tags` and `key_value` for calls that are written with these texts.
+    """Yield candidate tables of the kinds `tags` and `key_value` for calls that are written with these texts.
 
     `before` and `lead` are the texts before and after the tool's name. `argument` is the text of one argument, with
     `{key}` and `{value}` in it. `after` is the text after the last argument.
@@ -370,7 +373,7 @@ def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterat
 
 
 def _tags_table(around: _Around, lead: str, argument: str, gap: str) -> Iterator[Table]:
-    """Yield tables of the kind `tags`: with a wrapper around all calls, with a wrapper around each call, or without."""
+    """Yield candidate tables of the kind `tags`, with a wrapper around all calls, around each call, or with none."""
     inner, end = f"{argument}{gap}", around.after
     if inner.startswith("\n") and end.startswith("\n"):  # the line break goes after each parameter, for people
         inner, lead, end = f"{inner[1:]}\n", f"{lead}\n", end[1:]
@@ -390,7 +393,7 @@ _PREFIX = lazy_pattern(r"<([^\w<>\s/]\w+[^\w<>\s])\w")
 
 
 def _with_prefix(table: Table) -> Table:
-    """Return the table with the prefix of its tags' names, such as DSML's, replaced by `{prefix}` and declared.
+    """Return the table with a prefix of tag names, such as DSML's, replaced by `{prefix}` and listed under `prefixes`.
 
     A table whose tags have no such prefix is returned unchanged.
     """
@@ -402,7 +405,7 @@ def _with_prefix(table: Table) -> Table:
 
 
 def _key_value_table(around: _Around, lead: str, argument: str) -> Iterator[Table]:
-    """Yield a table of the kind `key_value`."""
+    """Yield a candidate table of the kind `key_value`, for arguments written as keys and values between markers."""
     call = f"{around.before}{{name}}{lead.strip()}{_space(lead)}{{arguments}}{_space(lead)}{around.after}".strip()
     table: Table = {"kind": "key_value", "call": call, "argument": argument.strip()}
     if around.outer_before.strip() or around.outer_after.strip():
@@ -421,7 +424,7 @@ _PYTHON = lazy_pattern(rf"(?s)(.*?)(\[?){ONE.name}\((.*?)\)(\]?)(.*)\Z")
 
 
 def _python_tables(samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `python` if the calls are written as in Python."""
+    """Yield a candidate table of the kind `python` if the calls are written as in Python."""
     match = _PYTHON.match(samples.one)
     if match is None or "zq_key=" not in match[3].replace(" ", ""):
         return
@@ -448,7 +451,7 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
 
 
 def _brace_tables(samples: Samples) -> Iterator[Table]:
-    """Yield a table of the kind `braces`, with `sorted_keys` if the template sorts the keys."""
+    """Yield a candidate table of the kind `braces`, with `sorted_keys` if the template sorts the keys."""
     quote = next((quote for quote in STRING_DELIMITERS if f"{quote}{_VALUE}{quote}" in samples.one), "")
     before, found, rest = samples.one.partition(f"call:{ONE.name}{{")
     closer = rest.rpartition("}")[2].strip()

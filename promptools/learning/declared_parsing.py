@@ -28,11 +28,11 @@ class Declaration(NamedTuple):
     """The key of the config that says how replies are parsed, such as `response_template`; empty if there is none."""
     tables: tuple[Table, ...] = ()
     problem: str = ""
-    """Why no dialect table can express the format that the config declares; else empty."""
+    """Why no dialect table can express the format that the config declares; empty if one can."""
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:
-    """Return, as dialect tables, what a tokenizer's config says about the format of calls.
+    """Return what a tokenizer's config says about the format of calls, as dialect tables.
 
     The key `response_schema` is read only if the config has no `response_template`.
     """
@@ -49,7 +49,7 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 
 
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
-    """Yield the tables of a declaration, and before each table the candidates that agree with it.
+    """Yield the tables of a declaration; before each table, yield the candidates that agree with the table.
 
     Such a candidate may also say what a declaration cannot express, such as white space.
     """
@@ -87,7 +87,7 @@ class _Form(NamedTuple):
     content: str
     """The kind of content: `json`, `braces`, `pairs` or `python`."""
     name: str
-    """Where the name is: `{name}` if it is in `before`, else the key in the content."""
+    """Where the name is: `{name}` if it is in `before`; otherwise the key of the name in the content."""
     arguments: str = ""
     """The key of the arguments in the content; empty if the whole content is the arguments."""
     id_key: str = ""
@@ -98,7 +98,7 @@ class _Form(NamedTuple):
 
 
 def _tables(form: _Form) -> Iterator[Table]:
-    """Yield the dialect tables that find calls as the form does."""
+    """Yield the dialect tables that find calls in the same way as the form."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
         for values in ({}, {"values": "json"}):
@@ -170,7 +170,7 @@ def _form_of_field(field: Mapping[str, Any], opener: str, closer: str) -> _Form:
 
 
 def _with_roles(text: str, parts: _Parts) -> str:
-    """Return a marker with the groups that capture the name and the id renamed to `{name}` and `{id}`."""
+    """Return a marker in which the groups that capture the name and the id are renamed to `{name}` and `{id}`."""
     for role, group in (("{name}", parts.name), ("{id}", parts.id)):
         if parts.captured and group:
             text = text.replace(f"{{{group}}}", role)
@@ -221,7 +221,7 @@ def _argument(pattern: Any) -> str:
 
 
 _TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(\w+)\s*\})")
-"""Where a JMESPath expression takes a call from: the whole JSON value, or the two keys that are captured."""
+"""Matches the source of a call in a JMESPath expression: the whole JSON value, or the two keys that are captured."""
 
 
 def _read_schema(declared: Any) -> Iterator[_Form]:

@@ -1,4 +1,4 @@
-"""Learn a dialect: try candidate tables until one passes all checks, and write it as TOML."""
+"""Learn a dialect: try candidate tables until one passes all checks, and write this table as TOML."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def learn(
 ) -> Learned:
     """Learn from a model's chat template how the model writes calls; `render` renders the template.
 
-    `special_tokens` are the texts of tokens that prose never contains, if known. `config` is the content of the
-    model's `tokenizer_config.json`. What that says about parsing replies (`response_template` or `response_schema`) is
-    tried first. Raises `UsageError` if no table reads and writes the calls as the template does; the message says
-    what was wrong with the best table.
+    `special_tokens` are the texts of tokens that prose never contains, if known. `config` is the content of the model's
+    `tokenizer_config.json`. What this config says about parsing replies (`response_template` or `response_schema`) is
+    tried first. Raises `UsageError` if no table reads and writes the calls as the template does; the message says what
+    was wrong with the best table.
     """
     renderings = Renderings(render, trial_tools(ONE, OTHER), special_tokens or ())
     if renderings.render([], prompt=True) is None:  # templates that go through all types of a union know no null
@@ -127,7 +127,7 @@ def _nothing_found(renderings: Renderings) -> str:
 
 
 def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
-    """Yield the ways to render calls and find them in the result, each with the samples that were found.
+    """Yield each way to render calls and find them in the rendering, with the samples that were found in this way.
 
     A way has a variant, which says how calls are put into a conversation, and a frame: the texts around the calls.
 
@@ -149,7 +149,7 @@ def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
 
 
 SOME_CALLS: Final = 8
-"""Number of rendered turns with which table keys that are not about calls are checked, such as `end_tokens`."""
+"""Number of rendered turns that are used to check table keys which do not concern calls, such as `end_tokens`."""
 _DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": "", "separator": "\n"}
 """Default values: a table need not contain a key that has its default."""
 
@@ -186,17 +186,17 @@ class _Attempt:
     def _allowed_fixes(self) -> frozenset[str]:
         """Return the kinds of fixes that the format implies.
 
-        `coerce` is always allowed, `json` if the format mixes JSON and Python, and `unwrap` if arguments are JSON in a
-        string.
+        `coerce` is always allowed. `json` is allowed if the format mixes JSON and Python, and `unwrap` if arguments are
+        JSON in a string.
         """
         mixed = self.table.get("values") == ("json" if self.table["kind"] == "python" else "python")
         as_text = "{text}" in self.table.get("call", "")
         return frozenset(("coerce", *(["json"] if mixed else []), *(["unwrap"] if as_text else [])))
 
     def _add_surroundings(self) -> None:
-        """Add the table keys for what is around calls, unless some calls are then misread.
+        """Add the table keys for the text around calls, such as `end_tokens`, unless calls are misread with these keys.
 
-        Texts are not read in two pieces here: that was checked before.
+        Reading a text in two pieces is not checked again.
         """
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):
@@ -204,7 +204,7 @@ class _Attempt:
                 self.table = table
 
     def learned(self, declaration: Declaration) -> Learned:
-        """Return the learned dialect. It says what was verified, and whether the config's declaration was used."""
+        """Return the learned dialect; it states what was verified, and whether the config's declaration was used."""
         outcome = self.outcome
         checks = [
             f"{outcome.read} calls read back, whole, character by character and cut in two",
@@ -248,7 +248,7 @@ def _markers(table: Table) -> list[str]:
 
 
 def _tier(table: Table, special_tokens: frozenset[str]) -> str:
-    """Return the tier of a table, which says how distinctive the marker is that begins a call."""
+    """Return the tier of a table, which says how distinctive the marker at the beginning of a call is."""
     prefix, mark = "".join(table.get("prefixes", ())), table.get("mark", "")
     template = table.get("wrapper") or table.get("call", "")
     begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)
@@ -261,9 +261,9 @@ def _tier(table: Table, special_tokens: frozenset[str]) -> str:
 _PLACEHOLDERS: Final = re.compile(r"\{\w+\}")
 _BETWEEN_TOKENS: Final = re.compile(r"(?<=[>\])])(?=[<\[(])|\s+")
 _SENTINEL: Final = re.compile(r"<[|｜][^<>\s]+[|｜]?[^<>]*>|\[/?[A-Z]+(?:_[A-Z]+)+\]|<[A-Z]+_[0-9]+>")
-"""A marker that looks like a special token. Prose contains none."""
+"""Matches a marker that looks like a special token. Prose contains no such marker."""
 _READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|[⟦【«「『《〈⟪✿]|([@#%$§])\1")
-"""A marker that prose could contain, though hardly by chance."""
+"""Matches a marker that prose could contain, though hardly by chance."""
 
 
 def to_toml(table: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ _TOKEN = lazy_pattern(
     r"|[⟦【«「『《〈⟪][^\s⟧】»」』》〉⟫]{1,60}[⟧】»」』》〉⟫]"
     r"|(?P<mark>[@#%$§✿~^!*=+|]{1,3})/?\w{1,60}(?P=mark)"  # @@call@@, ✿FUNCTION✿
 )
-"""A text that looks like a marker, so that it must not be split. Other markers may be split."""
+"""Matches a text that looks like a marker, so that it must not be split. Markers of other forms may be split."""
 
 
 class CallOf(NamedTuple):
@@ -53,7 +53,7 @@ class CallOf(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A way to put calls into a conversation: templates accept different forms."""
+    """A way to put calls into a conversation. There are several, because templates accept different forms."""
 
     as_text: bool
     """Whether the arguments are JSON text, as in Chat Completions; else they are an object, as servers pass them to
@@ -63,8 +63,9 @@ class Variant(NamedTuple):
     follow: Literal["", "user", "answer"] = ""
     """What follows the message with the calls: nothing, a user message, or an answer and then a user message.
 
-    Some servers take a conversation that ends with the assistant's message for the beginning of a reply. Mistral's
-    templates want an answer before the next user message."""
+    Some servers treat an assistant message at the end of a conversation as the beginning of a reply. Mistral's
+    templates want an answer before the next user message.
+    """
 
 
 _FOLLOWS: Final[tuple[Literal["", "user", "answer"], ...]] = ("", "user", "answer")
@@ -81,7 +82,7 @@ class Frame:
     after: str
 
     def calls_in(self, rendering: str) -> str | None:
-        """Return what is between `before` and `after`: the calls. Return None if the rendering lacks either text."""
+        """Return the calls: the text between `before` and `after`. Return None if the rendering lacks either text."""
         if not rendering.startswith(self.before) or not rendering.endswith(self.after):
             return None
         end = len(rendering) - len(self.after)
@@ -98,7 +99,7 @@ class Renderings:
         self.special_tokens = frozenset(filter(None, special_tokens))
         self.count = 0
         self.refusal = ""
-        """Why the template rejected the last conversation that it rejected."""
+        """The reason for the template's latest rejection of a conversation; empty if it has rejected none."""
 
     def render(self, messages: Sequence[Message], *, prompt: bool = False, tools: bool = True) -> str | None:
         """Return the rendering of the user's question and `messages`; None if the template rejects the conversation.
@@ -246,7 +247,7 @@ def _header_text(renderings: Renderings) -> str:
 
 
 def _last_header(renderings: Renderings, prompt: str) -> str:
-    """Return the end of a prompt: its last marker, and the text between that and the marker before.
+    """Return the end of a prompt, which begins after the second-to-last marker and includes the last one.
 
     Markers of reasoning are ignored.
     """
@@ -258,7 +259,7 @@ def _last_header(renderings: Renderings, prompt: str) -> str:
 
 
 def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
-    """Return where the calls in the text up to `end` end: before any tokens that end a turn.
+    """Return the offset where the calls in `rendering[:end]` end, which is before any tokens that end a turn.
 
     Such tokens are the known end tokens, the template's special tokens, and the token that ends an answer.
     """
@@ -276,7 +277,7 @@ def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int
 
 
 def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
-    """Return the text that ends a turn with calls. A turn without calls ends with it too."""
+    """Return the text that ends a turn with calls. A turn without calls ends with the same text."""
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if variant.follow == "answer" and DONE in rendering:
         at = rendering.rindex(DONE)

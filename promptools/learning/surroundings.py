@@ -34,7 +34,7 @@ def opens_reasoning(renderings: Renderings) -> str:
 
 
 def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
-    """Return the table key for the token that ends a turn with calls; empty if there is none, or it is known."""
+    """Return the table key for the token that ends a turn with calls; empty if there is none or it is already known."""
     token = _token_after(renderings, frame.after)
     known = reply_markers().end_tokens
     ends = bool(token) and is_only_tokens(token) and is_only_tokens(frame.after)  # and no other turn follows
@@ -65,7 +65,7 @@ def _results(renderings: Renderings, variant: Variant) -> Table:
 
 
 def _reasoning_tags(renderings: Renderings, variant: Variant) -> Table:
-    """Return the table key for the tags around reasoning; empty if there are none, or they are known."""
+    """Return the table key for the tags around reasoning; empty if there are no tags, or they are already known."""
     for key in REASONING_KEYS:
         rendering = renderings.of_calls([ONE], variant, **{key: THOUGHT})
         if rendering is None or THOUGHT not in rendering:

@@ -29,7 +29,10 @@ LEAST_CALLS: Final = 30
 
 
 class Trial(NamedTuple):
-    """A turn with calls to render and read back. It is `plain` if no value looks like markup or another type."""
+    """A turn whose calls are rendered and read back.
+
+    It is `plain` if no value could be mistaken for markup or for a value of another type.
+    """
 
     calls: tuple[CallOf, ...]
     plain: bool
@@ -177,8 +180,8 @@ def check(
 ) -> Outcome:
     """Check that a candidate dialect reads and writes the rendered calls as the template does.
 
-    `rendered`: calls, and the text that the template wrote for them. `allowed`: the kinds of fixes that plain calls may
-    need because the format is not JSON. `cut`: whether to read the texts also in two pieces.
+    `rendered` holds the calls, and the text that the template wrote for them. `allowed` lists the kinds of fixes that
+    plain calls may need because the format is not JSON. `cut` says whether the texts are also read in two pieces.
     """
     read = written = otherwise = unread = 0
     escapes = '{"' in "".join(each.text for each in rendered[:1])
@@ -227,7 +230,7 @@ def render_trials(
 
 
 def _keys(value: Any) -> Iterator[str]:
-    """Yield the keys of an object, and of all objects in a value."""
+    """Yield the keys of all objects in a value, at any depth."""
     if is_object(value):
         for key, member in value.items():
             yield key
@@ -238,7 +241,7 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 def _same(reply: Reply, trial: Trial) -> bool:
-    """Return whether a reply has the calls of a trial. The order of arguments does not matter: templates may sort."""
+    """Return whether a reply has the calls of a trial. Arguments may be in any order, since templates may sort them."""
     expected = [(call.name, call.arguments) for call in trial.calls]
     return json.dumps(_values(reply), sort_keys=True) == json.dumps(expected, sort_keys=True)
 
@@ -248,7 +251,7 @@ def _values(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _read_problem(dialect: Dialect, trial: Trial, text: str, tools: Tools, allowed: Collection[str]) -> str:
-    """Return what is wrong when a text is parsed whole or character by character; empty if its calls are read."""
+    """Return what is wrong when a text is parsed whole or character by character; empty if the calls are right."""
     stream = StreamParser(tools, dialect=dialect.name)
     for character in text:
         stream.feed(character)

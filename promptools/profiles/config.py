@@ -31,10 +31,10 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class ToolModePolicy:
-    """How a ppxai config (`ppxai-config.json`) requests tools; it cannot ask for harmony mode."""
+    """How a ppxai config (`ppxai-config.json`) requests tools; such a config cannot ask for harmony mode."""
 
     native: bool
-    """Whether tools are requested in native mode first; if not, in prompt mode."""
+    """Whether tools are requested in native mode first. If not, prompt mode is first."""
     fallback: bool = True
     """Whether another mode may be tried after a failure."""
 
@@ -53,12 +53,12 @@ class ToolModePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of a provider in the config; `facts` override its profile."""
+    """A model of a provider in the config; `facts` override the facts in the model's profile."""
 
     name: str
     aliases: tuple[str, ...] = ()
     family: str | None = None
-    """The model's family, in place of the one that its name matches; "none" means no family."""
+    """The model's family, which overrides the one that the model's name matches; "none" means no family."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Default values for keys of a request that the request does not set."""
@@ -80,7 +80,8 @@ class Provider:
     detect: bool | None = None
     """Whether the server may be probed for its kind, version and models.
 
-    None means that it may not be probed for its kind: only a server of a known kind is asked for version and models.
+    If None, the server is not probed for its kind, and it is asked for its version and models only if the kind is
+    known.
     """
     system_prompt: str | None = None
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
@@ -107,7 +108,7 @@ class Descriptions:
     by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     def of(self, provider: str, model: str) -> dict[str, str]:
-        """Return the descriptions for a provider's model; those for the model take precedence over the provider's."""
+        """Return the descriptions for a provider's model; the model's own take precedence over the provider's."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 
@@ -116,7 +117,7 @@ class KeyOptions:
     """A named API key of the proxy, and its limits."""
 
     env: str | None = None
-    """Name of the environment variable that holds the key; None if the key is in the file of keys."""
+    """Name of the environment variable that holds the key; None if the key is in the `key_file` of the proxy."""
     requests_per_minute: int | None = None
     concurrency: int | None = None
 
@@ -133,7 +134,7 @@ class ProxyOptions:
     key_file: str | None = None
     """Path of a file with API keys that the proxy accepts, as lines `NAME = KEY` or as keys without names."""
     keys: Mapping[str, KeyOptions] = field(default_factory=dict[str, KeyOptions])
-    """The API keys that have names, by name."""
+    """Maps the name of each named API key to the key's options."""
     requests_per_minute: int | None = None
     concurrency: int | None = None
     queue: int | None = None
@@ -251,7 +252,7 @@ class ConfigFile:
     by: str
     """What led to the file: the name of an environment variable, or a description of the folder."""
     standing: Standing
-    """`given`, `own` or `untrusted`; the last may change once the contents of the file have been examined."""
+    """`given`, `own` or `untrusted`; `untrusted` may change once the contents of the file have been examined."""
 
 
 def find_config(environ: Mapping[str, str], cwd: Path, home: Path | None) -> ConfigFile | None:

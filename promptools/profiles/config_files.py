@@ -190,8 +190,9 @@ def without_comments(data: Any) -> Any:
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
     """Return how a ppxai config requests tools; None if it leaves that to the profile.
 
-    `calling` is the config's table `tool_calling`, and `native` its capability `native_tool_calling`. If the table has
-    a mode other than `auto`, this mode decides, else the capability. If both are missing, the profile decides.
+    `calling` is the config's table `tool_calling`, and `native` is its capability `native_tool_calling`. If the table
+    has a mode other than `auto`, this mode decides; otherwise the capability decides. If both are missing, the profile
+    decides.
     """
     mode = calling.get("mode", "auto")
     if mode == "auto" and native is None:
@@ -202,7 +203,7 @@ def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolMod
 
 
 def tool_facts(calling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the profile facts that follow from a `tool_calling` table, apart from the modes."""
+    """Return the profile facts, except the modes, that follow from a `tool_calling` table."""
     return {"swallows": calling["fallback_on_empty"]} if "fallback_on_empty" in calling else {}
 
 
@@ -283,8 +284,8 @@ class FileTable(Table):
 def load_config(path: Path) -> Config:
     """Read a config file: a `promptools.toml`, or an unmodified `ppxai-config.json`.
 
-    A file with the suffix `.json` is of the second kind. So is any file without the suffix `.toml` whose content
-    begins with `{`.
+    A file with the suffix `.json` is read as a `ppxai-config.json`. So is any file without the suffix `.toml` whose
+    content begins with `{`.
 
     Raises `UsageError`, which names the file and the key, if the file cannot be read or is not valid. Unknown keys of a
     `ppxai-config.json` are listed in `Config.warnings`.
@@ -379,8 +380,8 @@ def _check_other_names(tools: Mapping[str, MarksTable], location: Location) -> N
 def _check_destinations(file: FileTable, location: Location) -> None:
     """Raise `UsageError` for an invalid entry in a provider's `failover` or in `[proxy.models]`.
 
-    An entry is `PROVIDER/MODEL`, with a provider of this file. In `failover` it names another provider, and `PROVIDER`
-    alone is valid too.
+    An entry is `PROVIDER/MODEL`, with a provider of this file. In `failover` the provider must be a different one, and
+    `PROVIDER` alone is valid too.
     """
     names = set(file.providers)
     for name, table in file.providers.items():

@@ -32,9 +32,12 @@ _LOCAL_URL = lazy_pattern(
 )
 _LOCAL_SOCKET = lazy_pattern(r"unix:///[A-Za-z0-9._/-]+", re.ASCII)
 _URL = lazy_pattern(r":[/\\]{1,2}[^/\\\s]|^[/\\]{2}[^/\\\s]|^(?:https?|wss?|ftp):[^/\\\s]", re.IGNORECASE)
-"""The beginning of a URL in the defaults of a request: some servers fetch such a URL, or send data to it."""
+"""Matches the beginning of a URL in request defaults. Some servers fetch such a URL, or send data to it."""
 _IGNORED_IN_URLS = lazy_pattern(r"^[\x00-\x20]+|[\t\n\r]+")
-"""Characters that browsers, and servers on Node, leave out of a URL: a tab after `https:` does not disable the URL."""
+"""Matches characters that browsers, and servers on Node, leave out of a URL.
+
+For example, a URL still works if a tab follows `https:`.
+"""
 SHOWN_ADDRESSES = 3
 
 
@@ -58,7 +61,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class ConfigReach:
-    """Everything that a config reaches: first of its providers, then of the proxy's options, then dialect files."""
+    """Everything that a config reaches: first by its providers, then by the proxy's options, then as dialect files."""
 
     entries: tuple[Reached, ...]
 
@@ -81,7 +84,7 @@ class UntrustedConfig(UsageError):
     """Raised if a config in the current folder, which the user does not trust, would affect a request or the proxy.
 
     Trust is needed if the config reaches another machine or a file outside its folder, or if another user may have put
-    it there.
+    the config there.
     """
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
@@ -100,7 +103,7 @@ class UntrustedConfig(UsageError):
 
 
 def shown_text(text: str) -> str:
-    """Return text with all characters escaped that are not printable ASCII, since some look like other characters."""
+    """Return text with every character escaped that is not printable ASCII, since some look like other characters."""
     return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -135,8 +138,8 @@ def require_trust(config: Config, base_url: str | None, provider: str | None) ->
     """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
     The server is the one at `base_url`, which an argument or the environment names, else that of `provider`, else the
-    config's default. A config without an effect is ignored by the caller. A config with an effect is never
-    ignored silently: otherwise the request might go to another server, with another key, or without the settings of its
+    config's default. A config without an effect is ignored by the caller. A config with an effect is never ignored
+    silently, because the request might then go to another server, with another key, or without the settings of its
     tools (marks).
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
@@ -192,7 +195,7 @@ def _of_parts(owner: str, part: Provider | Model, folder: Path) -> Iterator[Reac
 
 
 def _urls(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Yield `(path of keys, URL)` for each URL in the defaults of a request, such as the URL of an MCP server."""
+    """Yield `(path of keys, URL)` for each URL in request defaults, such as the URL of an MCP server."""
     if is_table(value):
         table: Mapping[str, Any] = value
         for key, member in table.items():

@@ -6,7 +6,7 @@ recognized in a server's description of it. It may also hold `template_dialect`.
 
 A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
 checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
-longer holds. `on` restricts it to kinds of server, `below_parameters` to smaller models.
+longer holds. `on` restricts the fact to kinds of server, and `below_parameters` restricts it to smaller models.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Maps each profile field that no fact can set, since it identifies the profile, to what to do instead."""
+"""Maps the profile fields that no fact can set, because they identify the profile, to what to do instead."""
 
 NO_FAMILY = "none"
-"""The value of `family` in a config for a model without a family, even if its name matches one."""
+"""The `family` with which a config says that a model has no family, even if the model's name matches one."""
 
 
 class Fact(Table):
@@ -60,7 +60,7 @@ class Fact(Table):
     def holds(self, kind: str, version: str | None, parameters: float | None = None) -> bool:
         """Return whether the fact holds for a server of this kind and version, and a model with this many parameters.
 
-        If the version is unknown, the newest is assumed. A fact about smaller models does not hold for a model of
+        If the version is unknown, the newest is assumed. A fact with `below_parameters` does not hold for a model of
         unknown size.
         """
         if self.on and kind not in self.on:
@@ -79,9 +79,9 @@ class TemplateSignature(Table):
     """How to recognize a family's chat template, in any template language."""
 
     holds: Strings
-    """Texts that all occur in the template."""
+    """Texts that must all occur in the template."""
     lacks: Strings = ()
-    """Texts of which none occurs in the template."""
+    """Texts that must not occur in the template."""
     source: str
     date: date
 
@@ -144,7 +144,7 @@ _UNITS = {"m": 1e6, "b": 1e9}
 
 
 def size_in_name(name: str) -> float | None:
-    """Return the number of parameters in a model's name, 5e8 for `qwen2.5-coder-0.5b`; None if it has none.
+    """Return the number of parameters in a model's name, 5e8 for `qwen2.5-coder-0.5b`; None if the name states none.
 
     If a name has several sizes, the first is returned: in a mixture of experts, the active parameters come second
     (`30b-a3b`).
@@ -164,7 +164,7 @@ def fact_types() -> type[Table]:
 
 
 def check_facts(value: Any, location: Location) -> dict[str, Any]:
-    """Validate a table of profile keys and values; return them, with the values in the types of `Profile`.
+    """Validate a table of profile keys and values; return them, with each value converted to its type in `Profile`.
 
     Raises `UsageError`, with the location, for an unknown key or an invalid value.
     """
@@ -195,7 +195,7 @@ def _check_fact(key: str, value: Any, location: Location) -> None:
 def _check_tokens(value: str | int, location: Location) -> None:
     """Raise `UsageError` for a number of tokens below one.
 
-    A string is accepted, since its type has been checked already: it is a word such as `fit`.
+    A string is accepted, because the type check has already ensured that it is a word such as `fit`.
     """
     if isinstance(value, int) and value < 1:
         raise location.error(f"{value} is not a valid number of tokens; write 1 or more")
@@ -281,7 +281,7 @@ def _with_typed_value(fact: Fact, location: Location) -> Fact:
 
 
 CONTROL_TOKEN_FORMS = ("<|{word}|>", "<｜{word}｜>")
-"""The forms of nearly all control tokens: for an unknown model, any text in such a form counts as one."""
+"""The forms of nearly all control tokens. For an unknown model, any text in such a form counts as a control token."""
 
 
 @cache
@@ -329,8 +329,8 @@ def family_of(model: str) -> str | None:
 def families_of_template(template: str) -> tuple[str, ...]:
     """Return the families that may have this chat template.
 
-    The families whose templates are recognized by the longest fragments come first; of equals, those with the shortest
-    names.
+    The families are sorted by the total length of the texts that identify their templates, the longest first, and then
+    by the length of their names, the shortest first.
     """
     matching = [
         (-sum(map(len, known.holds)), len(family), family)
@@ -343,7 +343,7 @@ def families_of_template(template: str) -> tuple[str, ...]:
 
 
 def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
-    """Return whether a model may be of this family, if its chat template matches the families `by_template`.
+    """Return whether a model whose chat template matches the families `by_template` may belong to this family.
 
     The answer is no if the family's templates are known, and the model's template matches only other families.
     """
@@ -354,7 +354,7 @@ def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
 def families_without(key: Literal["architectures", "vocabularies"], value: str | int) -> frozenset[str]:
     """Return the families whose models never have this architecture, or this size of vocabulary.
 
-    Empty for a value that no family declares: it may be new, or spelled differently.
+    Return an empty set for a value that no family declares, since the value may be new, or spelled differently.
     """
     declared: dict[str, set[str | int]] = {
         family: {_plain(each) for each in getattr(weights, key)}

@@ -36,9 +36,9 @@ PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
 SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Paths under which SGLang returns its arguments. No other server gets these requests.
+"""Paths under which SGLang returns its server arguments. No other server gets these requests.
 
-A response costs a round of SGLang's scheduler.
+Each response costs a round of SGLang's scheduler.
 """
 
 
@@ -241,14 +241,14 @@ def find_size(model: ModelDescription, requested_name: str) -> float | None:
 
 
 TEMPLATE, NAME = "chat template", "name"
-"""Labels for two kinds of evidence; evidence in a field of the server's response has the name of the field."""
+"""Labels for two kinds of evidence. Evidence in a field of the server's response is labeled with the field's name."""
 
 
 class FamilyFinding(NamedTuple):
     """The family of a model, and how it was found."""
 
     family: str | None = None
-    """The family; None if the evidence implies none, or contradicts every family that it implies."""
+    """The family; None if the evidence implies no family, or contradicts every family that it implies."""
     by: str = ""
     """The deciding evidence: `chat template`, one of the server's fields, or `name` for the name in the request."""
     why: str = ""
@@ -318,7 +318,8 @@ class _FamilySearch:
     def _fits(self, family: str) -> bool:
         """Return whether the model's template is a template of this family.
 
-        Only then does the name of a base model count, since a fine-tune often has another template than its base model.
+        The name of a base model counts only in this case, since a fine-tune often has a different template than its
+        base model.
         """
         return family in self._fitting
 
@@ -368,7 +369,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the finding if the requested name decides the family, because nothing that the server says decides it."""
+    """Return the finding for the family that the requested name implies, if nothing from the server decides it."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

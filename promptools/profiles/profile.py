@@ -37,7 +37,7 @@ class Profile:
     """The facts about one server and model: what they can do, and how they must be asked."""
 
     kind: str = GENERIC
-    """The kind of server: the provider's `kind`, or its name if that is a kind, or what a probe detected."""
+    """The kind of server: the provider's `kind`, or the provider's name if that is a kind, or what a probe detected."""
     family: str | None = None
     """The model's family; None if it is not known."""
 
@@ -70,7 +70,7 @@ class Profile:
     num_ctx: NumCtx = "fit"
     """Context to request from Ollama's /api/chat, in tokens.
 
-    `fit` means the server's default, and more if a request needs it. `server` means always the server's default.
+    `fit` means the server's default, or more if a request needs more. `server` always means the server's default.
     """
     num_ctx_limit: int = 131_072
     """Maximum context that `fit` may request, in tokens: what the model was trained for, or what the memory allows."""
@@ -136,7 +136,7 @@ class Profile:
     tool_ids: ToolIds = "any"
     """Form of call ids: `alnum9` means exactly nine characters of a-z, A-Z and 0-9."""
     alternate_roles: bool = False
-    """Whether the template demands strict user/assistant turns; then adjacent messages of one role are merged."""
+    """Whether the template demands strict user/assistant turns; if so, adjacent messages of one role are merged."""
     system_role: bool = True
     """Whether the template takes a system message; if not, its text is put into the first user message."""
     system_place: SystemPlace = "anywhere"
@@ -154,9 +154,10 @@ class Profile:
     result_parts: bool = True
     """Whether the content of a tool message may be a list of parts; if not, the parts are joined into one string."""
     on_repeat: OnRepeat | None = None
-    """What is done if the conversation repeats a call; the option `on_repeat` takes precedence.
+    """What is done if the conversation repeats a call, unless the option `on_repeat` is set.
 
-    None means `hint`, but only in the modes whose prompt promptools writes.
+    `hint` adds a line for the model, `answer` asks for an answer without calls, and `off` does nothing. None means
+    `hint`, but only in the modes whose prompt promptools writes.
     """
     reasoning_field: ReasoningField = "reasoning_content"
     """Key under which past reasoning is sent back. In replies, reasoning is read from every known key."""
@@ -166,9 +167,10 @@ class Profile:
     The line changes from request to request, so the server could not reuse the cached beginning of the prompt.
     """
     control_tokens: tuple[str, ...] | None = None
-    """Tokens that the model's tokenizer or template reads as markup wherever they occur; other text has them escaped.
+    """Tokens that the model's tokenizer or template reads as markup wherever they occur.
 
-    `{n}` is any number, `{word}` is letters, digits and `_:/.-`. None means the tokens of all families.
+    They are escaped in text that is not meant as markup. `{n}` is any number, and `{word}` is letters, digits and
+    `_:/.-`. None means the tokens of all families.
     """
 
     # How to read the reply

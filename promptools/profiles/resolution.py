@@ -27,8 +27,8 @@ from promptools.types import ModeName, ServerInfo
 ProbeScope = Literal["server", "model"]
 """What a probe (small requests to the server) should find out.
 
-`server`: the kind of the server, and its model. `model`: only the model and the server's version, since its kind is
-configured.
+`server`: the kind of the server, and its model. `model`: only the model and the server's version, since the kind of the
+server is configured.
 """
 
 
@@ -61,7 +61,10 @@ class Target:
     probe: ProbeScope | None = None
     """What small requests to the server (a probe) should find out; None if none are sent."""
     local_key: bool = False
-    """Whether the key may be sent only to this machine, since its config was merely found in the current folder."""
+    """Whether the key may be sent only to this machine.
+
+    That is so if the config with the key was merely found in the current folder, and is not trusted.
+    """
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -78,7 +81,7 @@ class _ProfileBuilder:
         self._modes_are_configured = False
 
     def add(self, facts: Mapping[str, Any], why: str) -> None:
-        """Add a layer of facts, all for the same reason."""
+        """Add a layer of facts that all have the same reason."""
         self.facts.update(facts)
         self.reason_by_key.update(dict.fromkeys(facts, why))
 
@@ -127,8 +130,9 @@ class _ProfileBuilder:
         """Add raw mode after native mode if the chat template can be rendered; return why it is offered, or why not.
 
         Raw mode avoids faults of the server's parser. It is not added if the config lists the modes, or for gpt-oss,
-        whose harmony mode avoids them too. `order` holds the modes before the config's facts. If `order` does not begin
-        with native mode, the template does not show tools to the model, so raw mode is not added.
+        whose harmony mode avoids them too. `order` holds the modes from before the config's facts were added. If
+        `order` does not begin with native mode, the template does not show tools to the model, so raw mode is not
+        added.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -214,7 +218,7 @@ def _usable(config: Config, base_url: str | None, provider: str | None) -> Confi
 def _start_profile(
     draft: _ProfileBuilder, version: str | None, url: str | None, seen: ServerInfo | None
 ) -> _ProfileBuilder:
-    """Add the packaged facts and what the server reported to `draft`; return it."""
+    """Add the packaged facts and what the server reported to `draft`, and return `draft`."""
     draft.add_packaged(version, url)
     if seen:
         draft.add_detected(seen)
@@ -319,7 +323,7 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Return `(provider, reason)`: the config's provider of this name, or one for the kind of server of this name."""
+    """Return `(provider, reason)`: the config's provider of this name, or one for the server kind of this name."""
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)

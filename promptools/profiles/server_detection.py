@@ -56,7 +56,7 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     SGLANG: (MODELS_PATH,),
     LMSTUDIO: ("/api/v0/models",),
 }
-"""Paths requested from a server of a known kind, for its models, and for its version if facts depend on that."""
+"""Maps each kind to the paths that are requested for the models and, if facts depend on it, for the version."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
 """Maps the `owned_by` that all listed models share to the kind of server."""
@@ -106,7 +106,7 @@ def kind_requests(base_url: str, kind: str) -> tuple[ProbeRequest, ...]:
 
 
 def _get_requests(base_url: str, paths: Sequence[str]) -> tuple[ProbeRequest, ...]:
-    """Return GET requests for paths below the server's root; `/models` is below its base URL."""
+    """Return GET requests for paths below the server's root, except `/models`, which is below the base URL."""
     base, root = base_url.rstrip("/"), server_root(base_url)
     below = (base.removeprefix(root) + path if path == MODELS_PATH else path for path in paths)
     return tuple(ProbeRequest("GET", root + path, f"GET {path}") for path in below)
@@ -258,7 +258,7 @@ def may_serve_ollama(seen: ServerInfo) -> bool:
 def detected_facts(seen: ServerInfo, modes: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
     """Yield `(profile key, value, reason)` for each fact that a server states.
 
-    `modes` are the modes according to the facts found before.
+    `modes` are the modes according to the facts found so far.
     """
     if seen.template_dialect is not None:
         yield "template_dialect", seen.template_dialect, seen.template_why

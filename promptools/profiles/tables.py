@@ -81,7 +81,7 @@ class OpenTable(BaseModel):
 
 
 def unknown_keys(value: Any, location: Location) -> Iterator[Location]:
-    """Yield the locations of undeclared keys of open tables, at any depth."""
+    """Yield the locations of undeclared keys in `OpenTable`s, at any depth."""
     if isinstance(value, OpenTable):
         yield from (location / key for key in value.model_extra or ())
         value = set_fields(value)
@@ -152,7 +152,7 @@ _WANTED = {
 def _usage_error(errors: list[ErrorDetails], location: Location) -> UsageError:
     """Return the first validation error as a `UsageError`.
 
-    For a union of types, the error for the branch that has the value's type is returned.
+    For a union of types, return the error for the branch that has the value's type.
     """
     first = errors[0]
     if len(errors) > 1 and isinstance(first["input"], int) and errors[1]["type"].startswith("int"):

@@ -5,7 +5,7 @@ any draft, which are read (`documents`), normalized (`normalize`), and linked al
 adapted to its tool: variant spellings of names and keys are matched (`spelling`), arguments are checked against the
 schema (`predicates`, `validate`), and types are converted (`coerce`). `relax` simplifies schemas for weak servers.
 
-The submodules are imported when one of these names is first used: text can be parsed without tools.
+The submodules are imported only when a name in `__all__` is first used, because text can be parsed without tools.
 """
 
 from importlib import import_module as _import_module

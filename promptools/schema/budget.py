@@ -19,11 +19,14 @@ STEPS = 50_000
 STEPS_PER_VALUE = 64
 """Number of further steps for each value inside the validated value."""
 STEPS_PER_REFERENCE = 3
-"""Number of steps that it costs to follow a reference."""
+"""Number of steps that following a reference costs."""
 MAX_SLOW_SEARCHES = 20
-"""Maximum number of pattern searches in one validation that may exceed the short, first time limit."""
+"""Maximum number of pattern searches in one validation that may exceed the time limit of the first attempt."""
 CHARACTERS_PER_STEP = 32
-"""Number of characters of an error message that cost one step: a message may quote a large value."""
+"""Number of characters of an error message that cost one step.
+
+Long messages cost more steps, because a message may quote a large value.
+"""
 
 
 class UncheckedError(Exception):
@@ -39,9 +42,9 @@ class ValidationRun:
     slow_searches_left: int = MAX_SLOW_SEARCHES
     size_counted: bool = False
     branch_errors: dict[tuple[int, int], list[Any]] = field(default_factory=dict[tuple[int, int], list[Any]])
-    """Errors of the alternatives of an `anyOf` or `oneOf`, by the id of their list and the id of the value."""
+    """Maps `(id of the list, id of the value)` to the errors of the alternatives in an `anyOf` or `oneOf` list."""
     enum_members: dict[int, frozenset[Any]] = field(default_factory=dict[int, frozenset[Any]])
-    """The members of an `enum`, by the id of its list."""
+    """Maps the id of the list of an `enum` to its members, in the form that `hashable_json` returns."""
 
     def spend(self, steps: int) -> None:
         """Subtract steps from the budget; raise UncheckedError if too few are left."""
@@ -57,7 +60,7 @@ _RUN: ContextVar[ValidationRun | None] = ContextVar("the run that is on", defaul
 
 
 def current_run() -> ValidationRun:
-    """Return the state of the validation in progress; a new state if there is none."""
+    """Return the state of the validation in progress, or a new state if there is none."""
     return _RUN.get() or ValidationRun(None)
 
 

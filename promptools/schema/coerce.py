@@ -145,7 +145,7 @@ class _EditPlanner:
         self.by_context: dict[int, list[Edit] | None] = {}
 
     def edits_for(self, error: Any, base: Path) -> list[Edit] | None:
-        """Return the edits that fix one error below a path; None if it cannot be fixed."""
+        """Return the edits that fix one error below a path; None if the error cannot be fixed."""
         path = (*base, *error.relative_path)
         if error.validator in {"anyOf", "oneOf"} and error.context:
             inside = id(error.context[0])
@@ -171,8 +171,8 @@ class _EditPlanner:
     def edits_for_alternatives(self, error: Any, path: Path) -> list[Edit] | None:
         """Return the edits that make a value fit the first alternative that it can fit; None if there is none.
 
-        An alternative for which a single value must become a list is used only if no other can be met. None is also
-        returned for a string if an alternative accepts strings in general.
+        An alternative that requires wrapping a single value in a list is used only if no other alternative can be met.
+        None is also returned for a string if an alternative accepts strings in general.
         """
         branches: dict[Any, list[Any]] = {}
         for inner in error.context:
@@ -215,7 +215,7 @@ def _accepts_strings(errors: list[Any]) -> bool:
 
 
 def _match_member(value: Any, members: list[Any]) -> Any:
-    """Return the only enum member that a value can mean; `UNREADABLE` if there is not exactly one.
+    """Return the only enum member that a value can mean; `UNREADABLE` if it can mean none or several.
 
     A string can mean a member that is a string and differs only in case and surrounding space. If there is none, the
     string can mean a member with this JSON text. An integer can mean the string of its digits.
@@ -351,7 +351,7 @@ class _NumberText(str):
 
 
 def number_lookup(text: str | None) -> NumberTexts:
-    """Return a function that returns the number at a path as it is spelled in `text`, the JSON of the arguments.
+    """Return a function that looks up the number at a path, as it is spelled in `text`, the JSON of the arguments.
 
     The text is parsed once, on demand.
     """

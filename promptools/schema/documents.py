@@ -1,7 +1,7 @@
 """Read JSON Schema documents: their types, subschemas and draft, and whether their keywords are well formed.
 
-This module does not depend on tools or calls. Arguments are validated by draft 2020-12. `normalize` rewrites a schema
-of an older draft if it would mean something else in draft 2020-12, and `graph` links the subschemas.
+This module does not depend on tools or calls. Arguments are validated against draft 2020-12. `normalize` rewrites a
+schema of an older draft if it would mean something else in draft 2020-12, and `graph` links the subschemas.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def type_name(value: object) -> str:
 
 
 def read_type(given: Any) -> str | list[str] | None:
-    """Return the JSON type or types that a value of the keyword `type` means; None for any type or an unknown value.
+    """Return the JSON type or types that a value of the keyword `type` means; None if it means any type, or is unknown.
 
     Values such as `float`, `String`, `List[int]`, `string[]`, `int | None`, `str, optional`, and lists of such values
     are understood.
@@ -89,7 +89,7 @@ IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not",
 
 
 def import_library(name: str) -> Any:
-    """Import jsonschema or a related library on first use: it is slow to import, and only tools need it."""
+    """Import jsonschema or a related library on first use, because it is slow to import and only tools need it."""
     return import_module(name)
 
 

@@ -67,7 +67,7 @@ class SchemaGraph:
     """JSON pointer of each node, by its id."""
     nodes: list[Schema] = field(default_factory=list["Schema"])
     notes: tuple[str, ...] = ()
-    """What was wrong with the schema, each note with its JSON pointer."""
+    """What was wrong with the schema. A note on a part of the schema begins with the JSON pointer of that part."""
     rewritten: bool = False
     """Whether the root was rewritten: the schema is of an older draft, or was malformed."""
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
@@ -81,7 +81,7 @@ class SchemaGraph:
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node, and all nodes for the same value that references or the given keywords lead to."""
+        """Yield a node, and all nodes that references or the given keywords apply to the same value as the node."""
         seen: set[int] = set()
         stack = [node]
         while stack:
@@ -147,7 +147,8 @@ def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
 def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
     """Link `root`, a copy of a schema that may be changed.
 
-    A well-formed schema of the latest draft that declares names is linked as it is. Any other is rewritten first.
+    A well-formed schema of the latest draft that declares names is linked as it is. Any other schema is rewritten
+    first.
     """
     graph = SchemaGraph(root)
     try:

@@ -180,7 +180,7 @@ class _Normalizer:
     # --- keywords ----------------------------------------------------------------------------------------------------
 
     def normalize_keywords(self, node: Schema, at: str) -> None:
-        """Make the keywords of one schema well formed; the keywords of its parent must be well formed already."""
+        """Make the keywords of one schema well formed; those of the schema's parent must already be well formed."""
         self.drop_unknown(node)
         if well_formed(node):
             return self.lift_required(node, at)
@@ -310,7 +310,7 @@ class _Normalizer:
             node["required"] = list(dict.fromkeys(name for name in required if isinstance(name, str)))
 
     def lift_required(self, node: Schema, at: str) -> None:
-        """Move `required: true` from a property to the schema that declares the property, as in draft 3."""
+        """Move `required: true`, a form of draft 3, from a property to the schema that declares the property."""
         properties = node.get("properties")
         required: list[str] = []
         for name, sub in properties.items() if is_object(properties) else ():

@@ -1,16 +1,16 @@
 """Confirm quickly that arguments are valid, with Python functions compiled from JSON Schemas (predicates).
 
-jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate confirms this many times
-faster. A predicate always agrees with jsonschema. A schema with a keyword that predicates do not support gets no
-predicate, and only jsonschema is used.
+jsonschema explains what is wrong with a value. But most arguments are valid, and a predicate confirms that they are,
+many times faster. A predicate always agrees with jsonschema. A schema with a keyword that predicates do not support
+gets no predicate, and only jsonschema is used.
 
-A schema may refer to itself. While it is being compiled, such a reference gets a predicate that looks up the finished
-predicate when it is called.
+A schema may refer to itself. While such a schema is being compiled, its reference to itself gets a predicate that looks
+up the finished predicate when called.
 
 The cost of a predicate must stay linear in the size of the value. So two kinds of schema are left to jsonschema, whose
 validation has a budget (`promptools.schema.budget`). In a recursive schema with alternatives, each level would double
-the cost of a "no", since a predicate does not remember results. In other schemas, too many subschemas apply to one
-value; `schemas_per_value` counts them.
+the cost of a negative result, since a predicate does not remember results. In other schemas, too many subschemas apply
+to one value; `schemas_per_value` counts them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _UnsupportedError(Exception):
 
 
 def compile_predicate(graph: SchemaGraph) -> Predicate | None:
-    """Return a function that tests whether a value is valid; None if none can be compiled for the schema."""
+    """Return a function that tests whether a value is valid; None if the schema cannot be compiled to one."""
     if any(not UNSUPPORTED_KEYWORDS.isdisjoint(node) for node in graph.nodes):
         return None
     compiler = _Compiler(graph)
@@ -120,7 +120,7 @@ class _Compiler:
         self.graph = graph
         self.predicates: dict[int, Predicate] = {}
         self.schemas_per_value: dict[int, int] = {}
-        """Maximum number of subschemas that apply to one value, by the id of the outermost of them."""
+        """Maps the id of a subschema to the maximum number of subschemas, itself included, that apply to one value."""
         self.in_progress: set[int] = set()
         self.recursive = False
 
@@ -209,7 +209,7 @@ def _one_of(tests: list[Predicate]) -> Predicate:
 def _items(test: Predicate, *, other: bool) -> Predicate:
     """Return a predicate that tests each item of an array.
 
-    `other` is its result for a value that is not an array.
+    `other` is the predicate's result for a value that is not an array.
     """
     return lambda value: all(map(test, value)) if is_array(value) else other
 

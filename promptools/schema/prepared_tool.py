@@ -76,7 +76,7 @@ class CompiledSchema:
 
     @cached_property
     def predicate(self) -> predicates.Predicate | None:
-        """A fast check that confirms valid arguments; None if none can be compiled for the schema."""
+        """A fast check that confirms valid arguments; None if no such check can be compiled for the schema."""
         return predicates.compile_predicate(self.graph)
 
     @cached_property
@@ -163,7 +163,7 @@ def without_unfit_marks(marks: Mapping[str, Any], compiled: CompiledSchema) -> M
 
 
 def set_marks(entry: PreparedTool, marks: Mapping[str, Any]) -> PreparedTool:
-    """Return a copy of a tool with marks (`aliases`, ...) set; raise UsageError for marks that do not match it."""
+    """Return a copy of a tool with marks (`aliases`, ...) set; raise UsageError if they do not match the tool."""
     entry = replace(entry, tool=apply_marks(entry.tool, marks))
     _check_marks(entry)
     entry.aliases = alias_table(entry.compiled.declared, entry.tool.aliases)
@@ -227,7 +227,7 @@ def check(entry: PreparedTool, arguments: dict[str, Any], text: str | None, *, g
     """Validate the arguments of a call, and adapt them to the tool's schema.
 
     With `guess`, the only undeclared key may be taken for the only missing required parameter. With `split`, a key that
-    contains its value may be split.
+    contains its value, such as `command=ls`, may be split.
     """
     shape = entry.compiled
     if shape.declared.issuperset(arguments):

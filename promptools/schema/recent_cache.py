@@ -1,4 +1,4 @@
-"""A cache of recently used values, with limits on the number of values and on the characters of their keys."""
+"""A cache of recently used values that limits the number of values and the total number of characters in their keys."""
 
 from __future__ import annotations
 

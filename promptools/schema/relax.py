@@ -52,10 +52,13 @@ DROPPED = frozenset(
 MAX_LENGTH = 1000
 """Maximum value of `minLength`, `maxLength` and `maxItems`.
 
-From a larger value, llama.cpp makes a grammar that it cannot parse (#25746).
+For a larger value, llama.cpp generates a grammar that llama.cpp itself cannot parse (#25746).
 """
 MAX_SUBSCHEMAS = 2000
-"""Maximum number of subschemas in a relaxed copy. Further ones become stubs; beyond twice this, they are left out."""
+"""Maximum number of subschemas in a relaxed copy.
+
+Further subschemas become stubs, with only a type and a description. Beyond twice this number, they are left out.
+"""
 MAX_DEPTH = 64
 """Maximum nesting of a relaxed copy; deeper subschemas become stubs, with only a type and a description."""
 STRING_SCHEMA: Schema = {"type": "string"}

@@ -29,7 +29,7 @@ MOST_LISTED = 200
 LONGEST_NAME = 300
 """Maximum number of characters of a name that is interpreted.
 
-No tool's name is longer, even with all that models put around it.
+No tool's name is longer, even with everything that models add around the name.
 """
 
 NAMESPACES: Final = (
@@ -44,11 +44,14 @@ _TAIL = lazy_pattern(r"(?:\(\s*\)|\.call|:\d*)$")
 # gpt-oss glues the constraint of the arguments to the name: `shelljson` (llama.cpp#15158).
 _WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$")
 _OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
-"""A tool of an MCP server: `Files/read_file` (GLM 5.3 Flash) means a tool `read_file` or `files__read_file`."""
-_CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
-"""A call id of Kimi, `functions.Bash:2`, in the form `functions_Bash_2`.
+"""Matches a tool name that includes the name of an MCP server, such as `Files/read_file` (GLM 5.3 Flash).
 
-Clients that allow no dots or colons in ids write it in this form in the history, and the model copies it as a name.
+It means a tool that is declared as `read_file` or `files__read_file`.
+"""
+_CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
+"""Matches a Kimi call id, such as `functions.Bash:2`, that was changed to a form such as `functions_Bash_2`.
+
+Clients that allow no dots or colons in ids send the changed id in the history, and the model copies it as a tool name.
 """
 _QUOTES = " \t\r\n\f\v\"'`“”‘’"
 _ESCAPED = lazy_pattern(r"\\([_.-])")
@@ -142,7 +145,7 @@ class OtherNames:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.by_name: dict[str, str] = {}
-        """Each other name that is used, with the name of its tool."""
+        """Maps each other name that is used to the declared name of its tool."""
         self._folded: dict[str, str] = {}
         self._ambiguous: dict[str, list[str]] = {}
         given = [(other, tool.name) for tool in tools for other in tool.names if other != tool.name]
@@ -233,7 +236,7 @@ DISTINGUISHING_WORDS = frozenset((
 _CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATOR = lazy_pattern(r"[-_.\s]+")
 _BEFORE_NAME = lazy_pattern(r"[\s,;\"']")
-"""Characters that may come before a name in a text."""
+"""Matches a character that may come before a name in a text."""
 _AMBIGUOUS_STARTS = "=\"'"
 """Characters that make a key ambiguous if they come right after its `=`: they may or may not belong to the value."""
 LONGEST_KEY = 128
@@ -256,7 +259,7 @@ _WITH_SYNONYMS = frozenset[str]().union(*SYNONYMS)
 def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> dict[str, str]:
     """Return a map from each alias to the only declared parameter that it can mean.
 
-    A declared name is never an alias. The tool's `own_aliases` take precedence over the built-in groups.
+    A declared name is never an alias. The tool's `own_aliases` take precedence over the built-in synonyms.
     """
     meant: dict[str, set[str]] = {}
     for group in SYNONYMS if not _WITH_SYNONYMS.isdisjoint(declared) else ():
@@ -387,7 +390,8 @@ def _same_meaning(key: list[str], name: list[str]) -> bool:
 def unwrap_arguments(arguments: Mapping[str, Any], declared: Collection[str]) -> dict[str, Any] | None:
     """Return the arguments that a model wrapped in `properties`, as in a schema; None if they are not wrapped.
 
-    None is also returned if a member is a schema or the name of a type: then the model repeated the tool's schema.
+    None is also returned if a member is a schema or the name of a type, because the model then repeated the tool's
+    schema.
     """
     inner = arguments.get(WRAPPER)
     if (

@@ -37,8 +37,9 @@ class ParsedDocstring(NamedTuple):
 def parse_docstring(docstring: str, names: Collection[str]) -> ParsedDocstring:
     """Return the descriptions of a function and of its parameters `names` from the function's docstring.
 
-    The function's description is the docstring's text, and what it says about the result. It is the whole docstring if
-    no parameter is described, or if the docstring has other sections, such as examples, that would be lost.
+    The function's description consists of the docstring's text and of what the docstring says about the result. It is
+    the whole docstring if no parameter is described, or if the docstring has other sections, such as examples, that
+    would be lost.
     """
     if not any(re.search(rf"\b{re.escape(name)}\b", docstring) for name in names):
         return ParsedDocstring(docstring, {})  # without griffe, whose import takes 0.2 s
@@ -72,7 +73,7 @@ ToolLike: TypeAlias = "Tool | Mapping[str, Any] | type[Any] | Callable[..., Any]
 MARKS_KEY = "x-promptools"
 """The key for promptools' marks (`dangerous`, `aliases`, ...) in a tool dict or in its schema. It is never sent."""
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
-"""The key of the schema in OpenAI's tools, in Anthropic's, and in MCP's."""
+"""The keys that hold the schema in OpenAI's, Anthropic's and MCP's tools, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,10 @@ class ToolDefinition:
 
 
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
-    """Read one tool; `position`, counted from 0, appears in errors. If `copied`, the dict may be changed. O(n).
+    """Read one tool; `position`, counted from 0, appears in errors. O(n).
 
-    Raises UsageError for anything that is not a tool or has no name; if `strict`, also for any fault that would
-    otherwise get a note.
+    If `copied`, `given` is a dict that may be changed. Raises UsageError for anything that is not a tool or has no
+    name; if `strict`, also for any fault that would otherwise get a note.
     """
     try:
         source = _from_dict(cast(dict[str, Any], given), position) if copied else _read_shallow(given, position)

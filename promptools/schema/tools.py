@@ -29,16 +29,19 @@ from promptools.types import Fix, Schema, Tool
 CACHED_LISTS = 64
 """Maximum number of lists of tools that `Tools.prepare` caches in each generation of a `RecentCache`."""
 CACHED_TOOLS = 4096
-"""Maximum number of single tools in each generation of their own cache.
+"""Maximum number of tools in each generation of the cache for single tools.
 
 This cache saves work for lists that have some tools in common.
 """
 CACHED_CHARACTERS = 4_000_000
-"""Maximum number of characters of JSON in each generation of either cache."""
+"""Maximum number of characters of JSON in each generation of the cache for lists, and of the cache for single tools."""
 MAX_NOTES = 8
 """Maximum number of notes that are listed for one tool."""
 MAX_INFERENCE_CANDIDATES = 64
-"""Maximum number of tools that are tried for a call without a tool's name. If more have its keys, none is inferred."""
+"""Maximum number of tools that are tried for a call without a tool's name.
+
+If more tools have parameters with the names of the call's keys, no tool is inferred.
+"""
 
 _LARGEST = 1.7976931348623157e308
 _FINITE = {"Infinity": _LARGEST, "-Infinity": -_LARGEST, "NaN": _LARGEST}
@@ -77,7 +80,7 @@ class Tools(Sequence[Tool]):
     all_names: tuple[str, ...]
     """The names, followed by the other names that models use for the tools."""
     any_free_text: bool
-    """Whether any tool takes free text."""
+    """Whether any tool has the mark `free_text`, which names the parameter that takes the whole body of a call."""
     all_keys: frozenset[str]
     """The parameter names that any tool declares."""
     spaced_keys: frozenset[str]
@@ -147,8 +150,8 @@ class Tools(Sequence[Tool]):
     def with_marks(self, marks: Mapping[str, Mapping[str, Any]]) -> Tools:
         """Return a copy with marks set, by tool name; marks for tools that are not in the list are ignored.
 
-        Marks that do not match the tool's parameters, or conflict with those of another tool, are ignored too, since
-        the author of a config does not know the tools of a request.
+        Marks that do not match the tool's parameters, or that conflict with the marks of another tool, are ignored too,
+        since the author of a config does not know the tools of a request.
         """
         return _from_entries(
             [
@@ -213,7 +216,7 @@ class Tools(Sequence[Tool]):
     def fits(self, name: str, arguments: dict[str, Any]) -> bool:
         """Return whether unchanged arguments are certainly valid for a tool with exactly this name.
 
-        False does not mean that they are invalid: `check` decides. Never raises on any value.
+        False does not mean that the arguments are invalid: only `check` decides that. Never raises on any value.
         """
         entry = self._entries.get(name)
         if entry is None or not entry.compiled.declared.issuperset(arguments):
@@ -227,16 +230,18 @@ class Tools(Sequence[Tool]):
         """Adapt arguments to a tool: rename keys to declared names, validate, and coerce values that are invalid.
 
         `text` is the JSON from which the arguments were parsed, if there is any. If the schema requires a string and
-        the model wrote a number, the number is spelled as in this text. With `guess`, a key that contains its value may
-        be split. The only undeclared key may then also be taken for the only missing required parameter, unless the
-        tool is dangerous. Never raises on any value, never does I/O, and never changes `arguments`.
+        the model wrote a number, the number is spelled as in this text. With `guess`, a key that contains its value,
+        such as `command=ls`, may be split. The only undeclared key may then also be taken for the only missing required
+        parameter, unless the tool is dangerous. Never raises on any value, never does I/O, and never changes
+        `arguments`.
         """
         return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
         """Find the tool that a call without a name means: the only tool for which the arguments are valid.
 
-        Return this tool, and a fix that says that it was inferred; return None for no tool or several tools.
+        Return this tool, with a fix which records that the tool was inferred; return None if the arguments are valid
+        for no tool or for several.
 
         A tool that is dangerous or marked `infer=False` is never returned. With `optin_only`, only a tool marked
         `infer=True` is returned. Every key must be a declared name or an alias. Tools for which a key is an alias are
@@ -345,7 +350,7 @@ _TOOL_CACHE = RecentCache[PreparedTool](CACHED_TOOLS, CACHED_CHARACTERS)
 
 
 def _from_entries(entries: list[PreparedTool]) -> Tools:
-    """Build `Tools` from prepared entries; the constructor takes the definitions of callers instead."""
+    """Build `Tools` from prepared entries. The constructor, in contrast, takes definitions as callers write them."""
     made = object.__new__(Tools)
     made._fill(entries)  # pyright: ignore[reportPrivateUsage]
     return made

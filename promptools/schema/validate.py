@@ -1,4 +1,4 @@
-"""Validate by jsonschema (draft 2020-12) without I/O and at bounded cost; describe errors in sentences for the model.
+"""Validate with jsonschema (draft 2020-12) without I/O and at bounded cost; describe errors in sentences for the model.
 
 Schemas come from callers and values from models, so neither may make validation slow. jsonschema's validator is
 extended for that:
@@ -92,9 +92,9 @@ def _translate_escape(match: re.Match[str]) -> str:
 
 
 PATTERN_SECONDS = 0.1
-"""Time limit for the search of one pattern in one string."""
+"""Time limit in seconds for searching one string for one pattern."""
 FIRST_SEARCH_SECONDS = 0.001
-"""Time limit for the first attempt at a search.
+"""Time limit in seconds for the first attempt at a search.
 
 If it is exceeded, the search is repeated with the limit `PATTERN_SECONDS`, at most `MAX_SLOW_SEARCHES` times in a run.
 """
@@ -211,7 +211,7 @@ def _check_patterns_of(node: Schema, graph: SchemaGraph, tool: str, *, strict: b
 
 
 def _compile_error(pattern: str) -> str | None:
-    """Return why a pattern does not compile; None if it does, or if it is too large to try."""
+    """Return why a pattern does not compile; None if it compiles, or if it is too large to try."""
     try:
         compile_pattern(pattern)
     except UncheckedError:
@@ -278,7 +278,7 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
 def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]:
     """Return the errors of each alternative.
 
-    They are computed only once for each value: otherwise each level of nesting would double the cost.
+    The errors are computed only once for each value, because otherwise each level of nesting would double the cost.
     """
     seen, key = budget.current_run().branch_errors, (id(branches), id(value))
     if key in seen:
@@ -373,7 +373,7 @@ def _validator_class() -> Any:
 
 
 class Validator:
-    """Validates values by one schema, which jsonschema compiles on first use."""
+    """Validates values against one schema, which jsonschema compiles on first use."""
 
     def __init__(self, graph: SchemaGraph) -> None:
         self.graph = graph
@@ -383,7 +383,7 @@ class Validator:
         return _validator_class()(self.graph.root, registry=import_library("referencing").Registry())
 
     def errors(self, value: Any) -> Iterator[Any]:
-        """Yield jsonschema's errors for a value; may raise any exception of jsonschema's, or `RecursionError`.
+        """Yield jsonschema's errors for a value; may raise any of jsonschema's exceptions, or `RecursionError`.
 
         Raises UncheckedError if validation costs too much. The `context` of an error holds the errors inside
         alternatives. Several errors may share such an inner error, so only its relative path is reliable.
@@ -410,7 +410,7 @@ def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[st
 
 
 def quote_value(value: Any) -> str:
-    """Return a value as text for an error message, shortened."""
+    """Return a value as shortened text for an error message."""
     if (is_object(value) or is_array(value)) and len(value) > MAX_QUOTED_MEMBERS:
         return f"{type_phrase(value)} of {len(value)}"
     return clip(repr(value), 80)

@@ -1,4 +1,4 @@
-"""Drives an exchange on an event loop, with long computations in threads."""
+"""Drive an exchange on an event loop, with long computations in threads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 MAX_THREADS = 2
-"""Maximum number of threads of one event loop: more would not be faster, and would leave the loop less time."""
+"""Maximum number of threads per event loop. More threads would not be faster, and would leave the loop less time."""
 _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("promptools_limiter")
 
 
@@ -57,9 +57,9 @@ async def in_thread(work: Callable[[A], T], argument: A) -> T:
 
 
 MAX_READ = 1 << 14
-"""Maximum number of bytes that the exchange gets at once: about 80 chunks of a stream, or 3 ms of work.
+"""Maximum number of bytes that the exchange gets at a time: about 80 chunks of a stream, or 3 ms of work.
 
-Other tasks run in between.
+Between two such portions, other tasks can run.
 """
 END_TIMEOUT = 0.05
 """Seconds to wait for the end of a reply once its whole content has been passed on."""
@@ -75,7 +75,7 @@ class AsyncDriver(ExchangeDriver):
         self.send = send
         self.pieces: AsyncIterator[bytes] | None = None
         self._rest = b""
-        """The part of the last piece that the exchange has not read yet."""
+        """The part of the last piece that the exchange has not received yet."""
         self.output = self._run()
 
     async def head(self) -> Head | None:

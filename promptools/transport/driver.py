@@ -87,7 +87,7 @@ _BODY_FIELDS = frozenset({b"content-length", b"transfer-encoding", b"content-typ
 
 
 def redirect_location(library: HttpLibrary, request: Any, response: Any) -> Any:
-    """Return the URL that a response redirects to; None if it is not a redirect."""
+    """Return the URL that a response redirects to; None if the response is not a redirect."""
     if not response.has_redirect_location:
         return None
     try:
@@ -137,7 +137,7 @@ BODY_FIELDS = frozenset({"content-encoding", "content-length"})
 """Header fields of a response that no longer apply once its body is decoded."""
 TIMEOUT_PHASES = ("connect", "read", "write", "pool")
 STALE_CONNECTION_SECONDS = 1.0
-"""If a reused connection breaks within this many seconds of sending, the server had probably closed it earlier."""
+"""If a reused connection breaks within this many seconds after sending, the server had probably already closed it."""
 FRAMING_FIELDS = frozenset({"content-length", "transfer-encoding"})
 """Header fields that the HTTP library itself sets for a request's body."""
 
@@ -158,11 +158,11 @@ class ExchangeDriver:
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.client_url = url
-        """The URL of the request, if an HTTP client made it; that client itself follows redirects of this URL."""
+        """The URL of the request, if an HTTP client made it. That client follows redirects from this URL itself."""
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
         self.read_body = read_body
-        """Reads the body of the client's request, for an exchange that begins without it."""
+        """Reads the body of the client's request, for an exchange that begins without the body."""
         self.response: Any = None
         self.response_extensions: dict[str, Any] = {}
         self.deadline: float | None = None
@@ -285,13 +285,13 @@ class ExchangeDriver:
         return self.library.build_request(wanted.method, url, headers, wanted.body, extensions)
 
     def _keeps_field(self, name: str, url: Any) -> bool:
-        """Return whether a header field is sent: `FRAMING_FIELDS` never, `Host` only if the URL has the same host."""
+        """Return whether a header field is sent: never one of `FRAMING_FIELDS`, `Host` only if the host is the same."""
         if name == "host":
             return self.host is None or url is self.client_url or self.library.module.URL(url).host == self.host
         return name not in FRAMING_FIELDS
 
     def opened_outcome(self, request: Any, response: Any) -> Opened | Failed:
-        """Return the outcome of a `Send` that got a response; the headers in it describe the decoded body.
+        """Return the outcome of a `Send` that got a response. The outcome's headers describe the decoded body.
 
         A redirect to another origin is a failure, since the other origin must get neither a key nor the prompt. So are
         more than `MAX_REDIRECTS` redirects.
@@ -378,7 +378,7 @@ def capped_timeouts(configured: Mapping[str, float | None], bound: float) -> dic
 
 
 MAX_RESPONSE = 1_000_000
-"""Maximum number of bytes that are read of a probe's response; the rest is ignored."""
+"""Maximum number of bytes of a probe's response that are read; the rest is ignored."""
 
 
 def probe(driver: SyncDriver, effect: Probe) -> Probed:
@@ -455,7 +455,7 @@ async def _send_probe_async(driver: AsyncDriver, request: Request, timeout: floa
 
 
 def consult(driver: SyncDriver, effect: Consult) -> Computed:
-    """Run the work of a `Consult` effect in this thread; requests that it makes after the deadline are not sent."""
+    """Run the work of a `Consult` effect in this thread. Requests that it makes after the deadline are not sent."""
     until = driver.clock() + effect.timeout
 
     def ask(request: Request) -> ProbeResponse | None:

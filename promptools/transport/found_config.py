@@ -1,8 +1,8 @@
 """The search for a config when none is passed, and the user's trust in configs found that way.
 
 Trust is stored in the user's state folder, in one file for each config. The file holds the config's real path and a
-digest of everything that the config reaches: addresses, key variables and files. Separate files need no lock: two
-processes that write at once lose nothing.
+digest of everything that the config reaches: addresses, key variables and files. Separate files need no lock, because
+nothing is lost if two processes write at the same time.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def read_found(found: ConfigFile) -> Config:
 
 
 def _is_planted(folder: Path, owner: int) -> bool:
-    """Return whether another user may have planted the config file: it is theirs, in a folder open to all (/tmp).
+    """Return whether another user may have planted the config file: they own it, and anyone may write to the folder.
 
-    Even a local port in a planted file may belong to the other user. In other folders the owner is not checked: in a
-    container, files of the host belong to other users.
+    Such a folder is /tmp, for example. Even a local port in a planted file may belong to the other user. In other
+    folders the owner is not checked, because in a container the host's files belong to other users.
     """
     if not hasattr(os, "geteuid"):
         return False

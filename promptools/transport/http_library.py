@@ -84,7 +84,10 @@ def is_http_client(value: object) -> bool:
 
 
 def installed_library() -> HttpLibrary:
-    """Return the newer of the installed libraries, for use when no client determines the library."""
+    """Return `httpx2` if it is installed, else the older `httpx`.
+
+    This is for use when no client determines the library. Raises `UsageError` if neither is installed.
+    """
     for name in LIBRARY_NAMES:
         if find_spec(name) is not None:
             return import_library(name)

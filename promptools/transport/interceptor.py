@@ -144,7 +144,7 @@ class SyncInterceptingTransport(InterceptingTransport):
         )
 
     def send(self, request: Any) -> Any:
-        """Send an upstream request; the response is not read yet."""
+        """Send an upstream request, and return the response before its body is read."""
         return self.inner_for(request).handle_request(request)
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class AsyncInterceptingTransport(InterceptingTransport):
         )
 
     async def send(self, request: Any) -> Any:
-        """Send an upstream request; the response is not read yet."""
+        """Send an upstream request, and return the response before its body is read."""
         return await self.inner_for(request).handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -248,7 +248,7 @@ class TransportClasses:
 
 @cache
 def transport_classes(library: HttpLibrary) -> TransportClasses:
-    """Build the transport and body classes for a library; they subclass its own, as its clients require."""
+    """Build the transport and body classes for a library; they subclass its base classes, as its clients require."""
     module = library.module
     return TransportClasses(
         type("PromptoolsTransport", (SyncInterceptingTransport, module.BaseTransport), {}),

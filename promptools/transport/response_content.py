@@ -1,6 +1,6 @@
 """The content of an upstream response, read in pieces; decompressed pieces have a limited size.
 
-The HTTP libraries decompress each network read at once, which turns 64 KB of compressed zeros into 64 MB. So only
+The HTTP libraries decompress each network read as a whole, which turns 64 KB of compressed zeros into 64 MB. So only
 codings that are decompressed here are requested, and content in any other coding stays compressed.
 """
 
@@ -28,7 +28,7 @@ _IDENTITY = frozenset({"", "identity"})
 
 
 def supported_encodings(value: str) -> str:
-    """Return an `Accept-Encoding` value with only the codings that are decompressed here, else `identity`."""
+    """Return an `Accept-Encoding` value with only the codings decompressed here; if there are none, `identity`."""
     supported = [coding.strip() for coding in value.split(",") if _coding_name(coding) in _WBITS]
     return ", ".join(supported) or "identity"
 
@@ -81,7 +81,7 @@ class Decompressor:
 
 
 def decompressor_for(response: Any) -> Decompressor | None:
-    """Return the decompressor for a response; None if the response is not compressed, or its coding not supported."""
+    """Return the decompressor for a response; None for an uncompressed response or an unsupported coding."""
     coding = response.headers.get("content-encoding", "").strip().lower()
     return Decompressor(coding) if coding in _WBITS else None
 
@@ -146,7 +146,7 @@ def end_received(response: Any) -> bool:
 
     A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
     for data that was received but not read; if that data cannot be found, the result is False. The result is also False
-    for a closed response, whose connection another thread may be using already.
+    for a closed response, whose connection may already be in use by another thread.
     """
     if response.is_closed:
         return False

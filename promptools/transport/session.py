@@ -114,7 +114,7 @@ ID_ALPHABET = string.ascii_letters + string.digits
 CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-project"}
 """Header fields that must be sent only to the server for which they were meant."""
 PLACEHOLDER_KEY = "none"
-"""The API key that is sent if none is needed: the SDK requires a key."""
+"""The API key that is sent if no key is needed, because the SDK requires one."""
 MAX_CACHED_ROUTES = 512
 """Maximum number of targets that a session caches before it clears the cache; resolving one takes about 1 ms."""
 OPTION_NAMES = frozenset(OPTIONS) - {"provider"}
@@ -253,7 +253,8 @@ class Session:
     def base_url(self, url: str) -> str:
         """Return the server's base URL, given the URL of a request in an API other than Chat Completions.
 
-        If the provider's configured base URL is the same without `/v1` at the end, the configured one is returned.
+        If the provider's configured base URL differs only by lacking the `/v1` at the end, the configured URL is
+        returned.
         """
         base_url, provider = api_base(url), self.config.providers.get(self.provider or "")
         configured = provider and provider.base_url and provider.base_url.rstrip("/")
@@ -332,7 +333,7 @@ class Session:
         return replace(route, url=base_url.rstrip("/") + CHAT_ENDPOINT.path, headers=tuple(blank.items()))
 
     def environment_address(self) -> str | None:
-        """Return the base URL in OPENAI_BASE_URL; None if it is unset, or something else decides where requests go."""
+        """Return the base URL in OPENAI_BASE_URL; None if unset, or if something else decides where requests go."""
         return environment_address(self.config, self.provider)
 
     def find_key(self, target: Target) -> str | None:
@@ -361,7 +362,7 @@ def local_vocabulary() -> TokenCodec | None:
 
 
 def environment_address(config: Config, provider: str | None) -> str | None:
-    """Return the base URL in OPENAI_BASE_URL; None if it is unset, or something else decides the address.
+    """Return the base URL in OPENAI_BASE_URL; None if that is unset, or if something else decides the address.
 
     An argument and a config that was passed take precedence over OPENAI_BASE_URL, which takes precedence over a config
     that was only found.
@@ -372,10 +373,10 @@ def environment_address(config: Config, provider: str | None) -> str | None:
 
 
 def resolve_config(config: Config | str | os.PathLike[str] | None) -> Config:
-    """Return the given config, the config at the given path, or (None) the first that is found, else an empty one.
+    """Return the given config, or the config at the given path; for None, return the first config that is found.
 
-    The warnings of a config that is read are logged. A config that was found but is not trusted is returned too;
-    `resolve` ignores it.
+    If none is found, return an empty config. The warnings of a config that is read are logged. A config that was found
+    but is not trusted is returned too; `resolve` ignores it.
     """
     if isinstance(config, Config):
         return config

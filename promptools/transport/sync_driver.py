@@ -1,4 +1,4 @@
-"""Drives an exchange with blocking calls."""
+"""Drive an exchange with blocking calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _RUNNING = "generator already executing"
-"""The message of the `ValueError` of a generator that is resumed or closed while another thread runs it."""
+"""Message of the `ValueError` that Python raises if a generator is resumed or closed while another thread runs it."""
 
 
 class SyncDriver(ExchangeDriver):

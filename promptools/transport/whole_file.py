@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that other processes never see a part of it; only its owner may read it (0600).
+    """Write a file so that other processes never see it incomplete; only its owner may read it (0600).
 
     The text is written to a temporary file in the same folder, which must exist. Then the file is renamed.
     """

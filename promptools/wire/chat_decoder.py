@@ -59,7 +59,7 @@ class ToolDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a message or chunk adds to one choice; `index` is None for usage, and for an error of the whole reply.
+    """What a message or chunk adds to one choice. `index` is None for usage and for an error that concerns all choices.
 
     Within a delta, reasoning comes before content, and content before calls. A `usage` replaces an earlier `usage` of
     the same reply, since vLLM's `continuous_usage_stats` sends running totals.
@@ -76,9 +76,9 @@ class Delta:
     stop_reason: str | int | None = None
     logprobs: dict[str, Any] | None = None
     choice_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Other fields of the choice, such as vLLM's `stop_reason`."""
+    """Additional fields of the choice, such as vLLM's `stop_reason`."""
     message_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Other fields of the message, such as `annotations`."""
+    """Additional fields of the message, such as `annotations`."""
     usage: dict[str, Any] | None = None
     error: ErrorBody | None = None
 
@@ -95,9 +95,9 @@ class Envelope:
     stop_reason: str | int | None = None
     """The server's stop reason for the choice that has ended: a stop sequence, or the id of a token."""
     choice_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Other fields of the choice that has ended, passed on to clients of the same API."""
+    """Additional fields of the choice that has ended, passed on to clients of the same API."""
     message_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Other fields of the message of that choice."""
+    """Additional fields of the message of the choice that has ended."""
 
 
 def decode_envelope(body: Any) -> Envelope:
@@ -177,7 +177,7 @@ def _other_fields(data: Mapping[str, Any], decoded: frozenset[str]) -> dict[str,
 
 
 def add_fields(first: dict[str, Any], second: Mapping[str, Any]) -> None:
-    """Add the fields of a later chunk to `first`: lists are extended, other values replaced."""
+    """Add the fields of a later chunk to `first`: lists are extended, and other values are replaced."""
     for key, value in second.items():
         before = first.get(key)
         first[key] = [*before, *value] if is_array(before) and is_array(value) else value
@@ -237,14 +237,14 @@ def _decode_call(call: Mapping[str, Any]) -> ToolDelta:
 
 
 def _call_index(index: Any) -> int | None:
-    """Return the index of a call; some servers write it as a string."""
+    """Return the index of a call, which some servers write as a string; None if it is invalid."""
     if isinstance(index, str):
         return int(index) if index.isdecimal() and len(index) < _MAX_INDEX_DIGITS else None
     return as_int(index)
 
 
 _MAX_INDEX_DIGITS = 10
-"""A string with this many digits or more is not taken for an index."""
+"""A string with this many digits or more is not accepted as an index."""
 
 
 def _arguments(arguments: Any) -> str:

@@ -1,7 +1,7 @@
 """Encode Chat Completions for a client: complete replies, the chunks of a stream, errors, and sums of token counts.
 
 The envelope (id, model, created, fingerprint) comes from the server. Reasoning is written both as `reasoning` and as
-`reasoning_content`, since a client reads either of the two.
+`reasoning_content`, since a client may read only one of the two fields.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def encode_choice(reply: Reply, index: int = 0, *, logprobs: Any = None, legacy:
 def encode_completion(
     envelope: Envelope, choices: Sequence[dict[str, Any]], usage: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Encode a complete reply; without `usage` the key is omitted."""
+    """Encode a complete reply. If `usage` is None, the key `usage` is omitted."""
     body = {
         "id": envelope.id,
         "object": "chat.completion",
@@ -103,7 +103,7 @@ def encode_chunk(
 
 
 def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
-    """Return a choice's last chunk, with the server's fields added that promptools does not decode.
+    """Return a choice's last chunk, extended with the server's fields that promptools does not decode.
 
     A chunk without choices is returned unchanged.
     """
@@ -115,7 +115,7 @@ def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, An
 
 
 def encode_usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode the last chunk of a stream, without choices, for a client that asked for the usage."""
+    """Encode the usage as a stream's last chunk, which has no choices, for a client that asked for the usage."""
     return _encode_choices(envelope, []) | {"usage": dict(usage)}
 
 
@@ -135,7 +135,7 @@ class ChunkWriter:
 
     A call is sent complete at its `CallEnd`. With `live`, calls are streamed instead. A streamed call that fails stays
     open (`unfinished`), and an error follows. Nothing is sent for `WasReasoning`, since the text that turned out to be
-    reasoning has been sent already.
+    reasoning has already been sent.
     """
 
     def __init__(self, envelope: Envelope, index: int = 0, *, live: bool = False, legacy: bool = False) -> None:
@@ -152,9 +152,10 @@ class ChunkWriter:
         return bool(self._open)
 
     def role(self, content: str | None = "") -> dict[str, Any]:
-        """Encode the first chunk of a stream. If no text follows at once, pass None as `content`, as OpenAI's API does.
+        """Encode the first chunk of a stream.
 
-        With "" as content, some clients would show an empty text part before the calls (Vercel's AI SDK 6).
+        If the next chunk has no text, pass None as `content`, as OpenAI's API does. With "" as content, some clients
+        would show an empty text part before the calls (Vercel's AI SDK 6).
         """
         return self.chunk({"role": "assistant", "content": content})
 
@@ -182,7 +183,7 @@ class ChunkWriter:
                 return []
 
     def discard_attempt(self) -> None:
-        """Do nothing after a failed attempt: the reasoning of the next attempt follows in the same field."""
+        """Do nothing after a failed attempt, because the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the chunk that ends the choice."""
@@ -193,7 +194,7 @@ class ChunkWriter:
         return encode_chunk(self._envelope, delta, index=self._index, finish=finish, logprobs=logprobs)
 
     def _client_index(self, index: int) -> int:
-        """Return the index of a call for the client; failed calls leave no gaps between the client's indexes."""
+        """Return the index that the client gets for a call; failed calls leave no gaps between these indexes."""
         return self._client_indexes.setdefault(index, len(self._client_indexes))
 
     def _call_chunk(self, index: int, call: dict[str, Any]) -> dict[str, Any]:

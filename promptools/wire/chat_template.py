@@ -42,7 +42,7 @@ TEMPLATE_KEYS = (
 _IN_KWARGS = ("documents", "reasoning_effort")
 """Parameters that vLLM's /tokenize takes only in `chat_template_kwargs`."""
 _MANY_TOKENS = 1 << 30
-"""A number of tokens that is larger than any context. Tokenizers without a limit state such numbers."""
+"""A number of tokens that is larger than any context. Tokenizers without a limit state such a number as their limit."""
 _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
 """Parameters with which Ollama loads the model.
 
@@ -56,7 +56,7 @@ _BYTE = lazy_pattern(r"<0x([0-9A-F]{2})>")
 
 
 def _byte_letters() -> list[str]:
-    """Return the letter for each byte in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
+    """Return the letter for each byte value, as used in GPT-2's byte-level vocabulary (openai/gpt-2, encoder.py)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
@@ -73,9 +73,9 @@ class RenderedPrompt:
     content: str | tuple[int, ...]
     """The prompt, as text or as token ids."""
     text: str | None
-    """The prompt as text, joined from the tokens' strings if it came as ids; None if the server returns only ids."""
+    """The prompt as text, joined from the tokens' strings if the server sent ids; None if it returns only ids."""
     prefill: str = ""
-    """The beginning of the reply, if the content already ends with it."""
+    """The start of the reply, such as that of a required call, if `content` already ends with this text."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together; None if the server does not state it."""
     notes: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class TemplateRequest:
     """The route, below the server's root."""
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
-    """What was left out, as sentences for the trace."""
+    """What was left out of the request, as sentences for the trace."""
 
 
 def encode_template_request(
@@ -114,7 +114,7 @@ def encode_template_request(
 
 
 def encode_tokenize_request(model: str, text: str) -> TemplateRequest:
-    """Return the request for the token ids of a text that is appended to a prompt."""
+    """Return the request for the token ids of a text that will be appended to a prompt."""
     return TemplateRequest("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
 
 
@@ -151,7 +151,7 @@ def _tokens_text(strings: Sequence[str]) -> str:
 
 
 def _token_bytes(string: str, *, of_bytes: bool) -> bytes:
-    """Return the bytes of a token; if `of_bytes`, each letter in the vocabulary's strings represents a byte."""
+    """Return the bytes of a token. If `of_bytes`, each letter in the vocabulary's strings represents a byte."""
     if string.startswith("<") and string.endswith(">"):
         byte = _BYTE.fullmatch(string)
         return string.encode() if byte is None else bytes([int(byte[1], 16)])

@@ -45,7 +45,7 @@ NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""The beginning of a fix which says that the end of a string was guessed. Such JSON is refused here."""
+"""Prefix of a repair's description which says that the end of a string was guessed. Such JSON is refused here."""
 
 
 class Decoded(NamedTuple):
@@ -66,7 +66,7 @@ _LOOSE = JSONDecoder(strict=False, parse_int=_whole_number)
 def parse_json(data: str | bytes) -> Any:
     """Parse strict JSON like `json.loads`, but faster. Raises the same ValueError and RecursionError.
 
-    pydantic's parser is tried first. It reads everything that it accepts in the same way as Python's, but rejects lone
+    pydantic's parser is tried first. It reads whatever it accepts exactly as Python's parser does, but rejects lone
     surrogates, UTF-16 and more than 200 levels. Raises RecursionError for more than `MAX_LEVELS` levels, in every
     version of Python and at every depth of the stack, because such values could be read but not written again.
     """

@@ -1,7 +1,8 @@
 """Anthropic's Messages API, `/v1/messages`: decode a client's request, with all its keys, to a Chat Completions body.
 
 Keys that only Anthropic's servers can serve are left out, with a note if the client might miss something. Keys of Chat
-Completions and of open servers are kept, since clients add them to the keys of this API. Formats of anthropic 2.12.
+Completions and of open servers are kept, since clients add them to the keys of this API. The formats are those of the
+anthropic package 2.12.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def _decode_result(block: Mapping[str, Any], path: str, unsent: dict[str, None])
 
 
 def _content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return the content of a message: as a string if there is only text, since every server accepts strings."""
+    """Return the content of a message. If it is only text, it becomes a string, since every server accepts strings."""
     texts = [as_text(part.get("text")) for part in parts if part["type"] == "text"]
     if len(texts) < len(parts):
         return list(parts)
@@ -230,7 +231,7 @@ _NEEDLESS = frozenset({
 """Keys that concern Anthropic's accounts or caches; nothing is lost by leaving them out."""
 _KEPT = frozenset({"promptools", *PARAMETERS}) - _CONVERTED - _NEEDLESS - {"n", "functions", "function_call"}
 _EFFORTS = {"xhigh": "high", "max": "high"}
-"""Efforts that open models do not have, and the effort that is sent instead."""
+"""Maps each effort that open models do not have to the effort that is sent instead."""
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
 """The largest budgets of thinking tokens that are converted to low and to medium effort."""
 _CHARACTERS_PER_TOKEN = 2

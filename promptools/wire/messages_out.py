@@ -29,7 +29,7 @@ DISCARDED_SIGNATURE = f"{SIGNATURE}-discarded"
 THREAD_NOT_FOUND = "thread_not_found"
 """The error code for a request that continues a thread.
 
-Anthropic's SDKs react to it by sending the whole conversation, or by using no threads.
+Anthropic's SDKs react to this code by sending the whole conversation, or by no longer using threads.
 """
 _STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
 _ERROR_TYPES = {
@@ -97,7 +97,7 @@ def encode_stop(reply: Reply, stop: str | int | None, sequences: Collection[str]
 
 
 def encode_usage(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Encode the usage. The API counts cached tokens of the prompt separately from its other tokens."""
+    """Encode the usage. The API counts the prompt's cached tokens separately from the prompt's other tokens."""
     spent = usage or {}
     cached = as_count(as_object(spent.get("prompt_tokens_details")).get("cached_tokens")) or 0
     prompt = as_count(spent.get("prompt_tokens")) or 0
@@ -148,7 +148,7 @@ MESSAGE_STOP: Mapping[str, Any] = {"type": "message_stop"}
 class _Group:
     """Holds events that must wait until an earlier call ends.
 
-    They are the events of the call with the index `call` or, if `call` is None, of text and reasoning.
+    The events are those of the call with the index `call` or, if `call` is None, those of text and reasoning.
     """
 
     call: int | None
@@ -169,7 +169,7 @@ class BlockWriter:
         self._call: int | None = None
         """The index of the open call; None if no call is open."""
         self._space = ""
-        """White space that may begin a text block."""
+        """White space that is held back, because it may be the beginning of a text block."""
         self._waiting: deque[_Group] = deque()
         self._waiting_calls: dict[int, _Group] = {}
 
@@ -225,7 +225,7 @@ class BlockWriter:
         group.events.append(event)
 
     def _release(self) -> list[dict[str, Any]]:
-        """Encode waiting events in order, until a call is open that is not complete yet. O(n)."""
+        """Encode waiting events in order, up to and including the events of a call that has not ended. O(n)."""
         encoded: list[dict[str, Any]] = []
         while self._waiting and self._call is None:
             group = self._waiting.popleft()
@@ -268,9 +268,9 @@ class BlockWriter:
         return [*ended, *self._enter("tool_use", id=call_id, name=name, input={})]
 
     def _enter(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
-        """Begin a block of this type, and end the open block.
+        """End the open block, and begin a block of the type `kind`.
 
-        Do nothing if the open block has this type and does not belong to a failed attempt.
+        Do nothing if the open block has that type and does not belong to a failed attempt.
         """
         if self._block == kind and not self._discarded:
             return []

@@ -2,7 +2,8 @@
 
 For a server that has `/api/chat` itself, `options`, `think`, `keep_alive` and other keys that only Ollama knows are
 kept unchanged. For any other server, each such key becomes its counterpart in Chat Completions; a key without a
-counterpart is left out, with a note. Formats of Ollama 0.32.15 (docs.ollama.com, api/chat and api/generate).
+counterpart is left out, with a note. The formats are those of Ollama 0.32.15 (docs.ollama.com, api/chat and
+api/generate).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 _SAME_NAME = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
 """Options with the same name in Chat Completions."""
 _RENAMED = {"repeat_penalty": ("repetition_penalty",)}
-"""Options that some servers know under other names, mapped to these names."""
+"""Maps options to the other names under which some servers know them."""
 _OLLAMA_ONLY = ("options", "think", "keep_alive", "truncate", "shift")
 """Keys that only Ollama knows."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
 _VALUE_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
 """Keywords of JSON Schema whose values are not schemas."""
 _IMAGE_PREFIXES = {"/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
-"""Image formats by the prefix of an image in base64; any other image is taken for PNG, the most common format."""
+"""Maps the first characters of an image in base64 to its format. Other images count as PNG, the most common format."""
 
 _LINE_BREAKS = {ord("\r"): None, ord("\n"): None}
 
@@ -66,7 +67,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
 
 
 def _decode_message(message: Any, where: str) -> Any:
-    """Decode one message; ids of calls and results are assigned later, as in the history of every API."""
+    """Decode one message. Ids of calls and results are assigned later, as in the history of every API."""
     if not is_object(message):
         return message
     handled = {"thinking", "images", "tool_name", "tool_calls"}
@@ -174,7 +175,7 @@ def decode_options(options: Mapping[str, Any], profile: Profile, notes: list[str
 
 
 def _decode_think(think: Any, profile: Profile, notes: list[str]) -> dict[str, Any]:
-    """Decode `think`: an effort becomes `reasoning_effort`, a boolean the chat template's `enable_thinking`."""
+    """Decode `think`: an effort becomes `reasoning_effort`; a boolean becomes the chat template's `enable_thinking`."""
     if isinstance(think, str) and think:
         return {"reasoning_effort": think}
     if isinstance(think, bool) and profile.template_kwargs:
@@ -233,7 +234,7 @@ def check_generate_request(data: Mapping[str, Any]) -> None:
 
 
 def encode_as_chat(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request as a request for `/api/chat` with the same prompt."""
+    """Convert an `/api/generate` request to a request for `/api/chat` with the same prompt."""
     turn: dict[str, Any] = {"role": "user", "content": as_text(data.get("prompt"))}
     if images := decode_images(data):
         turn["content"] = [*images, {"type": "text", "text": turn["content"]}]
@@ -245,9 +246,10 @@ def encode_as_chat(data: Mapping[str, Any]) -> dict[str, Any]:
 def encode_as_completion(
     data: Mapping[str, Any], profile: Profile, max_tokens: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the request as a request for `/v1/completions`, and notes on what was left out.
+    """Convert an `/api/generate` request to a request for `/v1/completions`; also return notes on what was left out.
 
-    If the request sets no limit, `max_tokens` is sent, because vLLM and SGLang stop after 16 tokens without a limit.
+    If the request sets no token limit, `max_tokens` is sent, because vLLM and SGLang stop after 16 tokens without a
+    limit.
     """
     notes: list[str] = []
     streamed = data.get("stream") is not False

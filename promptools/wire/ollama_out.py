@@ -32,7 +32,7 @@ _FORWARDED_FIELDS = {
 }
 """Fields of an Ollama server's reply, with their types, that are passed on, since they cannot be measured here."""
 _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
-"""Ollama's durations, each with the field of llama.cpp's `timings` that states it in milliseconds."""
+"""Maps Ollama's durations to the fields of llama.cpp's `timings` that state them in milliseconds."""
 
 
 def encode_message(
@@ -128,7 +128,7 @@ class LineWriter:
                 return []
 
     def discard_attempt(self) -> None:
-        """Do nothing after a failed attempt: the reasoning of the next attempt follows in the same field."""
+        """Do nothing after a failed attempt, because the reasoning of the next attempt follows in the same field."""
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
         """Encode the last line, without the usage."""
@@ -178,7 +178,7 @@ class ListedModel:
 
     @property
     def capabilities(self) -> list[str]:
-        """The model's capabilities, as Ollama names them; always with `tools`, since promptools provides them."""
+        """The model's capabilities, as Ollama names them. They always include `tools`, which promptools provides."""
         modalities = as_list(as_object(self.entry.get("architecture")).get("input_modalities"))
         seen = [name for name, known in (("vision", "image" in modalities), ("thinking", self._thinks)) if known]
         return ["completion", "tools", *seen]
@@ -230,7 +230,7 @@ class ListedModel:
         }
 
     def encode_running(self) -> dict[str, Any]:
-        """Encode an entry of `/api/ps`, which never expires, since a served model is never unloaded."""
+        """Encode an entry of `/api/ps`. The entry never expires, since a served model is never unloaded."""
         return {
             "name": self.name,
             "model": self.name,

@@ -49,7 +49,7 @@ def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]
 
 
 def _encode_message(message: Mapping[str, Any], names: dict[str, str], notes: list[str]) -> dict[str, Any]:
-    """Encode one message. `names` maps the ids of earlier calls to tool names; this message's calls are added to it."""
+    """Encode one message. `names` maps the ids of past calls to tool names; calls in this message are added to it."""
     role = as_text(message.get("role"))
     text, others = split_content(message.get("content"))
     encoded: dict[str, Any] = {"role": ROLES.get(role, role), "content": text}
@@ -224,7 +224,7 @@ def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 _FINISH_REASONS = {"load": "stop", "unload": "stop"}
-"""Finish reasons for the values of `done_reason` that say that the model was only loaded or unloaded."""
+"""Finish reasons for the values of `done_reason` which say that the model was only loaded or unloaded."""
 _DECODED_KEYS = frozenset({
     "model", "created_at", "message", "done", "done_reason", "logprobs", "error", "prompt_eval_count", "eval_count",
 })  # fmt: skip

@@ -29,7 +29,7 @@ class ParameterRule(NamedTuple):
     trace. `needless`: it is left out without a note, since nothing is lost.
     """
     target: str = ""
-    """The name under which the parameter is sent; empty: under its own name."""
+    """The name under which the parameter is sent; empty if it keeps its own name."""
     reason: str = ""
     """Why the parameter is dropped or needless."""
     harmless: tuple[Any, ...] = ()
@@ -185,7 +185,7 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
 """The rules for each parameter of a request."""
 
 UNKNOWN_PARAMETER = EndpointRules(_UNKNOWN, _KEPT, _KEPT, _UNKNOWN)
-"""The rules for any other key. Servers know more keys than are listed here; Ollama ignores keys it does not know."""
+"""The rules for a key that `PARAMETERS` does not list. Servers may know such a key; Ollama ignores unknown keys."""
 
 
 def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
@@ -195,7 +195,7 @@ def rule_for(key: str, endpoint: Endpoint) -> ParameterRule:
 
 
 def thinking_budget(thinking: Any) -> int | None:
-    """Return the token budget in a `thinking` parameter of Anthropic's API; None if it sets none."""
+    """Return the token budget in a `thinking` parameter of Anthropic's API; None if the parameter sets no budget."""
     data = as_object(thinking)
     budget = as_int(data.get("budget_tokens")) if data.get("type") == "enabled" else None
     return budget if budget is not None and budget > 0 else None
@@ -226,8 +226,8 @@ def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, 
 def merge_options(kept: Mapping[str, Any], options: Mapping[str, Any], num_ctx: int | None) -> Any:
     """Return Ollama's `options`: the converted `options`, overridden by the request's own `options` in `kept`.
 
-    The argument `num_ctx` is used if neither of them sets `num_ctx`. If the request's own `options` are
-    not an object, they are returned unchanged, so that the server refuses them.
+    The argument `num_ctx` is used if neither the converted `options` nor the request's own `options` set `num_ctx`. If
+    the request's own `options` are not an object, they are returned unchanged, so that the server refuses them.
     """
     own = kept.get("options", {})
     context = {} if num_ctx is None else {"num_ctx": num_ctx}

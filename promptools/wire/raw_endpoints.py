@@ -1,4 +1,4 @@
-"""Raw endpoints, which let the model continue a prompt, without a chat template and without a parser of the reply.
+"""Raw endpoints, which let the model continue a prompt and use neither a chat template nor a reply parser.
 
 Requests are encoded for each endpoint. Replies are decoded to the deltas of Chat Completions, with the model's raw text
 as content. `parameters` has the rule for each parameter of a Chat Completions body on each endpoint.
@@ -37,7 +37,7 @@ class RawPrompt:
     """The token limit to send if the request sets no limit and the endpoint's default would cut the answer off."""
 
     decode: Decode | None = None
-    """Decodes the token ids of the reply. If it is given, the ids are requested; if None, the reply is read as text."""
+    """Decodes the token ids of the reply. If given, the ids are requested; if None, the reply is read as text."""
     stops: tuple[str, ...] = ()
     """The strings that end the reply, in addition to those of the request."""
     stop_ids: tuple[int, ...] = ()
@@ -48,11 +48,11 @@ class RawPrompt:
     """The control tokens that the reply may contain as text. llama.cpp strips control tokens that are not listed."""
 
     add_special_tokens: bool = False
-    """Whether the server adds the beginning-of-text token; templates rendered by promptools leave it out."""
+    """Whether the server adds the beginning-of-text token, which templates rendered by promptools leave out."""
     text: str | None = None
-    """The prompt as text, without the prefill, if the server rendered it as token ids and returned its text too.
+    """The prompt as text, if the server rendered it as token ids and also returned its text; otherwise None.
 
-    Otherwise None.
+    The text lacks the prefill, which is the beginning of the reply that promptools appends to the prompt.
     """
 
     @property
@@ -93,10 +93,10 @@ COMPLETIONS_PATH = "completions"
 
 
 def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> RawRequest:
-    """Encode a Chat Completions body, with `prompt` instead of its messages; `ids` if the server accepts token ids.
+    """Encode a Chat Completions body, with `prompt` in place of the messages.
 
-    The request always has a token limit, because vLLM and SGLang stop after 16 tokens without one. The reply must keep
-    its special tokens, which vLLM and SGLang strip by default.
+    `ids` says whether the server accepts token ids. The request always has a token limit, because vLLM and SGLang stop
+    after 16 tokens without one. The reply must keep its special tokens, which vLLM and SGLang strip by default.
     """
     kept, _, notes = apply_rules(body, "completions")
     encoded: dict[str, Any] = {"max_tokens": prompt.max_tokens, **kept, **prompt.constraint, "prompt": prompt.as_json}
@@ -144,7 +144,7 @@ LLAMACPP_PATH = "/completion"
 
 
 def encode_llamacpp_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRequest:
-    """Encode a Chat Completions body, with `prompt` instead of its messages.
+    """Encode a Chat Completions body, with `prompt` in place of the messages.
 
     If the request sets no limit, the answer may fill the context.
     """
@@ -209,7 +209,7 @@ _DECODED_KEYS = frozenset({"response", "thinking", "tool_calls", "context"})
 
 
 def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_ctx: int | None = None) -> RawRequest:
-    """Encode a Chat Completions body, with `prompt` instead of its messages.
+    """Encode a Chat Completions body, with `prompt` in place of the messages.
 
     `num_ctx` is the context size to request, in tokens, unless the request's own `options` set a size. If the request
     sets no limit, the answer may fill the context.

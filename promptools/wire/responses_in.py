@@ -42,7 +42,7 @@ _NOT_SERVED = {
     ), _HOSTED),
     **dict.fromkeys(("computer", "computer_use", "computer_use_preview"), "it needs OpenAI's own models"),
 }  # fmt: skip
-"""The types of tools that only OpenAI's servers have, with the reason."""
+"""Maps the types of tools that only OpenAI's servers have to the reason why they cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class ClientTool:
     namespace: str | None = None
     custom: bool = False
     typed: TypedTool | None = None
-    """For a tool that the API defines by its type, the encoding of its calls."""
+    """How calls are encoded, if the API defines the tool by its type; None for any other tool."""
 
     def custom_input(self, call: Call) -> str:
-        """Return the free-text input of a call of this custom tool."""
+        """Return the free-text input of a call to this custom tool."""
         value = call.arguments.get(CUSTOM_PARAMETER)
         return value if isinstance(value, str) else call.arguments_json
 
@@ -70,7 +70,7 @@ class ClientTools:
     def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
         self.left_out: dict[str, str] = {}
-        """The types of the tools that were left out, with the reasons."""
+        """Maps the type of each tool that was left out to the reason."""
         self._typed = openai_tools(family)
         self._by_function: dict[str, ClientTool] = {}
         self._function_names: dict[tuple[str | None, str], str] = {}
@@ -86,7 +86,7 @@ class ClientTools:
             raise UsageError(_refusal_for(self.left_out, ", and no other tool is offered"))
 
     def client_tool(self, function_name: str) -> ClientTool:
-        """Return the client's tool that a function stands for; for an unknown function, one with its name."""
+        """Return the client's tool that a function stands for; for an unknown function, a tool with the same name."""
         return self._by_function.get(function_name) or ClientTool(function_name)
 
     def function_name(self, name: str, namespace: str | None = None) -> str:
@@ -94,7 +94,7 @@ class ClientTools:
         return self._function_names.get((namespace or None, name)) or _flat_name(name, namespace)
 
     def arguments_of(self, input_text: str) -> str:
-        """Return the arguments of the function, as JSON, for the input text of a custom tool."""
+        """Return the JSON arguments with which a custom tool's function is called, given the tool's input text."""
         return json.dumps({CUSTOM_PARAMETER: input_text}, ensure_ascii=False)
 
     def decode_typed_call(self, kind: str, item: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -163,7 +163,7 @@ class ClientTools:
         return self._typed_names.get(kind) or as_text(self._typed[kind].function["name"])
 
     def _add_function(self, function: dict[str, Any], tool: ClientTool, preface: str) -> str:
-        """Add a function, and return its name."""
+        """Add the function for a tool, and return the function's name."""
         name = flat = _flat_name(tool.name, tool.namespace)
         number = 1
         while name in self._by_function and self._by_function[name] != tool:
@@ -197,7 +197,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _custom_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for a custom tool; a grammar for the input becomes part of the description."""
+    """Return the function for a custom tool; a grammar for the tool's input becomes part of the description."""
     format_ = as_object(tool.get("format"))
     texts = [as_text(tool.get("description"))]
     if format_.get("type") == "grammar":
@@ -234,7 +234,7 @@ def _refusal_for(reasons: Mapping[str, str], more: str = "") -> str:
 
 
 _SEALED_PREFIX = "promptools:"
-"""The beginning of reasoning that was sealed by promptools."""
+"""The prefix of an `encrypted_content` that promptools made itself."""
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _BLANK_LINE = "\n\n"
 _NOT_CARRIED = "compaction_trigger", "configuration_update", "additional_tools"
@@ -247,7 +247,7 @@ def seal_reasoning(text: str) -> str:
 
 
 def _unseal_reasoning(sealed: str) -> str | None:
-    """Return the reasoning in a sealed text; None if promptools did not seal it."""
+    """Return the reasoning in a text that `seal_reasoning` made; None if promptools did not make the text."""
     if not sealed.startswith(_SEALED_PREFIX):
         return None
     try:
@@ -275,7 +275,7 @@ class _Conversation:
         self.notes: list[str] = []
         self._tools = tools
         self._call_ids: dict[str, str] = {}
-        """The call id of each call of a tool that OpenAI defines, such as its shell, by the id of the call's item."""
+        """Maps the item id of each call to a tool that OpenAI defines, such as its shell, to the call id."""
 
     def add_item(self, item: Mapping[str, Any]) -> None:
         kind = as_text(item.get("type")) or "message"
@@ -339,7 +339,7 @@ class _Conversation:
         calls.append({"id": call_id, "type": "function", "function": function})
 
     def _add_other_call(self, item: Mapping[str, Any], kind: str) -> None:
-        """Add a call of a tool that OpenAI defines and the client runs, such as its shell."""
+        """Add a call to a tool that OpenAI defines and the client runs, such as its shell."""
         if item_id := as_text(item.get("id")):
             self._call_ids[item_id] = as_text(item.get("call_id"))
         fields = {key: value for key, value in item.items() if key not in {"type", "id", "call_id", "status"}}
@@ -408,7 +408,7 @@ def _decode_part(part: Any) -> dict[str, Any]:
 
 
 def _joined_text(content: Any, separator: str) -> Any:
-    """Return content that consists only of texts as one string; other content unchanged."""
+    """If `content` consists only of texts, return them joined into one string; otherwise return `content` unchanged."""
     if not is_array(content) or any(as_object(part).get("type") != "text" for part in content):
         return content
     return separator.join(part["text"] for part in content)
@@ -466,7 +466,7 @@ _ECHOED: dict[str, Any] = {
     "service_tier": "default", "store": True, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_logprobs": 0,
     "top_p": 1.0, "truncation": "disabled", "user": None,
 }  # fmt: skip
-"""The settings that a response repeats, with their defaults."""
+"""The request's settings that a response repeats, with their defaults."""
 SEALED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
@@ -483,7 +483,7 @@ class ResponsesRequest:
     settings: dict[str, Any]
     """The settings of the request that the response repeats."""
     summary: bool = False
-    """Whether reasoning is returned as a summary: a client that asks for a summary reads nothing else."""
+    """Whether reasoning is returned as a summary, because a client that asks for a summary reads nothing else."""
     sealed: bool = False
     """Whether reasoning is also returned as `encrypted_content`."""
     stored: bool = True
@@ -536,7 +536,7 @@ def _kept_parameters(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family: str | None) -> ClientTools:
-    """Return the tools of the request, and the tools that items of the conversation add."""
+    """Return the tools of the request, together with the tools that items of the conversation add."""
     items = (item for item in conversation if item.get("type") == "additional_tools")
     added = [tool for item in items for tool in as_list(item.get("tools"))]
     offered = ClientTools(family)
@@ -545,7 +545,7 @@ def _offered_tools(tools: Any, conversation: Sequence[Mapping[str, Any]], family
 
 
 def _resolve(item: dict[str, Any], find_item: Callable[[str], dict[str, Any] | None]) -> dict[str, Any]:
-    """Return the item to which a reference refers; return any other item unchanged."""
+    """Return the item that an `item_reference` refers to; return any other item unchanged."""
     if item.get("type") != "item_reference" and (item.get("type") or item.keys() != {"id"}):
         return item
     item_id = as_text(item.get("id"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ID_PREFIX = "resp_"
 """The prefix of the ids of responses."""
 _INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""The API's reasons for an incomplete response, by finish reason."""
+"""Maps finish reasons to the API's reasons for an incomplete response."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,10 @@ class ResponseFrame:
         return f"{prefix}_{self.token}_{index}"
 
     def encode(self, status: str, output: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
-        """Encode the response; `fields` replace the values for a response in progress, such as a `usage` of null."""
+        """Encode the response.
+
+        The values are those of a response in progress, such as a `usage` of null, unless `fields` override them.
+        """
         return {
             "id": self.id,
             "object": "response",
@@ -109,7 +112,7 @@ def text_part(text: str = "", logprobs: Any = None) -> dict[str, Any]:
 
 
 def token_logprobs(logprobs: Any) -> list[Any]:
-    """Return the list of tokens in the log probabilities of Chat Completions."""
+    """Return the list of tokens from log probabilities in the form of Chat Completions; empty if there are none."""
     return as_list(as_object(logprobs).get("content"))
 
 
@@ -124,7 +127,7 @@ def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
 
 
 def reasoning_item(frame: ResponseFrame, item_id: str, text: str, status: str) -> dict[str, Any]:
-    """Encode reasoning as a summary or as content; also as sealed text, if the request asks for it."""
+    """Encode reasoning as a summary or as content; also as `encrypted_content`, if the request asks for that."""
     summary = frame.request.summary
     parts = [reasoning_part(text, summary=summary)] if text else []
     item: dict[str, Any] = {"id": item_id, "type": "reasoning", "status": status, "summary": parts if summary else []}
@@ -142,7 +145,7 @@ class CallItem:
     call_id: str
     fragments: list[str] = field(default_factory=list[str])
     typed: Mapping[str, Any] | None = None
-    """The fields of a call of a tool that the API defines by its type; such a call is always complete."""
+    """The fields of a call to a tool that the API defines by its type; such a call is always complete."""
 
     def encode(self, status: str) -> dict[str, Any]:
         """Encode the call with what has arrived so far."""
@@ -217,9 +220,9 @@ class ResponseEvents:
         self._items: list[dict[str, Any] | CallItem] = []
         self._open: _OpenText | None = None
         self._space: list[tuple[str, Any]] = []
-        """White space that may begin a message, with its log probabilities."""
+        """White space that is held back, because it may be the beginning of a message; with its log probabilities."""
         self._calls: dict[int, int] = {}
-        """The position in the output of each call that is being streamed, by the call's index."""
+        """Maps the index of each call that is being streamed to the position of its item in the output."""
         self._discarded = 0
         """Number of items at the beginning of the output that belong to attempts that failed."""
 
@@ -285,7 +288,7 @@ class ResponseEvents:
     # --- reasoning and text
 
     def _switch(self, kind: str) -> list[StreamEvent]:
-        """Begin an item of this kind, and end the open item; do nothing if the open item is already of this kind.
+        """End the open item, and begin an item of the kind `kind`; do nothing if the open item is already of that kind.
 
         An open item of a failed attempt is ended in any case.
         """
@@ -421,7 +424,7 @@ def _call_event(call: CallItem, position: int, what: str, text: str) -> StreamEv
 
 
 def _typed_events(item: dict[str, Any], position: int) -> list[StreamEvent]:
-    """Encode a complete call of a tool that the API defines by its type; a shell's commands are sent one by one."""
+    """Encode a complete call to a tool that the API defines by its type; a shell's commands are sent one by one."""
     begun: dict[str, Any] = {**item, "status": "in_progress"}
     commands: list[str] = []
     match item["type"]:

@@ -16,7 +16,7 @@ _FIELDS = frozenset({"data", "event", "id", "retry"})
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event or one comment line; with `event="raw"`, lines that are not in the event-stream format.
+    """Holds an event, a comment line or, if `event` is "raw", lines that are not in the event-stream format.
 
     `event` is empty if the server did not name the event. A comment (keep-alive) is a separate event with empty `data`.
     """
@@ -29,9 +29,10 @@ class ServerSentEvent:
 class SseDecoder:
     """Decodes chunks of bytes, split anywhere, into events. O(n): no byte is read twice.
 
-    CR, LF and CRLF end a line; a byte order mark is dropped; invalid UTF-8 becomes U+FFFD. Lines without a field name
-    of the format, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), are returned as `raw`. A
-    line that looks like a complete JSON object is returned at once; other such lines are joined until the block ends.
+    CR, LF and CRLF end a line; a byte order mark is dropped; invalid UTF-8 becomes U+FFFD. A line that does not begin
+    with one of the format's field names, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), is
+    returned as a `raw` event. Several such lines in a row are joined into one event, unless the first of them looks
+    like a complete JSON object. That one is returned immediately.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class SseDecoder:
         return self._split_lines(self._utf8.decode(data))
 
     def close(self) -> list[ServerSentEvent]:
-        """Return the remaining event and lines, since servers that break off often omit the last blank line."""
+        """Return what is still buffered, since servers that break off often omit the last blank line."""
         events = self._split_lines(self._utf8.decode(b"", final=True))
         if self._line:
             self._process_line("".join(self._line), events)
@@ -110,7 +111,7 @@ class SseDecoder:
         self._dispatch(events)
 
     def _add_raw(self, line: str, events: list[ServerSentEvent]) -> None:
-        """Buffer a line that is not a field; if it looks like a complete JSON object, emit it at once."""
+        """Buffer a line that is not a field; if it comes first and looks like a complete JSON object, emit it now."""
         self._raw.append(line)
         if len(self._raw) == 1 and line.startswith("{") and line.rstrip().endswith("}"):
             self._flush_raw(events)
@@ -122,7 +123,7 @@ class SseDecoder:
             self._raw = []
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
-        """End a block; if the block has data, emit its event."""
+        """End a block. If the block has data, emit its event."""
         self._flush_raw(events)
         if self._data:
             events.append(ServerSentEvent(event=self._event, data="\n".join(self._data)))

@@ -71,7 +71,7 @@ def _bash() -> dict[str, Any]:
 
 
 def _editor(name: str, inserted: str, *more: str) -> dict[str, Any]:
-    """Return the function for the editor of text files; `inserted` is the parameter for the text of `insert`."""
+    """Return the function for the text file editor; `inserted` is the parameter for the text that `insert` inserts."""
     undo = "\n- `undo_edit`: takes back the last change of the file." if "undo_edit" in more else ""
     description = (
         "Shows and edits text files.\n"
@@ -138,7 +138,7 @@ ANTHROPIC_TOOLS: Mapping[str, Mapping[str, Any]] = {
     "text_editor_20250728": _editor(_EDITOR, "insert_text"),
     "memory_20250818": _memory(),
 }
-"""The functions for Anthropic's tools that the client runs, by type.
+"""Maps the type of each Anthropic tool that the client runs to the tool's function.
 
 Other versions of a tool, which are not listed, may have other parameters.
 """
@@ -149,7 +149,7 @@ Other versions of a tool, which are not listed, may have other parameters.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedTool:
-    """A tool that an API defines by its type, with its function; converts calls to and from the API's items."""
+    """A tool that an API defines by its type, and the function for it; converts calls to and from the API's items."""
 
     kind: str
     """The tool's type; the types of its items begin with this text."""
@@ -157,14 +157,14 @@ class TypedTool:
     """The prefix of the ids of call items."""
     function: Mapping[str, Any]
     to_item: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Returns the fields of a call's item for arguments that fit the function."""
+    """Returns the fields of a call's item, given arguments that fit the function."""
     to_arguments: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Returns the function's arguments for a call's item."""
+    """Returns the function's arguments, given a call's item."""
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the fields of a call's item; None if the arguments do not match the function's schema.
+        """Return the fields of a call's item, or None if the arguments do not match the function's schema.
 
-        An item would lose such arguments.
+        An item could not hold all of such arguments.
         """
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)
@@ -216,7 +216,8 @@ def _of_shell(item: Mapping[str, Any]) -> dict[str, Any]:
 def _outcome(output: Mapping[str, Any]) -> str:
     """Return one output of a shell call as text: what the command printed, and how it ended.
 
-    The end is `[timed out]`, or an exit code such as `[exit code 1]`. It is left out after a success with output.
+    The end is `[timed out]`, or an exit code such as `[exit code 1]`. The end is left out if the command succeeded and
+    printed something.
     """
     printed = "\n".join(filter(None, (as_text(output.get(name)).removesuffix("\n") for name in ("stdout", "stderr"))))
     outcome = as_object(output.get("outcome"))
@@ -358,6 +359,6 @@ _TRAINED = _PLAIN | {
 def openai_tools(family: str | None) -> Mapping[str, TypedTool]:
     """Return the tools of the Responses API that the client runs, by type.
 
-    They have the functions that suit a model of `family`.
+    Each tool has the function that suits a model of `family`.
     """
     return _TRAINED if family == GPT_OSS else _PLAIN
