@@ -134,9 +134,9 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
 
 
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
-"""Statuses which mean that the server, or a gateway before it, cannot answer now: `RequestPool` keeps retrying."""
+"""Statuses that mean that the server, or a gateway in front of it, cannot answer now; `RequestPool` keeps retrying."""
 SHORT_LIVED_STATUSES = frozenset({500})
-"""Statuses for which the request itself may be the reason: it is sent again only a few times."""
+"""Statuses whose cause may be the request itself, which is therefore sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
 """Codes of promptools' own 502 errors, which mean that no server answered."""
 ADVICE = {
@@ -157,7 +157,7 @@ class TemporaryFailureError(Exception):
         super().__init__(message)
         self.retry_after = retry_after
         self.may_be_request = may_be_request
-        """Whether the request itself may be the reason, so that it is sent again only a few times."""
+        """Whether the request itself may be the cause of the failure; it is then sent again only a few times."""
         self.answer: BatchAnswer | None = None
         """The result to use if the request is not sent again. None if the server gave no response."""
 
@@ -221,7 +221,7 @@ class RequestAnswerer:
 
 
 def failed_answer(problem: LineProblem) -> BatchAnswer:
-    """Return the result of a request that got no response."""
+    """Return the result of a request that got no usable response."""
     error = {"code": problem.code, "message": problem.message}
     return BatchAnswer(problem.line, _result(problem.custom_id or "", None, error), problem)
 

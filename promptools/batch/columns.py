@@ -33,9 +33,9 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 Kind: TypeAlias = Literal["string", "boolean", "key", "object", "array"]
-"""The kind of a column. A `key` is a string or an integer. An `object` or `array` is nested, or a string of JSON."""
+"""The kind of a column. A `key` is a string or an integer. An `object` or `array` is of a nested type, or JSON text."""
 Convert: TypeAlias = Callable[[Any], Any]
-"""A function that converts a value to JSON. It gets the value as pyarrow returns it, and no nulls."""
+"""A function that converts a value to JSON. It gets the value as pyarrow returns it, and never a null."""
 
 EXPECTED: Mapping[Kind, str] = {
     "string": "a string",
@@ -202,7 +202,7 @@ def reparsed_schema() -> Any:
 
 
 def reparsed_file_schema() -> Any:
-    """Return the Arrow schema of a file of reparsed replies: the ids as strings, and `reparsed_schema`."""
+    """Return the Arrow schema of a file of reparsed replies: ids as strings, and the columns of `reparsed_schema`."""
     pa = arrow()
     return pa.schema([*((key, pa.string()) for key in KEYS), *reparsed_schema()])
 
@@ -262,7 +262,7 @@ def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
-    """Return a row as JSON; raise `UnicodeEncodeError` for text that UTF-8, and so Arrow, cannot express."""
+    """Return a row as JSON; raise `UnicodeEncodeError` for text that UTF-8, which Arrow uses, cannot express."""
     return json.dumps(row, ensure_ascii=False).encode()
 
 

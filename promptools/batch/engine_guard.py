@@ -2,8 +2,8 @@
 
 vLLM's engine runs in a separate process. If the process that started the engine is killed, the engine waits for
 requests forever and keeps the GPU's memory, so that none is left for the next run of the batch. The guard waits until
-the other end of its standard input is closed. The system closes it whenever the batch's process ends, even if that
-process is killed. Then the guard kills the engine if the engine is still running.
+the other end of its standard input is closed. The system closes that end whenever the batch's process ends, even if
+the process is killed. Then the guard kills the engine if the engine is still running.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def guard_engine() -> Generator[None, None, None]:
 def wait_and_kill(pids: Iterable[int]) -> None:
     """Wait until standard input ends; then kill the processes with the ids `pids`.
 
-    If a process has ended and another one has its id now, the other one is not killed.
+    If a process has ended and a new process has got its id, the new process is not killed.
     """
     psutil: Any = import_module("psutil")
     processes: list[Any] = []

@@ -20,7 +20,7 @@ from promptools.errors import PromptoolsError, UsageError, without_credentials
 MAX_LINE = 64 * 2**20
 """Maximum number of bytes of a line."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-"""Endings of the names of files that need fsspec."""
+"""Endings of the names of compressed files, which need fsspec."""
 PARQUET = ".parquet"
 ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
 """Endings of an output's name that `errors_path` replaces with `.errors.jsonl`."""
@@ -100,7 +100,7 @@ def write_lines(path: str, lines: Iterable[bytes]) -> None:
 
 
 def write_file(path: str, write: Callable[[IO[bytes]], None]) -> None:
-    """Call `write` with a file under a temporary name; rename it when it is complete, or remove it on failure."""
+    """Call `write` with a file under a temporary name; then rename the file to `path`, or remove it on failure."""
     temporary = f"{path}.tmp"
     if is_local(path) and Path(path).is_dir():
         raise UsageError(f"{path!r} is a folder; name a file in it")
@@ -187,15 +187,15 @@ def file_errors(path: str, action: str) -> Generator[None, None, None]:
 
 
 READ_BYTES = 4 * 2**20
-"""Bytes of rows that are decoded at once, estimated from the average size of a row in its row group."""
+"""Number of bytes of rows to decode at a time, estimated from the average size of the rows in a row group."""
 MAX_ROWS = 4096
-"""Maximum number of rows that are decoded at once."""
+"""Maximum number of rows to decode at a time."""
 BUFFER_BYTES = 2**20
-"""Bytes of each column that are read at once from the file."""
+"""Number of bytes to read from the file at a time, for each column."""
 GROUP_BYTES = 16 * 2**20
-"""Bytes of rows after which a row group is written."""
+"""Number of bytes of rows after which a row group is written."""
 CONVERTED_ROWS = 256
-"""Rows that are converted to Arrow at once for writing. Until then they are Python objects, which are far larger."""
+"""Number of rows to convert to Arrow at a time for writing. Before that, they are far larger, as Python objects."""
 
 
 def read_input(path: str, columns: InputColumns) -> Iterator[tuple[int, bytes]]:
@@ -257,7 +257,7 @@ def _open(file: IO[bytes]) -> Any:
 
 
 def _batch_size(group: Any) -> int:
-    """Return how many rows of a row group are decoded at once."""
+    """Return how many rows of a row group to decode at a time."""
     average = group.total_byte_size / max(1, group.num_rows)
     return max(1, min(MAX_ROWS, int(READ_BYTES / max(1.0, average))))
 

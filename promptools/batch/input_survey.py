@@ -33,7 +33,7 @@ class InputSurvey:
     urls: Counter[str] = field(default_factory=Counter[str])
     models: Counter[str] = field(default_factory=Counter[str])
     not_utf8: int = 0
-    """The number of the first line whose `custom_id` is not valid UTF-8; 0 if none. Parquet cannot contain it."""
+    """The number of the first line whose `custom_id` is not valid UTF-8 (0: none). Parquet cannot hold such an id."""
     digest: str = ""
     """A digest of all lines."""
 

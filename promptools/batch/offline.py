@@ -49,7 +49,7 @@ class EngineSettings:
     model: str
     """A name on the Hugging Face hub, or a folder."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of `vllm serve` with `_` for `-`, such as `{"tensor_parallel_size": 2}`."""
+    """Arguments of `vllm serve`, with `_` in place of `-`, such as `{"tensor_parallel_size": 2}`."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of the client: `mode`, `config`, `attempt_timeout` and so on."""
 
@@ -129,7 +129,7 @@ class EngineTransport:
 def engine_transport_class(library: HttpLibrary) -> Any:
     """Return the `EngineTransport` class for an HTTP library.
 
-    It inherits the library's base class of transports, since the library's clients check for that class.
+    The class inherits from the library's own base class for transports, because the library's clients require it.
     """
     return type("VllmTransport", (EngineTransport, library.module.AsyncBaseTransport), {})
 
@@ -140,9 +140,10 @@ def _unknown_fields(body: bytes, known: frozenset[str]) -> list[str]:
 
 
 def _request_fields(app: Any) -> dict[str, frozenset[str]]:
-    """Return the names of the fields that a request may have, by the path of each route of the application.
+    """Map the path of each of the application's routes to the names of the fields that a request may have.
 
-    Only routes that take a pydantic model are included. The model itself would accept any field.
+    Only routes that take a pydantic model are included. The names are needed because the pydantic model itself would
+    accept any field.
     """
     fields: dict[str, frozenset[str]] = {}
     for route in app.routes:
@@ -182,16 +183,16 @@ _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
 """Modules that may contain the same functions, depending on vLLM's version: the newest version's module comes first.
 
-`_ENTRY`, `_STATE` and `_APP` are alike.
+`_ENTRY`, `_STATE` and `_APP` have the same form.
 """
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
-"""Our defaults for engine arguments: nobody reads the metrics of a batch."""
+"""promptools' own defaults for engine arguments; statistics are off, because nobody reads the metrics of a batch."""
 _OWN = frozenset({"model", "api_key", "tool_server", "headless"})
-"""Arguments that are not accepted, since other settings decide them."""
+"""Engine arguments that are not accepted, because other settings decide their values."""
 _ENVIRONMENT = {"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_LOGGING_LEVEL": "WARNING"}
-"""Environment variables of vLLM that are set unless they already are.
+"""Environment variables for vLLM, which are set unless they already have a value.
 
-They keep stdout free for results, and stderr free for the progress.
+These values keep stdout free for results, and stderr free for the progress.
 """
 
 
@@ -209,7 +210,7 @@ class VllmApp:
     chat_template: str | None
     """The model's chat template; None if its tokenizer has none."""
     parses_calls: bool
-    """Whether one of vLLM's own parsers of calls is configured. Without one, vLLM refuses tools."""
+    """Whether one of vLLM's own tool call parsers is configured. Without such a parser, vLLM refuses tools."""
 
     @property
     def architecture(self) -> str:
@@ -223,7 +224,7 @@ class VllmApp:
 
     @property
     def max_requests(self) -> int:
-        """How many requests the engine computes at once; further requests are queued."""
+        """How many requests the engine computes concurrently; further requests are queued."""
         config = self.engine.vllm_config
         return int(config.scheduler_config.max_num_seqs) * int(config.parallel_config.data_parallel_size)
 
@@ -256,7 +257,7 @@ async def open_vllm(settings: EngineSettings) -> AsyncGenerator[VllmApp, None]:
 
 
 async def _make_app(engine: Any, arguments: Any) -> VllmApp:
-    """Make the application of an engine, in the same way as vLLM before it starts to listen."""
+    """Make the application of an engine, as vLLM itself does before it starts to listen."""
     if arguments.tool_parser_plugin:
         import_module("vllm.tool_parsers").ToolParserManager.import_tool_parser(arguments.tool_parser_plugin)
     if arguments.reasoning_parser_plugin:
@@ -335,7 +336,7 @@ def _known_arguments() -> set[str]:
 def _command_line(name: str, value: Any) -> list[str]:
     """Return an argument as words for vLLM's command line.
 
-    Only the parser of vLLM's command line converts all values.
+    Arguments take this form because only vLLM's command-line parser converts all of their values.
     """
     option = name.replace("_", "-")
     if isinstance(value, bool):
@@ -376,7 +377,7 @@ def _has_module(name: str) -> bool:
 BASE_URL = "http://vllm.invalid/v1"
 """The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""The number of requests that wait in the engine, as a share of those that it computes. They keep it busy."""
+"""Number of requests that wait in the engine, to keep it busy, as a fraction of the number that it computes."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"

@@ -104,7 +104,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise `UsageError` if nothing listens at HOST:PORT: Ray itself would end the process."""
+    """Raise `UsageError` if nothing listens at HOST:PORT, because Ray itself would end the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():  # such as `auto`
         return
@@ -133,7 +133,7 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
 def _first_line(error: BaseException) -> str:
     """Return the first line of an error, without stacks.
 
-    If a task of Ray failed, return the line of the task's exception.
+    If a task of Ray failed, return the first line of the task's exception.
     """
     cause = getattr(error, "cause", None)
     text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
@@ -150,11 +150,11 @@ def _first_line(error: BaseException) -> str:
 CELL = "chunk"
 """The name of the only column of a block in Ray Data."""
 MAX_CHUNK_BYTES = 4 * 2**20
-"""Number of bytes of pickled items at which a chunk is complete. Its last item may take it beyond this number."""
+"""Number of bytes of pickled items at which a chunk is complete. The last item may make the chunk larger."""
 MAX_FAILED_STARTS = 8
 """How many actors in a row may end before they have started."""
 READ_AHEAD = 1
-"""How many chunks of results are fetched before they are used."""
+"""How many chunks of results are fetched ahead, before they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class ChunkSource:
     items: Iterable[Any]
     size: int
     on_this_node: bool
-    """Whether the items can be read only on the node of this process, as those of a local file."""
+    """Whether the items can be read only on the node of this process, like the lines of a local file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class ActorSettings(Protocol):
         ...
 
     def open_pool(self, actors: int) -> AbstractAsyncContextManager[RequestPool]:
-        """Open the pool with which one of `actors` actors sends its requests."""
+        """Open the request pool of one actor; `actors` is the number of actors that share the work."""
         ...
 
 
@@ -281,12 +281,12 @@ An actor mostly waits. If it reserves little, the actor of a lost node is more l
 """
 ENGINE_CPUS = 1
 MAX_SEQUENCES = 256
-"""The assumed number of requests that an engine computes at once, if its arguments do not have `max_num_seqs`.
+"""The number of requests that an engine is assumed to compute concurrently if its arguments lack `max_num_seqs`.
 
 This is vLLM's default on most GPUs. On large GPUs vLLM computes more, but at most as many as an actor's chunks contain.
 """
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-"""Arguments of an engine. Their product is the number of its GPUs."""
+"""Engine arguments whose product is the number of GPUs that one engine uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ class ServerActorSettings:
     timeout: float
     patience: float
     concurrency: int
-    """Maximum number of requests under way in all actors."""
+    """Maximum number of requests under way in all actors together."""
 
     @classmethod
     def of_client(cls, client: Any, **others: Any) -> ServerActorSettings:
@@ -339,7 +339,7 @@ class ServerActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Yield the pool with which one of `actors` actors sends its requests to the servers."""
+        """Yield the request pool of one actor, which sends to the servers; `actors` is the number of actors."""
         async with self.make_client() as client:
             servers = RequestServers(client, model=self.model, default_model=self.default_model)
             yield RequestPool(servers.answer, AdaptiveLimit(self.share(actors)), patience=self.patience)
@@ -368,7 +368,7 @@ class EngineActorSettings:
     engine: EngineSettings
     patience: float
     concurrency: int | None
-    """Maximum number of requests under way in all actors. None: as many as the engines take."""
+    """Maximum number of requests under way in all actors together. None means as many as the engines take."""
 
     @property
     def gpus(self) -> int:
@@ -388,7 +388,7 @@ class EngineActorSettings:
     def share(self, actors: int) -> int:
         """Return an equal share of `concurrency`; if that is None, return how many requests an engine takes.
 
-        An engine takes as many requests as it computes at once, and some more, which wait in a queue.
+        An engine takes as many requests as it computes concurrently, and some more, which wait in a queue.
         """
         if self.concurrency is not None:
             return max(1, self.concurrency // actors)
@@ -397,7 +397,7 @@ class EngineActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Load the model, and yield the pool with which one of `actors` actors sends its requests to the engine."""
+        """Load the model, and yield the request pool of one actor; `actors` is the number of actors in the run."""
         async with open_engine(self.engine) as engine:
             limit = engine.concurrency if self.concurrency is None else self.share(actors)
             yield RequestPool(engine.answer, FixedLimit(limit), patience=self.patience)
@@ -414,9 +414,9 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how many times `size` of a resource fits on all nodes together, but at least 1.
+    """Return how many times the amount `size` of a resource fits on the nodes, but at least 1.
 
-    At most `most` are counted on each node.
+    On each node, at most `most` times are counted.
     """
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
@@ -436,7 +436,7 @@ If an actor ends before all requests of a chunk have a result, all of them are s
 
 
 class ClusterAnswering:
-    """Answers requests with `actors` actors on a Ray cluster; None: as many as `settings` suggests.
+    """Answers requests with `actors` actors on a Ray cluster; None means as many as `settings` suggests.
 
     The actors share the number of concurrent requests.
     """
@@ -471,10 +471,10 @@ class ClusterAnswering:
 
 
 def chunk_plan(concurrency: int) -> tuple[int, int]:
-    """Return how many requests a chunk has, and how many chunks an actor processes at once.
+    """Return how many requests a chunk has, and how many chunks an actor processes concurrently.
 
-    Together, the chunks of an actor have more than `concurrency` requests: while a chunk waits for its slowest
-    requests, those of other chunks are sent.
+    Together, the chunks of an actor have more than `concurrency` requests, so that requests of other chunks can be sent
+    while a chunk waits for its slowest requests.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))
     return size, ceil(SURPLUS * concurrency / size)

@@ -42,7 +42,7 @@ from promptools.schema import Tools
 from promptools.types import Reply
 
 CHUNK = 256
-"""How many replies a worker process gets at once."""
+"""How many replies a worker process gets at a time."""
 OPTIONS = ("dialect", "finish_reason", "in_reasoning")
 """Keys of a logged reply that are options of `parse`."""
 INVALID = (PromptoolsError, ValueError, TypeError, RecursionError)
@@ -53,13 +53,13 @@ class ReparsedLine(NamedTuple):
     """The result for one line of a log."""
 
     text: bytes
-    """A line of JSON with the parsed reply, or with an `error`. With `as_row`, it has all columns."""
+    """A line of JSON with the parsed reply, or with an `error`. With `as_row`, the line has every column."""
     has_calls: bool = False
     failed: bool = False
 
 
 def read_replies(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines or rows of a log as JSON, with their numbers; raise `UsageError` if it cannot be read."""
+    """Yield the lines or rows of a log as JSON, with their numbers; raise `UsageError` if the log is unreadable."""
     return read_input(path, REPLY_COLUMNS)
 
 

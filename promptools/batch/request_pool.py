@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 START = 4
-"""The number of concurrent requests in the beginning."""
+"""Initial number of concurrent requests."""
 INFLATION = 3.0
 """If answers take this many times as long as before, the server has too many requests."""
 ROUND = 8
@@ -40,7 +40,7 @@ class AdaptiveLimit:
 
     The limit is halved if a request is rejected, or if answers take far longer than before. It grows by one for each
     answer until it is halved for the first time, and by one for each round of answers after that. A rejected request
-    that was sent before the last halving does not halve it again. `clock` returns seconds.
+    that was sent before the last halving does not halve the limit again. `clock` returns seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
@@ -241,7 +241,7 @@ class RequestPool:
 class _Stop:
     """Decides when to stop sending a request again: after `patience` seconds, or after `TRIES` suspicious failures.
 
-    A failure is suspicious if the request itself may be the reason.
+    A failure is suspicious if the request itself may be its cause.
     """
 
     def __init__(self, patience: float) -> None:
@@ -260,7 +260,8 @@ class _Stop:
 def _wait_seconds(backoff: Callable[[tenacity.RetryCallState], float]) -> Callable[[tenacity.RetryCallState], float]:
     """Return a wait function for tenacity.
 
-    It returns 0 if the server asked for a wait, else the result of `backoff`.
+    The function returns 0 if the server asked for a wait, because the limit then pauses all requests. Otherwise it
+    returns the result of `backoff`.
     """
 
     def wait(state: tenacity.RetryCallState) -> float:

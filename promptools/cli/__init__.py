@@ -68,7 +68,7 @@ first steps:
   promptools serve URL --inspect   run the proxy in front of it
   promptools help serve            show the options of a command
 """
-"""The end of the program's help."""
+"""Text at the end of the program's help."""
 COMPLETING = "_ARGCOMPLETE"
 """The environment variable that is set when a shell asks for completions."""
 FAILURE = 1

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from promptools.types import Call
 
 MAX_MESSAGE = 50 * 2**20
-"""Maximum size in bytes of a message from the editor: a prompt may contain files."""
+"""Maximum size in bytes of a message from the editor; it is large because a prompt may contain files."""
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -122,7 +122,7 @@ class EditorSession:
     allowed: set[str] = field(default_factory=set[str])
     """The names of tools whose calls the user always allows."""
     files: dict[str, dict[Path, str | None]] = field(default_factory=dict[str, dict[Path, str | None]])
-    """For each call in progress, by its id: the files that it patches, with their text before the call."""
+    """Maps the id of each call in progress to the files that it patches, with their text before the call."""
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the conversation so far."""
@@ -181,7 +181,7 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
     ) -> schema.LoadSessionResponse:
-        """Load a session from its tape in the folder of --tape, and show its conversation."""
+        """Load a session from its tape, a file in the folder that --tape names, and show its conversation."""
         if not _SESSION_ID.fullmatch(session_id) or not (self._folder / f"{session_id}.jsonl").exists():
             raise acp.RequestError.resource_not_found(session_id)
         async with self._loading:
@@ -352,7 +352,7 @@ class EditorAgent:
 
 @contextlib.contextmanager
 def _protocol_errors() -> Generator[None]:
-    """Convert errors of promptools and of the openai package in the block to errors of the protocol.
+    """Convert the errors that promptools or the openai package raises in the block to errors of the protocol.
 
     Their messages are the same as on the command line.
     """
@@ -401,7 +401,7 @@ def _shown_uri(uri: str) -> str:
 
 
 def _mcp_tools(stack: ExitStack, file: str | None, given: Sequence[Any]) -> list[Toolset]:
-    """Connect to the MCP servers of --mcp and of the editor, until `stack` is closed with the session."""
+    """Connect to the MCP servers that --mcp and the editor name, until `stack` is closed with the session."""
     if not file and not given:
         return []
     from promptools.harness.toolsets.mcp import McpServers, read_file

@@ -186,9 +186,9 @@ def _first_lines(text: str) -> str:
 
 
 MAX_FILE = 1 << 20
-"""Maximum size in bytes of a file whose changes are shown. Of a larger file, only the fact that it changed is shown."""
+"""Maximum size in bytes of a file whose changes are shown. For a larger file, the diff only says that it changed."""
 MAX_HELD = 256 * 2**20
-"""Maximum number of bytes of files held in memory. Of any further file, only the fact that it changed is shown."""
+"""Maximum number of bytes of files held in memory. For any further file, the diff only says that it changed."""
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _SKIPPED = frozenset({*_REPOSITORIES, "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 
@@ -248,7 +248,10 @@ def _read(root: Path) -> dict[str, State]:
 
 
 def _read_repositories(root: Path) -> dict[str, int]:
-    """Return a fingerprint of the `.git` of each nested repository. Sandboxes protect the `.git` of the root itself."""
+    """Return a fingerprint of the `.git` of each nested repository.
+
+    The root's own `.git` is left out, because sandboxes protect it.
+    """
     return {
         Path(folder, name).relative_to(root).as_posix(): _fingerprint(Path(folder, name))
         for folder, names, _ in _walk(root)
@@ -412,7 +415,7 @@ def _view(arguments: argparse.Namespace) -> AgentView:
 
 @contextlib.contextmanager
 def _mcp_tools(arguments: argparse.Namespace) -> Generator[list[Toolset]]:
-    """Yield the tools of the MCP servers of --mcp. The servers are connected until the block ends."""
+    """Yield the tools of the MCP servers that --mcp names. The servers stay connected until the block ends."""
     if not arguments.mcp:
         yield []
         return

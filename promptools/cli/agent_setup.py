@@ -76,7 +76,7 @@ MAX_INSTRUCTIONS = 64 * 1024
 
 
 def instructions(arguments: argparse.Namespace, root: Path) -> str:
-    """Return the instructions in the file of --system, followed by those in AGENTS.md of the folder."""
+    """Return the instructions in the file that --system names, followed by those in the folder's AGENTS.md."""
     texts = [read_text(arguments.system)] if arguments.system else []
     file = root / "AGENTS.md"
     if not arguments.no_agents_file and file.is_file() and not file.is_symlink():

@@ -40,8 +40,8 @@ REDRAW_SECONDS = 0.1
 def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], str]) -> Callable[[BatchTotals], None]:
     """Return a function that shows the progress of a batch. It may be called with the totals after every result.
 
-    It shows them at most every `REPORT_SECONDS` (in a terminal: `REDRAW_SECONDS`), and at the end. `at_once` returns a
-    text about the concurrency, such as `4 at once`.
+    The function shows the totals at most every `REPORT_SECONDS` (in a terminal: `REDRAW_SECONDS`), and at the end.
+    `at_once` returns a text about the concurrency, such as `4 at once`.
     """
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")
@@ -145,7 +145,7 @@ def run_job(arguments: argparse.Namespace, job: BatchJob, engine: EngineSettings
 
 
 def check_ray(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` if the arguments about a cluster contradict each other, or would show a key to others."""
+    """Raise `UsageError` if the cluster arguments contradict each other, or would expose an API key to other users."""
     if arguments.ray is None:
         if arguments.actors:
             raise UsageError("--actors is for --ray; use --concurrency alone, or add --ray")

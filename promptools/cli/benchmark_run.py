@@ -26,7 +26,7 @@ SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
 """The arguments that must have the same values when a run is resumed."""
 RESERVED = {"messages", "model", "stream", "tools"}
 Show: TypeAlias = Callable[[str, int, int], None]
-"""A function that shows the progress: a text, the number of attempts that are done, and the number of all attempts."""
+"""A function that shows progress. Its arguments are a text, the number of finished attempts, and the total number."""
 
 
 def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
@@ -147,8 +147,8 @@ def make_attempts(
 ) -> list[TaskAttempt]:
     """Make the attempts that are not in the log yet, and return all attempts.
 
-    `describe` is called with a function that shows a text and the progress. It returns a function that is called with
-    each new attempt and shows it.
+    `describe` is called with a function that shows a text and the progress. `describe` returns a function that is
+    called with each new attempt and shows the attempt.
     """
     from promptools.harness.evaluation.tasks import RunLog, run_tasks
 
@@ -175,7 +175,7 @@ def server_of(client: Any) -> str:
 
 
 def print_report(arguments: argparse.Namespace, page: str, figures: Mapping[str, Any]) -> None:
-    """Write the report to the file of `--report`, if given; print the report, or with `--json` the figures."""
+    """Write the report to the file that `--report` names, if any; print the report, or with `--json` the figures."""
     if arguments.report:
         _write(Path(arguments.report), page)
     if arguments.json:

@@ -77,7 +77,7 @@ def _build_client(client: Callable[..., _Client], arguments: argparse.Namespace,
 
 
 def _why_none_is_known(name: str | None) -> str:
-    """Return why no config names a server: none was found, or the one that was found has no providers."""
+    """Return why no config names a server: there is no config, or the config that was found has no providers."""
     config = read_config(name)
     if config.file == Config().file:
         return "there is no config that names one (docs: reference/config.md)"

@@ -12,12 +12,12 @@ from promptools.errors import clip, did_you_mean, suggest
 
 USAGE_ERROR = 2
 _MAX_LISTED = 30
-"""Maximum number of values that an error lists: there are some sixty dialects."""
+"""Maximum number of values that an error lists, since an argument may have many, such as some sixty dialects."""
 SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
 """The attributes of argparse's namespace that contain the name of a subcommand."""
 _SERVER = "--base-url"
 _URL = re.compile(r"https?://|(?:localhost|[0-9]+(?:\.[0-9]+){3}):[0-9]+(?:/\S*)?$", re.IGNORECASE)
-"""A word that is taken for a URL even if the command has other positional arguments.
+"""Matches a word that is taken for a URL even if the command has other positional arguments.
 
 A local address without a scheme is included, so that the error says what is wrong with it."""
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
@@ -45,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._command = command
         self.passed_on = ""
-        """The name of the attribute for the words after `--`, which are not parsed; empty if the command takes none."""
+        """Name of the attribute for the words after `--`, which are not parsed; empty if the command allows none."""
         # these have no default: the parser of a subcommand would overwrite a value that was given before the subcommand
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")

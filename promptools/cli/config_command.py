@@ -58,7 +58,7 @@ def print_reach(reach: ConfigReach) -> None:
 
 
 def _print_shown(text: str) -> None:
-    """Print a line to stderr, even with `--quiet`: only what was shown may be trusted."""
+    """Print a line to stderr, even with `--quiet`, because only what was shown may be trusted."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -105,7 +105,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what decides the settings, or change the trust in a file.
+    """Show what decides the settings, or change whether a file is trusted.
 
     Return 1 if an untrusted config would decide a setting.
     """
@@ -127,7 +127,7 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 
 def _trusted_path(name: str | None) -> Path:
-    """Return the path of the file to trust; links in its folder are resolved, as in the search for configs."""
+    """Return the path of the file to trust; links in its folder's path are resolved, as in the search for configs."""
     if name is None:
         found = find_here()
         if found is None:

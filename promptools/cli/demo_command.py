@@ -32,9 +32,9 @@ from promptools.wire.json_body import as_object
 
 _TURNS = 4
 MAX_SECONDS = 290.0
-"""Seconds after which the demo no longer waits for a request."""
+"""Seconds after which the demo no longer waits for an answer to a request."""
 LAST_START = 200.0
-"""Seconds after which no further conversation begins: a small model on two cores may take a minute for each."""
+"""Seconds after which no further conversation begins, since a small model on two cores may take a minute for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Scenario:
     stream: bool = False
     key: str = "none"
     direct: bool = False
-    """Whether the conversation runs without promptools. Then any outcome is fine, unless `must_fail`."""
+    """Whether the conversation runs without promptools. Then any outcome is fine, unless `must_fail` is true."""
     must_fail: bool = False
-    """Whether the conversation without promptools must fail: otherwise the demo would show nothing."""
+    """Whether the conversation without promptools must fail, because the demo is to show the difference."""
     mode: str | None = None
     """The expected mode of the first reply (None: any)."""
     needs_retry: bool = False
@@ -107,8 +107,8 @@ class _Record:
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
     """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
 
-    A wait for an answer, or for the next chunk of a streamed answer, takes at most as long as what was left of
-    `seconds` when the request was sent, or 1 s if less was left.
+    The wait for an answer, or for the next chunk of a streamed answer, is limited to what was left of `seconds` when
+    the request was sent, or to 1 s if less was left.
     """
     import openai
 
@@ -242,7 +242,7 @@ default_model = "{name}"
 """
 
 _DETERMINISTIC = {"temperature": 0, "max_tokens": 256}
-"""Deterministic sampling, and a token limit: a model may never stop by itself."""
+"""Deterministic sampling, and a token limit, since a model may never stop by itself."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -324,7 +324,7 @@ def _run_all(scenarios: Sequence[Scenario], *, show: bool, announce: bool) -> It
 
 @contextlib.contextmanager
 def _scripted() -> Generator[list[Scenario]]:
-    """Yield the scenarios with two scripted models, on two real llama.cpp servers with a proxy before them."""
+    """Yield the scenarios with two scripted models, on two real llama.cpp servers with a proxy in front of them."""
     print_progress("starting llama.cpp twice: a model that breaks its parser, and one that does not ...")
     with (
         serve(weather.hermes_script(), template="hermes", name="hermes") as good,

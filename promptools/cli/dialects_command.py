@@ -119,9 +119,9 @@ def _learn(arguments: argparse.Namespace) -> int:
 
 
 def _table_name(save: str | None) -> str:
-    """Return the name of the new dialect, which is the name of its file.
+    """Return the name of the new dialect: the name of the file to save, without `.toml`, or `learned` without `--save`.
 
-    Raises `UsageError` if the file of `--save` exists, or if its name cannot be the name of a new dialect.
+    Raises `UsageError` if the file exists, or if its name cannot be the name of a new dialect.
     """
     if save is None:
         return "learned"

@@ -122,7 +122,11 @@ def _state(extra: str, names: list[str]) -> str:
 
 
 def _requirements() -> list[tuple[str, str | None, list[str]]]:
-    """Return the name of each required package, the extra that needs it (None: always needed), and its own extras."""
+    """Return `(name, extra, extras)` for each required package.
+
+    `extra` is the extra of promptools that needs the package (None: always needed). `extras` are the package's own
+    extras that are required with it.
+    """
     found = (_REQUIREMENT.match(line) for line in requires(DISTRIBUTION) or ())
     return [(match["name"], match["extra"], (match["extras"] or "").split(",")) for match in found if match is not None]
 

@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install the file of `--from`, if it is given; then show where the vocabulary was looked for.
+    """Install the file that `--from` names, if any; then show where promptools looked for the vocabulary.
 
     Return 1 if no vocabulary was found.
     """

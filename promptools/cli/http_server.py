@@ -4,7 +4,7 @@ The head of a request is its request line and header fields.
 
 After the first signal the server accepts no more connections. Requests in progress get `drain_seconds` to finish, but
 after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy then ends the remaining requests, each with
-an error in the form of the client's API. A second signal ends everything at once. On SIGHUP the config is read again.
+an error in the format of the client's API. A second signal ends everything at once. On SIGHUP the config is read again.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ _END_SECONDS = 3
 HEAD_SECONDS = 30.0
 """Default time in seconds for a client to send the head of a request: its request line and header fields."""
 _LAST_LOOK_SECONDS = 0.1
-"""Extra seconds before a late connection is closed: a busy event loop may not have read data that arrived in time."""
+"""Extra seconds before a late connection is closed.
+
+A busy event loop may not have read data that arrived in time.
+"""
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
 """Maximum size in bytes of a request's head: its request line and header fields.
 
-It is above the proxy's own limit, so that the client usually gets the proxy's error, in the form of its API.
+It is above the proxy's own limit, so that the client usually gets the proxy's error, in the format of the client's API.
 """
 _UPGRADE_FIELDS = frozenset({b"upgrade", b"http2-settings", b"connection"})
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -263,12 +266,12 @@ _HANGUP: int | None = getattr(signal, "SIGHUP", None)
 
 
 def reload_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension that reloads the config, if the config has providers."""
+    """Return the extension that reloads the config, in a list that is empty if the config has no providers."""
     return [ReloadOnHangup(arguments.config)] if config.providers else []
 
 
 class ReloadOnHangup(Extension):
-    """Reloads the proxy's config on SIGHUP, from the file of `--config` or else from the first config found."""
+    """Reloads the proxy's config on SIGHUP, from the file that `--config` names or else the first config found."""
 
     def __init__(self, config: str | None) -> None:
         self._config = config

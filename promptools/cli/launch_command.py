@@ -1,7 +1,7 @@
 """The command `promptools launch`: run a coding agent with a proxy in front of the server.
 
 The proxy ends when the agent ends. The agent gets the address of the proxy through environment variables and arguments.
-The settings of the agent are not changed, so without this command it works as before.
+The settings of the agent are not changed, so without this command the agent works as before.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 MAX_TOKENS = 512
-"""Maximum number of tokens of an answer: enough for a call after some reasoning."""
+"""Maximum number of tokens in an answer, which is enough for a call after some reasoning."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(path: str | None) -> None:
-    """Raise `UsageError` if the file of `--write` exists: a config is never overwritten."""
+    """Raise `UsageError` if the file that `--write` names exists, because a config is never overwritten."""
     if path not in {None, "-"} and Path(str(path)).exists():
         raise UsageError(f"{path!r} exists, and is not changed; --write - prints what could be added to it")
 

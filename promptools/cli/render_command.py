@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 RAW_ARGUMENTS = ("provider", "base_url", "api_key", "api_key_env", "model", "config", "chat_template")
 """The arguments that apply to raw mode only."""
 _NO_SERVER = "http://127.0.0.1/v1"
-"""A placeholder for the server's address, for a template that is rendered here: nothing is sent to it."""
+"""A placeholder for the server's address when a template is rendered here. Nothing is sent to this address."""
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
@@ -219,7 +219,7 @@ def run_request(arguments: argparse.Namespace) -> int:
 
 
 def reject_arguments(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
-    """Raise `UsageError` if any of the arguments `names` is given: they have an effect only with `needed`."""
+    """Raise `UsageError` if any of the arguments `names` is given, since they have an effect only with `needed`."""
     flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
     if flags:
         raise UsageError(f"{' and '.join(flags)} {'needs' if len(flags) == 1 else 'need'} {needed}")
@@ -257,7 +257,10 @@ def _parse_date(text: str | None) -> str | None:
 
 
 def _prompt_text(ask: ToolRequest, mode: OneStepMode) -> str:
-    """Return the prompt that gpt-oss reads. If the mode sends messages, they are rendered as by gpt-oss's template."""
+    """Return the prompt that gpt-oss reads.
+
+    If the mode sends messages, they are rendered as gpt-oss's chat template would render them.
+    """
     upstream = PREPARE[mode](ask)
     if upstream.prompt is None:
         body = {key: value for key, value in upstream.body.items() if key != "tool_choice"}
@@ -309,7 +312,7 @@ def _token_counter() -> tuple[TokenCounter, str]:
 PART_ARGUMENTS = ("tools", "calls", "results", "single", "required")
 """The arguments that apply only to parts of a prompt."""
 PART_BY_ROLE = {"system": "tools", "assistant": "calls", "user": "results"}
-"""Maps the role of a rendered message to the part of the prompt that it contains."""
+"""Maps the role of a rendered message to the part of the prompt that the message contains."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

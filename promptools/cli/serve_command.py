@@ -466,7 +466,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_itself(proxy: Proxy, listener: socket.socket) -> None:
-    """Raise `UsageError` if a server is the proxy's own address: each request would be forwarded without an end."""
+    """Raise `UsageError` if a server is the proxy itself, since each request would be forwarded in an endless loop."""
     from promptools.exchange.state import DEFAULT_PORTS
     from promptools.proxy.access import is_loopback
 
@@ -611,7 +611,7 @@ def serve_in_thread(proxy: Proxy, *, drain_seconds: float = 0) -> Generator[str]
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host to an address, once. The address that is checked is therefore also the one that is listened on."""
+    """Resolve a host to an address, only once, so that the address that is checked is also the one to listen on."""
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # ValueError: the text cannot be a host name at all

@@ -99,7 +99,7 @@ def add_api_key(parser: argparse.ArgumentParser) -> None:
 def given_key(arguments: argparse.Namespace) -> str | None:
     """Return the key that `--api-key` or `--api-key-env` gives; None if neither does.
 
-    Raises `UsageError` if the variable of `--api-key-env` is not set, except for OPENAI_API_KEY.
+    Raises `UsageError` if the variable that `--api-key-env` names is not set, unless it is OPENAI_API_KEY.
     """
     variable: str | None = arguments.api_key_env
     if variable is None:
@@ -111,7 +111,7 @@ def given_key(arguments: argparse.Namespace) -> str | None:
 
 
 def server_key(arguments: argparse.Namespace) -> str | None:
-    """Return the key for the server of `--base-url`: the given key, or else the key in OPENAI_API_KEY, or else None."""
+    """Return the key for a server that `--base-url` names: the given key, else the one in OPENAI_API_KEY, else None."""
     return given_key(arguments) or os.environ.get(DEFAULT_KEY_VARIABLE) or None
 
 
@@ -167,7 +167,7 @@ def seconds_or_none(text: str) -> float:
 def add_endpoint(
     parser: argparse.ArgumentParser, *, about_model: str = "model to ask (default: the provider's)"
 ) -> None:
-    """Add the arguments that name a server and model, `--config` and `--no-detect`."""
+    """Add the arguments that name a server and a model, and `--config`, `--dialect-file` and `--no-detect`."""
     add_provider(parser)
     add_base_url(parser)
     add_api_key(parser)
@@ -196,7 +196,7 @@ def read_json(name: str) -> Any:
 
 
 def read_tools(name: str | None) -> list[Any] | None:
-    """Read the tools in the file of `--tools`; return None if no file is named.
+    """Read the tools in the file that `--tools` names; return None if no file is named.
 
     Raises `UsageError` if any of the tools is invalid.
     """
@@ -213,7 +213,7 @@ def read_tools(name: str | None) -> list[Any] | None:
 
 
 def read_config(name: str | None) -> Config:
-    """Read the file of `--config`, or else the first config that is found. Print its warnings to stderr.
+    """Read the file that `--config` names, or else the first config that is found. Print its warnings to stderr.
 
     Without any config, return an empty config. A config that was found but is not trusted is also returned; its
     `standing` is `untrusted`.

@@ -71,7 +71,7 @@ class _Progress:
 
 @contextmanager
 def hide_progress(*, hidden: bool) -> Generator[None]:
-    """Print no progress inside the block if `hidden` (`--quiet`)."""
+    """Print no progress inside the block if `hidden` is true (`--quiet`)."""
     before, _Progress.hidden = _Progress.hidden, hidden
     try:
         yield

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from promptools.harness.verification.summary import Summary
 
 MAX_TOKENS = 512
-"""Maximum number of tokens of an answer: enough for a call after some reasoning."""
+"""Maximum number of tokens in an answer, which is enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
 """Maximum time of a request in the trial before the run, as a share of the run's time.
 
@@ -152,7 +152,10 @@ def _request_keys(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) -> dict[Side, Asker]:
-    """Return an `Asker` for each side: with the official client for the server alone, and with promptools' client."""
+    """Return an `Asker` for each side.
+
+    The side `alone` uses the official client, and the side `through` uses promptools' client.
+    """
     import openai
 
     from promptools.harness.verification.asking import Asker
@@ -215,7 +218,7 @@ def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str,
 
 
 def _describe(show: Callable[[str, int, int], None]) -> Callable[[Row, int, int], None]:
-    """Return a function that shows a new row, with the number of right cases so far on each side."""
+    """Return a function that shows a new row, with the number of correct cases so far on each side."""
     right = {"alone": 0, "through": 0}
 
     def describe(row: Row, done: int, total: int) -> None:

@@ -46,9 +46,9 @@ _PORT = re.compile(r":[0-9]+$")
 class AccessControl:
     """Checks the Host field and the API key of each request, before its body is read.
 
-    Without keys, requests over loopback must name a loopback host or one of `hosts`: otherwise a web page whose name is
-    made to resolve to this machine (DNS rebinding) could use the proxy. With keys, which such a page cannot know, host
-    names are not checked.
+    Without keys, requests over loopback must name a loopback host or one of `hosts`. Otherwise a web page could use the
+    proxy by making its own host name resolve to this machine (DNS rebinding). With keys, which such a page cannot know,
+    host names are not checked.
 
     A proxy that requires no key may still send a provider's key upstream (`has_provider_key`). In this case, requests
     over loopback from web pages of other origins are refused too. Such a page could not read the response, but the
@@ -93,7 +93,7 @@ class AccessControl:
         return host
 
     def key_name(self, scope: Scope) -> str:
-        """Return the name of the key that a request carries; empty for a key without a name, or no key."""
+        """Return the name of the key that a request carries; empty if the key has no name, or there is no valid key."""
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
@@ -113,7 +113,7 @@ class AccessControl:
         """Raise `RefusedError` if a malicious web page in a user's browser may have made the request.
 
         This is assumed if `name`, the host in the `Host` field, is not accepted. If the proxy sends a provider's key,
-        the same holds for the host in the `Origin` field, except for an origin that the operator has allowed.
+        it is also assumed for a host in the `Origin` field that is not accepted, unless the operator allows the origin.
         """
         origin = next((value for field, value in scope["headers"] if field.lower() == b"origin"), None)
         listed = origin is None or origin.lower() in self._origins
@@ -173,7 +173,7 @@ def _read_host(scope: Scope) -> tuple[str, str]:
 def _origin_host(origin: bytes) -> str | None:
     """Return the host in an `Origin` field, or "null" if that is its value.
 
-    Returns None for an origin whose scheme is not HTTP or HTTPS, such as that of an editor.
+    Returns None for an origin whose scheme is not HTTP or HTTPS, such as the origin of an editor's own pages.
     """
     scheme, mark, authority = origin.decode("latin-1").lower().partition("://")
     if not mark:
@@ -193,7 +193,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Return the SHA-256 hash of a key. All hashes have the same length, and no error message can reveal the key."""
+    """Return the SHA-256 hash of a key: its length is always the same, and it cannot reveal the key in an error."""
     return sha256(key).digest()
 
 

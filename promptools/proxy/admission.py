@@ -3,7 +3,7 @@
 The limits per minute are checked before the body of a request is read. When the request is ready to be sent, it takes
 slots, which limit how many requests are in progress: first a slot of its key, then one of the proxy. If no slot is
 free, the request waits in a queue, which has a maximum length and waiting time. Since the key's slot is taken first,
-the requests of a key at its limit make nobody else wait.
+a key that has reached its limit does not make the requests of other keys wait.
 
 Beyond the limits, requests are refused: with 429 if a key exceeds its limits or the proxy's limit per minute is
 exceeded, with 503 if the proxy has too many requests in progress.
@@ -76,7 +76,7 @@ def config_limits(options: ProxyOptions) -> Limits:
 
 
 def key_limits(key: KeyOptions, limits: Limits) -> Limits:
-    """Return the limits of a named key. The limits on its queue are those of the proxy's queue, from `limits`."""
+    """Return the limits of a named key. Its queue has the same limits as the proxy's queue, given in `limits`."""
     return Limits(key.requests_per_minute, key.concurrency, limits.queue, limits.queue_timeout)
 
 
@@ -92,7 +92,7 @@ def check_header(scope: Scope) -> None:
 
 
 class TokenBucket:
-    """Limits a rate: allows a burst of `per_minute` requests, and then the same number in each minute.
+    """Limits a rate: allows a burst of `per_minute` requests, and then that many per minute.
 
     A token stands for one request that is allowed now. Times are in seconds of a monotonic clock.
     """
@@ -104,7 +104,7 @@ class TokenBucket:
         self._at = at
 
     def wait(self, at: float) -> float:
-        """Return the seconds from the time `at` until a token is available; 0 if there is one already."""
+        """Return the seconds from the time `at` until a token is available; 0 if one is available now."""
         self._tokens = min(self._capacity, self._tokens + max(0.0, at - self._at) * self._rate)
         self._at = max(at, self._at)
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) / self._rate
@@ -115,9 +115,9 @@ class TokenBucket:
 
 
 RETRY_SECONDS = 1.0
-"""Seconds after which a client may retry if too many requests were in progress: one may end at any time."""
+"""Seconds after which a client may retry if too many requests were in progress, since one may end at any time."""
 _ALL = ""
-"""The name under which all requests count, including those without a named key."""
+"""The name under which all requests are counted, including those without a named key."""
 
 
 _NO_SLOT: AbstractAsyncContextManager[None] = nullcontext()
@@ -159,7 +159,7 @@ class Admission:
         """Whether any key has its own limits."""
         self.has_limits = bool(self._buckets or self._slots)
         self.shared = shared
-        """Counts requests jointly with other proxies; None if this proxy counts alone."""
+        """The object that counts requests jointly with other proxies; None if this proxy counts alone."""
 
     async def check_rate(self, key: str) -> None:
         """Count a request that carries the key named `key`; raise `RefusedError` if a rate is exceeded."""
@@ -192,9 +192,10 @@ class Admission:
         return waits
 
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Return a context manager inside which a request counts as in progress, for the key `key` and the proxy.
+        """Return a context manager inside which a request counts as in progress, for both the key `key` and the proxy.
 
-        Entering it waits while a limit is reached. It raises `RefusedError` if the queue is full or the wait too long.
+        Entering the context waits until no limit is exceeded, and raises `RefusedError` if the queue is full or the
+        wait takes too long.
         """
         return self._hold(key) if self._slots else _NO_SLOT
 
@@ -218,7 +219,7 @@ class Slots:
 
     @asynccontextmanager
     async def hold(self, shared: SharedCounts | None) -> AsyncGenerator[None]:
-        """Wait for a free slot, and hold it in the block; raise `RefusedError` if the queue is full or time is up."""
+        """Wait for a slot, and hold it during the block; raise `RefusedError` if the queue is full or time is up."""
         statistics = self._limiter.statistics()
         if statistics.borrowed_tokens >= self._concurrency and statistics.tasks_waiting >= self._limits.queue:
             raise self._refusal(f"{statistics.tasks_waiting} more are waiting")

@@ -63,8 +63,8 @@ class Proxy(ServedProperties):
 
     Web pages of `cors_origins` may use the proxy from a browser. `max_body` is the maximum number of bytes of a body
     that the proxy reads; all other bodies are streamed without a limit. `limits` replaces the limits of the config.
-    Proxies with the same `redis_url` share stored responses, counts of requests, and which modes have failed on which
-    server. `extensions` observe requests, or serve additional pages such as `/metrics`.
+    Proxies with the same `redis_url` share stored responses, request counts, and the record of which modes have failed
+    on which server. `extensions` observe requests, or serve additional pages such as `/metrics`.
     """
 
     def __init__(

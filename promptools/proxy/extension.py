@@ -39,16 +39,16 @@ class Extension:
     """Base class of extensions. A subclass sets only the attributes and methods that it needs."""
 
     observer: Observer | None = None
-    """Is told about every request to a model API that the proxy processes; None if the extension needs no observer."""
+    """Observer of every request to a model API that the proxy processes; None if the extension needs no observer."""
     on_request: Callable[[RequestReport], None] | None = None
     """Called at the end of every request that the proxy refused, or forwarded without reading it."""
     paths: Sequence[str] = ()
-    """First parts of the paths that the extension serves, such as `/metrics`; it serves all paths below them too."""
+    """Top-level paths that the extension serves, such as `/metrics`, together with all paths below them."""
     public_paths: Sequence[str] = ()
     """Full paths that need no API key; paths below them need a key."""
 
     access: AccessControl | None = None
-    """Keys that give access only to the pages of this extension; the proxy's own keys give access to them too."""
+    """Keys that give access to this extension's pages only; the proxy's own keys give access to these pages too."""
 
     def routes(self, proxy: Proxy) -> Sequence[BaseRoute]:  # noqa: ARG002 what an extension may need
         """Return the extension's Starlette routes."""
@@ -186,13 +186,13 @@ class RequestReport:
     status: int | None
     """The HTTP status of the response; None if there was none."""
     seconds: float
-    """Seconds until the end of the response."""
+    """Seconds from the start of the request to the end of the response; 0 for a refused page."""
     refusal: str = ""
     """The code of the proxy's error if the request was refused; empty if it was forwarded."""
     request_id: str = ""
     """The request's id, which the client may have chosen."""
     outcome: str = ""
-    """How a forwarded request has ended: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
+    """How a forwarded request ended: `answered`, `no_answer`, `broken`, `disconnected` or `shutting_down`.
 
     Empty if the request was refused.
     """
@@ -222,7 +222,7 @@ class RequestReports:
                 )
 
     def report_page(self, scope: Scope, error: RefusedError) -> None:
-        """Report a request for an extension's page that was refused."""
+        """Report a refused request for an extension's page."""
         self._report(RequestReport(PAGE, _method(scope), error.status, 0.0, error.code))
 
     def _report(self, report: RequestReport) -> None:
@@ -250,7 +250,7 @@ def _outcome(request: RequestInFlight, *, broken: bool) -> str:
 
 
 def route_kind(path: str) -> str:
-    """Return the kind of route that a path has, such as `chat` or `embeddings`, for `RequestReport.route`."""
+    """Return the kind of route that a path belongs to, such as `chat` or `embeddings`, as in `RequestReport.route`."""
     parts = path.strip("/").split("/")
     if parts[-2:] == ["chat", "completions"]:
         return "chat"

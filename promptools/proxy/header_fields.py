@@ -1,7 +1,7 @@
 """The header fields of requests to a server, and of responses.
 
-`forwarded_fields` decides which of a client's fields are forwarded, and with whose key. `upstream_client` sends
-`Fields`, and `http1_connection` receives them.
+`forwarded_fields` decides which of a client's fields are forwarded, and whether they carry the client's key or the
+provider's. `upstream_client` sends `Fields`, and `http1_connection` receives them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Fields:
 LIBRARY_FIELDS = frozenset({b"host", b"content-length", b"expect"})
 """Fields that are not forwarded, since the HTTP client sets its own."""
 ACCOUNT_FIELDS = frozenset({b"openai-organization", b"openai-project"})
-"""Fields that name the account to bill; they belong to the client's own key."""
+"""Fields that name the account to bill; they are forwarded only with the client's own key."""
 ACCEPT_ENCODING = b"accept-encoding"
 
 
 def client_authorization(served: ServedConfig, fields: list[tuple[bytes, bytes]]) -> str | None:
-    """Return the client's `Authorization` field; None if it is absent, or replaced by a key of the server."""
+    """Return the client's `Authorization` field; None if it is absent, or if a key of the provider replaces it."""
     values = (value.decode("latin-1") for name, value in fields if name.lower() == b"authorization")
     return next(values, None) if served.authorization is None else None
 
@@ -78,7 +78,7 @@ def owner_of_connections(scope: Scope) -> bytes:
 
 
 def replace_fields(fields: list[tuple[bytes, bytes]], replaced: Headers) -> list[tuple[bytes, bytes]]:
-    """Return `fields` with `replaced` in place of fields with the same names; a blank value removes a field."""
+    """Return `fields` with `replaced` in place of fields with the same names; an empty value removes a field."""
     if not replaced:
         return fields
     names = {name.encode("latin-1") for name, _ in replaced}

@@ -3,8 +3,8 @@
 httpx and httpcore read a response with h11, in Python, through a dozen layers; that took half of the processor time of
 a request through the proxy. Here the event loop passes incoming bytes to the parser, which calls `DirectResponse`.
 
-    request     If its body is complete, it is written at once. Otherwise its head is written at once, and its body
-                piece by piece as it arrives from the client. The connection is read meanwhile: a server may answer
+    request     If its body is complete, the request is written at once. Otherwise its head is written at once, and its
+                body piece by piece as it arrives from the client. The connection is read meanwhile: a server may answer
                 before it has the whole request (401, 413), and then stop reading.
     response    Its head resolves `DirectResponse.head`. Its body is buffered until `__anext__` takes the buffer. Above
                 `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down.
@@ -18,8 +18,8 @@ request had been written before, and the server did not announce that it would c
 closes it. Errors never quote received data. `docs/why/proxy-safety.md` has the reasons.
 
 A server may close an idle connection at any time. A closed connection is not reused, and a request that was lost with
-its connection is not sent again here. Errors are httpx's, from which the driver derives the kind of failure. Interim
-responses (1xx) are skipped.
+its connection is not sent again here. All errors are exceptions of httpx, from which the caller derives the kind of
+failure. Interim responses (1xx) are skipped.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MAX_BUFFERED = 1 << 16
 MAX_HEAD = 1 << 17
 """Maximum number of bytes of a response apart from its body: status line, header fields, chunk sizes and trailers.
 
-More bytes are allowed beside a long body (`MAX_FRAMING`).
+If the body is long, more bytes are allowed (`MAX_FRAMING`).
 """
 MAX_FRAMING = 16
 """Number of bytes apart from the body that are allowed for each byte of the body, in addition to `MAX_HEAD`."""
 EVENT_LOOP_TURNS = 4
-"""Number of turns of the event loop that data in a socket needs to reach the parser."""
+"""Number of event loop iterations after which data that waits in a socket has reached the parser."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NO_BODY = frozenset({204, 304})
 
@@ -103,7 +103,7 @@ class DirectResponse:
         self._may_stay_open = False
         self._pieces: list[bytes] = []
         self._size = 0
-        """Bytes of the body that are buffered."""
+        """Number of bytes of the body that are buffered."""
         self._received = self._received_body = self._trailer_size = 0
         self._progressed = False
         self._parser: Any = httptools.HttpResponseParser(self)
@@ -120,7 +120,7 @@ class DirectResponse:
     def stream(self) -> Any:
         """The stream of the body: this response itself, unless another stream was set.
 
-        The response stores no reference to itself: otherwise only the garbage collector could free the response.
+        The response stores no reference to itself, because then only the garbage collector could free it.
         """
         return self if self._stream is None else self._stream
 
@@ -186,13 +186,13 @@ class DirectResponse:
     # -- for the connection
 
     def release(self) -> None:
-        """Drop the parser, which refers back to this response: only the garbage collector frees a reference cycle."""
+        """Drop the parser: it refers back to this response, and only the garbage collector frees a reference cycle."""
         self._parser = None
 
     def feed(self, data: bytes) -> None:
         """Parse incoming data. The last byte is parsed alone, to see whether the response ends exactly there.
 
-        Only complete header fields and bytes of the body wake a waiting reader and restart its timeout. So neither
+        Only the complete header and bytes of the body wake a waiting reader and restart its timeout. So neither
         trailers nor chunk extensions can keep a response open forever.
         """
         self._progressed = False
@@ -458,8 +458,8 @@ class Http1Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Return whether another request may be sent: the server has neither sent anything nor closed the connection.
 
-        A busy event loop may notice data or the end too late, and then the next request would be lost. So the socket
-        itself is checked.
+        A busy event loop may notice data or the end of the connection too late, and then the next request would be
+        lost. So the socket itself is checked.
         """
         return not self._transport.is_closing() and not _is_readable(self._transport.get_extra_info("socket"))
 

@@ -43,7 +43,7 @@ _RANDOM_BYTES = 12
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id in a request's header if it is valid and not a key, else a new id."""
+    """Return the id in a request's header if the id is valid and is not an API key, else a new id."""
     given = [value for name, value in scope["headers"] if name.lower() == FIELD]
     if len(given) == 1 and _VALID.fullmatch(given[0]):
         text: str = given[0].decode("ascii")
@@ -56,8 +56,8 @@ def request_id(scope: Scope) -> str:
 def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
     """Return the header fields of a response with the request's id added.
 
-    If the server sent another id, it moves to `UPSTREAM_FIELD`. With `messages`, for Anthropic's API, the id is also
-    added where Anthropic's SDKs look for it.
+    If the server sent a different id, the server's id moves to `UPSTREAM_FIELD`. With `messages`, for Anthropic's API,
+    the request's id is also added where Anthropic's SDKs look for it.
     """
     own = request_id.encode("ascii")
     kept = [
@@ -74,7 +74,7 @@ RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
 """Maximum number of seconds to wait for a slow client to accept the error."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
-"""For each media type, the bytes with which an event or a line ends."""
+"""Maps each streamed media type to the bytes that end an event or a line."""
 
 
 class RequestInFlight:
@@ -90,7 +90,7 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether the request is forwarded unread, so that no observer is told about it."""
+        """Whether the request is forwarded unread, so that no observer of exchanges is told about the request."""
         self.is_unanswered = False
         """Whether the request to the server failed before the client got anything."""
         self._send = send

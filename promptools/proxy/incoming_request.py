@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 DRAIN_SECONDS = 2.0
-"""Seconds for which the rest of a body is read and dropped once the response has been sent."""
+"""Maximum number of seconds for which the rest of a request's body is read and dropped after the response."""
 WATCH_SECONDS = 0.02
 """Seconds after the end of a request's body before the proxy starts to watch whether the client disconnects.
 
@@ -89,7 +89,7 @@ class RequestBody:
         return self._whole
 
     async def peek(self, limit: int) -> bytes | None:
-        """Return the whole body, or None if it has more than `limit` bytes; the body can still be streamed."""
+        """Return the whole body, or None if it has more than `limit` bytes; either way, it can still be streamed."""
         if (self.length or 0) > limit:
             return None
         pieces: list[bytes] = []
@@ -158,7 +158,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Return a context in which the body may be streamed; when it is left, the rest of the body is not read."""
+    """Return a context in which the body may be streamed; on leaving the context, the rest of the body is not read."""
     try:
         yield
     finally:
@@ -230,7 +230,7 @@ class IncomingRequest:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the server to which the request was sent last or, before that, will be sent first."""
+        """The base URL of the server to which the request was last sent; before that, of the server to try first."""
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:
@@ -253,7 +253,7 @@ class IncomingRequest:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if the model named in it decides to which server the request is sent; otherwise None.
+        """Return the body if the model's name in it decides to which server the request is sent; None if not.
 
         Also returns None for a body that is longer than the proxy reads (`max_body`).
         """

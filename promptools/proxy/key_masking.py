@@ -39,7 +39,7 @@ _ANSWERS = frozenset(
     | {"prompt", "completion_probabilities", "logprobs", "segments", "words", "results", "outputs", "documents"}
     | {"embedding", "embeddings", "summary", "refusal"}
 )
-"""The fields of all APIs that contain the texts of models and apps."""
+"""Names of the fields, in any API, that hold text written by a model or an app."""
 _ONLY_OBJECTS = frozenset({"message"})
 """Fields that hold an answer if the value is an object, and the text of an error if it is a string."""
 _ERRORS = frozenset(
@@ -136,7 +136,7 @@ MAX_DECOMPRESSED = 1 << 24
 """Maximum size of an error after decompression; the rest of a larger error, such as a gzip bomb, is not sent."""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
-"""Media types in which no error is reported."""
+"""Beginnings of the media types in which servers report no errors."""
 _LINES = ("text/event-stream", "ndjson", "jsonl", "json-seq")
 _EVENT = re.compile(r"data: ?|(?:event|id|retry|error)?:")
 _MAX_UNREAD = 1 << 18

@@ -48,7 +48,7 @@ _OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.
 _PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
 
 RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
-"""A function that runs an exchange which only sends requests, without a response for a client."""
+"""A function that runs an exchange that only sends requests to servers and has no response for a client."""
 
 
 class ModelDirectory:
@@ -63,7 +63,7 @@ class ModelDirectory:
         self._lock = anyio.Lock()
 
     async def prepare(self) -> None:
-        """Ask the providers for their models if they were not asked yet, or must be asked again."""
+        """Ask the providers for their models if they have not been asked yet, or must be asked again."""
         if not self._ask or not self._is_due():
             return
         async with self._lock:  # all requests wait for the first answers; for later answers only one request waits
@@ -101,7 +101,7 @@ class ModelDirectory:
         return 404, CHAT_API.encode_error(message, kind=kind, code=code, request_id=request_id)
 
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
-        """Return an entry for each model, by the name under which clients request it; empty if no provider responded.
+        """Return the entries of all models, keyed by the names that clients request; empty if no provider responded.
 
         If a model's own name is one of `[proxy.models]`, or leads to another provider, the model is listed as
         `PROVIDER/MODEL` instead. A model that several providers have is listed under both names.
@@ -153,7 +153,7 @@ class ModelDirectory:
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers concurrently for their models, and remember the models for routing.
 
-        Returns the models of the providers that responded: for each name of a provider, its models by name.
+        Returns a dictionary that maps the name of each provider that responded to its models, which are keyed by name.
         """
         providers = list(providers)
         self._due = False
@@ -179,9 +179,9 @@ class ModelDirectory:
     ) -> dict[str, ProbeResponse | None]:
         """Ask one server (replica) of each provider, and all its other servers if the first one failed.
 
-        Returns the answers by provider. A response with a 5xx counts as a failure. A replica that did not respond is
-        marked unreachable only if another replica of the same provider responded: otherwise a busy server would lose
-        its requests to another provider.
+        Returns the answers, keyed by provider name. A response with a 5xx counts as a failure. A replica that did not
+        respond is marked unreachable only if another replica of the same provider responded. Otherwise a busy server
+        would lose its requests to another provider.
         """
         answers: dict[str, ProbeResponse | None] = {routed.name: None for routed in providers}
         silent: list[tuple[RoutedProvider, Replica]] = []
@@ -206,12 +206,12 @@ class ModelDirectory:
 
 
 def is_model_list(method: str, path: str) -> bool:
-    """Return whether a request is for the models (OpenAI's or Ollama's API), or for one model (OpenAI's API)."""
+    """Return whether a request asks for all models (OpenAI's or Ollama's API), or for one model (OpenAI's API)."""
     return method == "GET" and (path in {_LIST_PATH, *_OLLAMA_LISTS} or path.startswith(f"{_LIST_PATH}/"))
 
 
 def _by_preference(routed: RoutedProvider) -> list[Replica]:
-    """Return a provider's replicas: healthy ones before all others, and those with less load first."""
+    """Return a provider's replicas: healthy ones first, and among equally healthy ones, those with less load first."""
     now = time.monotonic()
     return sorted(routed.replicas, key=lambda replica: (not replica.is_healthy(now), replica.outstanding))
 
@@ -237,7 +237,7 @@ def _probe(requests: list[Request], timeout: float, answers: list[ProbeResponse 
 
 
 def _read_models(body: bytes) -> dict[str, dict[str, Any]] | None:
-    """Return the models that a server lists, by name; None if the response is not a list of models."""
+    """Return the models that a server lists, keyed by name; None if the response is not a list of models."""
     data = try_json(body)
     if not isinstance(as_object(data).get("data"), list):
         return None

@@ -110,7 +110,7 @@ class Health(Extension):
     async def _ask(self, address: UpstreamAddress, authorization: str | None) -> bool:
         """Ask a server for its list of models; return whether it answered with a status below 500.
 
-        A server that is still loading its model answers 503, and so is not ready.
+        A server that is still loading its model answers with 503, so it does not count as ready.
         """
         assert self._proxy is not None
         fields = [(b"authorization", authorization.encode("latin-1"))] if authorization else []
@@ -166,7 +166,7 @@ class MetricsPage(Extension):
 
 
 class TracedExchanges(Extension):
-    """Makes OpenTelemetry spans of the requests that the proxy processes.
+    """Makes OpenTelemetry spans for the requests that the proxy processes.
 
     Without `tracer_provider`, the spans are exported as the OTEL_* environment variables configure.
     """
@@ -254,5 +254,5 @@ class RecordingExtension(Extension):
         self._recorder = recorder
 
     async def stop(self) -> None:
-        """Close the recorder, which writes the exchanges that have ended."""
+        """Close the recorder, so that it writes the exchanges that have ended."""
         await to_thread.run_sync(self._recorder.close)

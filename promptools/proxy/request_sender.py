@@ -78,9 +78,10 @@ class ExchangeRelay:
         """Whether anything was written."""
 
     async def run(self) -> bool:
-        """Run the exchange and write its response; return False, with nothing written, to have another server tried.
+        """Run the exchange and write its response; return False, with nothing written, if another server must be tried.
 
-        If the whole response is known at once, its header states its length: HTTP/1.0 clients do not understand chunks.
+        If the whole response is known when its head is written, the head states the length, because HTTP/1.0 clients
+        do not understand chunks.
         """
         held: Head | None = None
         async for item in self._driver.output:
@@ -120,7 +121,7 @@ class ExchangeRelay:
                 self._writing = None
 
     def _is_rejected(self, item: Head | bytes) -> bool:
-        """Return whether this is the head of a response after which another server is tried."""
+        """Return whether `item` is the head of a response that makes the proxy try another server."""
         if self._failover is None or not isinstance(item, Head):
             return False
         return self._failover.rejects(item.status, item.headers)
@@ -257,7 +258,7 @@ class RequestSender:
             await send({"type": "http.response.body", "body": b""})
 
     async def _sharing_responses(self, owner: str, request: Request, send: Send) -> Send:
-        """Fetch the responses to which a request refers from Redis; return a `send` that writes new ones to Redis."""
+        """Fetch from Redis the responses that a request refers to; return a `send` that writes new ones to Redis."""
         if not owner or self._shared is None:
             return send
         await self._shared.responses.fetch(owner, request.url.partition("?")[0], request.body)

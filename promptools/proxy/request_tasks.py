@@ -1,4 +1,4 @@
-"""Tasks that run beside a request: one waits for the client's disconnect, one ticks the clock of an exchange.
+"""Tasks that run alongside a request: one waits for the client to disconnect, one ticks the clock of an exchange.
 
 For a fast request, a task group of anyio costs as much as all of its I/O. On asyncio, where nearly all ASGI servers
 run, plain asyncio tasks are used, and the clock's task is only started for requests that take long enough.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RequestTasks(Protocol):
-    """The tasks that run beside one request. At the end of the `async with` block, running tasks are cancelled."""
+    """The tasks that run alongside one request. At the end of the `async with` block, running tasks are cancelled."""
 
     def start(self, work: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
         """Run `work` in a task once `after` seconds have passed."""
@@ -104,7 +104,7 @@ def request_tasks() -> RequestTasks:
 
 @cache
 def _scope_class() -> type[anyio.CancelScope]:
-    """Return anyio's class of cancel scopes for asyncio: the public class looks up the event loop on every use."""
+    """Return anyio's cancel scope class for asyncio, since the public class looks up the event loop on every use."""
     return type(anyio.CancelScope())
 
 

@@ -1,4 +1,4 @@
-"""Choose the provider and base URL of each request of a proxy that serves several providers or several servers.
+"""Choose the provider and base URL for each request to a proxy with several providers or several servers.
 
 A provider has replicas (`Replica`), each with its load and its health. `build_table` makes the `RouteTable` of a
 config, which finds the provider for the name of a model. `open_router` returns the `RequestRouter` of one request,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 FAILOVER_STATUSES = frozenset({429, 500, 502, 503, 504})
 _EXHAUSTED = ("x-should-retry", "false")
-"""Header field by which a 502 is recognized as the exchange's own error, after its last attempt has failed."""
+"""Header field that marks a 502 as sent by the exchange itself after its last attempt failed, not by the server."""
 
 
 class Failover:
@@ -65,7 +65,7 @@ class Failover:
         self.notes: list[str] = []
         """A sentence for each server that failed, for the trace of the reply."""
         self.committed = False
-        """Whether no other server may be tried: the response has begun, or the body can be sent only once."""
+        """Whether no other server may be tried, because the response has begun or the body can be sent only once."""
         self.only_unreachable = False
         """Whether another server is tried only if no connection was made."""
         self.last: tuple[Destination, Replica] | None = None
@@ -93,7 +93,7 @@ class Failover:
     def rejects(self, status: int, headers: Headers) -> bool:
         """Move to the next server if a response means that its server failed; return whether the request moved.
 
-        If so, the response must be dropped. Returns False if no other server may be tried.
+        If the request moved, the response must be dropped. Returns False if no other server may be tried.
         """
         if self._current is None or self.committed:
             return False
@@ -348,7 +348,7 @@ class RequestRouter:
         self.failover.committed = content is not None and not isinstance(content, bytes)
 
     def _body_for_destination(self, body: Any) -> Any:
-        """Return the body with the destination's name for the model; unchanged if the body has this name already."""
+        """Return the body with the destination's name for the model; unchanged if the body already has this name."""
         assert self.failover.current is not None, "it was chosen"
         destination, replica = self.failover.current
         if destination.model is None:
@@ -366,7 +366,7 @@ class RequestRouter:
         return destination.provider.credentials(replica, client)
 
     def keys(self) -> Headers:
-        """Return header fields with the key of the last server, which an error may quote; empty if none was chosen."""
+        """Return header fields with the last server's key, to mask the key in errors; empty if no server was chosen."""
         if self.failover.last is None:
             return ()
         destination, replica = self.failover.last
@@ -423,7 +423,7 @@ class Replica:
     def is_healthy(self, at: float) -> bool:
         """Return whether the server counts as healthy at the time `at`.
 
-        After a failed connection, it does not for `COOL_DOWN` seconds, or until it responds.
+        After a failed connection, the server counts as unhealthy for `COOL_DOWN` seconds, or until it responds.
         """
         return at >= self.unhealthy_until
 
@@ -460,9 +460,9 @@ class RoutedProvider:
             yield from (model.name, *model.aliases)
 
     def model_elsewhere(self, name: str | None, other: RoutedProvider) -> str | None:
-        """Return the name under which to request the model `name` of this provider from the provider `other`.
+        """Return the name to use when this provider's model `name` is requested from the provider `other`.
 
-        If `other` does not list the name, and it is an alias, the model's own name is returned; otherwise `name`.
+        That is `name` itself, unless `name` is an alias that `other` does not list; then it is the model's own name.
         """
         if name is None or name in other.names():
             return name
@@ -470,7 +470,7 @@ class RoutedProvider:
         return next((model.name for model in models if name in model.aliases), name)
 
     def credentials(self, replica: Replica, client: Headers) -> Headers:
-        """Return the credentials for a replica, as fields that replace the client's; a blank value removes a field.
+        """Return the credentials for a replica, as fields that replace the client's; an empty value removes a field.
 
         A key is sent only to its own provider. The client's own key is sent only to the default provider, and only if
         that provider has no key.
@@ -511,7 +511,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return the providers that can be used; log a warning for each of the others."""
+    """Return the providers that can be used; log a warning for each provider that cannot."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

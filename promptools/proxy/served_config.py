@@ -126,8 +126,8 @@ def serve_config(
     """Return the `ServedConfig` to use; raise `UsageError` if no server is configured, or a server's key is missing.
 
     If the arguments have `base_url` or `provider`, all requests go there. Otherwise requests are routed among all
-    providers of the session's config. `http` is the HTTP library's module. `run` sends requests for the
-    providers' models. Servers that are also in the table `old` keep their load and health.
+    providers of the session's config. `http` is the HTTP library's module. `run` sends the requests that ask providers
+    for their models. Servers that are also in the table `old` keep their load and health.
     """
     session = _usable_session(session, arguments)
     options = session.config.proxy

@@ -114,7 +114,10 @@ class RedisConnection:
         await self._client.aclose()
 
     def script(self, text: str) -> Any:
-        """Return a Lua script as a function of `keys` and `args`. The script is sent only once, then its digest."""
+        """Return a Lua script as a function of `keys` and `args`.
+
+        The script itself is sent only once; later calls send its digest.
+        """
         return self._client.register_script(text)
 
     def _lose(self, error: BaseException) -> None:
@@ -134,7 +137,7 @@ class RedisConnection:
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""If a circuit with at most this many seconds left is gone from Redis, it has expired and was not closed elsewhere."""
+"""A circuit that vanished from Redis with at most this many seconds left has expired, and was not closed elsewhere."""
 _SYNC = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -170,7 +173,7 @@ class SharedBreaker:
         """The circuits that were open in Redis at the last synchronization."""
 
     def forget(self) -> None:
-        """Forget which circuits are in Redis, which may have lost them; then `sync` writes all open circuits again."""
+        """Forget which circuits are in Redis, in case Redis lost them; `sync` then writes all open circuits again."""
         self._shared.clear()
 
     async def sync(self) -> None:
@@ -242,7 +245,7 @@ for i, key in ipairs(KEYS) do
   redis.call('EXPIRE', key, {2 * LEASE_SECONDS})
 end
 """
-"""`XX`: a lease that was released in the meantime does not come back."""
+"""Lua script that renews leases; because of `XX`, a lease that was released in the meantime does not come back."""
 
 
 class SharedLimits:
@@ -370,7 +373,7 @@ class SharedResponses:
         store.on_change = self._note
 
     async def fetch(self, owner: str, path: str, body: bytes) -> None:
-        """Copy the responses to which a request refers from Redis into the store."""
+        """Copy from Redis into the store the responses that a request refers to."""
         if not self._connection.is_up:
             return
         for response_id in _named_responses(path, body):
@@ -456,7 +459,7 @@ def _named_responses(path: str, body: bytes) -> Iterator[str]:
 
 
 def _named_items(body: bytes) -> list[str]:
-    """Return the ids of items in earlier responses to which a request refers."""
+    """Return the ids of the items, in earlier responses, that a request refers to."""
     items = as_object(try_json(body)).get("input") if _REFERENCE.encode() in body else None
     entries = [as_object(item) for item in items] if isinstance(items, list) else []  # pyright: ignore[reportUnknownVariableType] - JSON values
     return [as_text(entry.get("id")) for entry in entries if entry.get("type") == _REFERENCE and entry.get("id")]
@@ -483,7 +486,7 @@ class SharedState(Extension):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 an extension's signature
-        """Connect if Redis is reachable, and start to keep the state in sync with that of the other proxies."""
+        """Connect if Redis is reachable, and start syncing the state with the other proxies."""
         await self.connection.connect()
         self._task = asyncio.ensure_future(self._run())
 

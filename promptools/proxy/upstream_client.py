@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKS = 20
-"""The limit is divided into this many waits, so that the loop looks at what has arrived before time is up."""
+"""Number of waits into which the limit is divided, so that the loop looks at what has arrived before time is up."""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:
@@ -55,7 +55,7 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Ca
     Time in which the event loop was blocked does not count, since a result may then have arrived unnoticed.
 
     `work` runs in a separate task. If time is up, or the caller is cancelled, the separate task is cancelled. Once the
-    task has ended, `unused` is called with it, to clean up a result that it may still have.
+    task has ended, `unused` is called with the task, to clean up a result that nobody will use.
     """
     if seconds is None:
         return await work
@@ -356,7 +356,7 @@ def can_send_directly() -> bool:
 
 
 READ_TIMEOUT = 600.0
-"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK: long prompts take time."""
+"""Maximum number of seconds between two pieces of a response, as in the OpenAI SDK, since long prompts take time."""
 CONNECT_TIMEOUT = 10.0
 
 
@@ -391,7 +391,7 @@ class UpstreamClient:
 
     @property
     def direct(self) -> DirectClient | None:
-        """The client with the proxy's own connections; None if it cannot work, and until `http` is first used."""
+        """The client with the proxy's own connections; None if it cannot work here, and before `http` is first used."""
         return self._direct
 
     @property

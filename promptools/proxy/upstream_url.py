@@ -1,9 +1,9 @@
 """Build the upstream URL of a request: the base URL determines host and port, the request only path and query.
 
 A request target is never appended to the base URL unchecked. It must be a path that begins with a slash (RFC 9112,
-section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2), and the upstream URL is built from the parts
-of both. ASGI servers differ: given an absolute URL, uvicorn with h11 passes on the whole request target, and with
-httptools only the path.
+section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2). The upstream URL is built from parts of the
+base URL and of the target. ASGI servers differ: given an absolute URL, uvicorn with h11 passes on the whole request
+target, and with httptools only the path.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
 
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^?]*)")
 _FORBIDDEN = re.compile(rb"[\x00-\x20\x7f#]")
-"""Control characters, blanks and fragments: not allowed in a request target."""
+"""Matches a control character, a blank or the `#` of a fragment, which are not allowed in a request target."""
 _PLAIN = re.compile(rb"(?:/[A-Za-z0-9_-]+)+")
-"""A path that needs no further checks; nearly all paths are of this form."""
+"""Matches a path that needs no further checks; nearly all paths are of this form."""
 _SEPARATOR = re.compile(r"[/\\]")
 _URL_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PATH_SAFE = "/:@!$&'()*+,;=-._~"

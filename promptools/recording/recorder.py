@@ -77,7 +77,7 @@ class CapturedAttempt:
     provider: str = ""
     model: str = ""
     context: Context = field(default_factory=copy_context)
-    """The context variables of the exchange; the reply is read with these, since the exchange may add dialects."""
+    """The context variables of the exchange; the reply is read in these, since the exchange may have added dialects."""
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
@@ -282,10 +282,10 @@ def _encode_prepared(prepared: PreparedRequest) -> dict[str, Any] | None:
 
 
 def _with_quotes(row: dict[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row with `quotes`: texts in its replies that look like calls but are quoted from the conversation.
+    """Return the row with `quotes` added: texts in its replies that look like calls, but quote the conversation.
 
-    The quotes replace the conversation when the row is read again. The row is marked `inexact` if reading it still
-    gives a different result than with the whole conversation.
+    When the row is read again, the quotes stand in for the conversation, which is not in the row. If that gives a
+    different result from reading with the whole conversation, the row is marked `inexact`.
     """
     quotable = [{"role": "user", "content": text} for text in quotable_texts(messages) if text]
     if not quotable:
@@ -344,7 +344,7 @@ def _optional(**values: Any) -> dict[str, Any]:
 
 
 FILES = 10
-"""The number of files into which the limit is divided."""
+"""Number of files among which the size limit is divided."""
 _NAME = re.compile(r"\d{8}-\d{6}-\d+(?:-\d+)?\.jsonl")
 
 
@@ -439,7 +439,7 @@ class Recorder:
         self._running: dict[ObservedExchange, list[CapturedAttempt]] = {}
         self._queue: queue.SimpleQueue[list[CapturedAttempt] | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.RLock()
-        """Reentrant: the garbage collector may end a dropped exchange in a thread that holds this lock already."""
+        """Reentrant: the garbage collector may end a dropped exchange in a thread that already holds this lock."""
         self._thread: threading.Thread | None = None
         self._held = 0
         self._stopped = False
@@ -448,7 +448,7 @@ class Recorder:
     # --- what exchanges report -----------------------------------------------------------------------------------
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Start to collect the attempts of an exchange."""
+        """Start collecting the attempts of an exchange."""
         if not self._stopped:
             self._running[exchange] = []
 

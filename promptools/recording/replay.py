@@ -83,7 +83,10 @@ def parse_reply(
 
 
 def decode_request(row: Mapping[str, Any]) -> ToolRequest:
-    """Return the request of a row. Its messages are the recorded messages or, without them, the quotes."""
+    """Return the request of a row.
+
+    Its messages are the recorded messages or, without them, the recorded passages that the replies quote from them.
+    """
     data: dict[str, Any] = row["request"]
     tools = Tools(data.get("tools", [])).with_marks(data.get("marks", {}))
     names = data.get("offered")
@@ -221,7 +224,7 @@ def update(path: Path) -> int:
 
 
 def _updated(row: RecordedRow) -> bytes | None:
-    """Return the new line for a row whose reading has changed; None if not, or if the row cannot be read."""
+    """Return the new line for a row whose results have changed; None if they are the same, or the row is unreadable."""
     try:
         expected = row.read()
     except UsageError:

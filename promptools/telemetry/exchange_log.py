@@ -19,7 +19,7 @@ LogFormat = Literal["json", "text"]
 LOGGER = f"{NAME}.exchanges"
 
 _BARE = re.compile(r"[\w./:@,+-]+", re.ASCII)
-"""A value that needs no quotes."""
+"""Matches a value that needs no quotes."""
 
 
 class ExchangeLog(ExchangeFollower):

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 2048
-"""Number of bytes kept of the end of a response, to find its token counts and finish reasons.
+"""Number of bytes kept from the end of a response, to find its token counts and finish reasons.
 
-Of the beginning, `HEAD_BYTES` are kept, to find the model.
+From the beginning, `HEAD_BYTES` bytes are kept, to find the model.
 """
 MAX_MODEL = 100
 """Maximum number of characters of a model's name that are reported."""

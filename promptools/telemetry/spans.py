@@ -3,7 +3,7 @@
     promptools chat            the exchange
     ├─ chat MODEL              one request to the server
     ├─ chat MODEL              the next attempt
-    │  └─ parse reply          what was read of its reply
+    │  └─ parse reply          what was read from its reply
     └─ render prompt           a request to the server to render its chat template
 
 The spans are created when the exchange ends, but with the times of the actual events. Their parent is the span that
@@ -49,7 +49,7 @@ class _Start:
 
 
 class Spans(ExchangeFollower):
-    """Makes OpenTelemetry spans of each exchange, with `tracer_provider` or else the global tracer provider.
+    """Makes OpenTelemetry spans for each exchange, with `tracer_provider` or else the global tracer provider.
 
     An exchange is a client's request with its response. With `server`, the client is another process, as in a proxy.
     """
@@ -157,7 +157,7 @@ def exchange_attributes(summary: ExchangeSummary) -> dict[str, Any]:
 
 
 def send_attributes(summary: ExchangeSummary, send: SendSummary, attempt: Attempt | None) -> dict[str, Any]:
-    """Return the attributes of the span of a request to the server."""
+    """Return the attributes of the span for one request to the server."""
     usage = (attempt.usage or {}) if attempt else {}
     input_tokens, output_tokens = send.tokens if not usage else map(usage.get, ("prompt_tokens", "completion_tokens"))
     failed = attempt.outcome if attempt and attempt.outcome != ANSWERED else ""
@@ -213,7 +213,7 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return `(request, attempt, replies)` for each request to the server; `attempt` is None outside an attempt."""
+    """Return `(request, attempt, replies)` for each request to the server; `attempt` is None if there is none."""
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

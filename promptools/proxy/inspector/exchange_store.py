@@ -31,7 +31,7 @@ MAX_BODY = 2**20
 """Maximum number of bytes that are kept of each body; most conversations without images are shorter."""
 DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
-"""Bytes that an exchange, or a request to the server, is assumed to take besides its bodies."""
+"""Number of bytes that an exchange, or a request to the server, is assumed to take in addition to its bodies."""
 _PARSED_SIZE = 2
 """Roughly how many times larger a parsed body is than its JSON, which is mostly long strings."""
 
@@ -78,7 +78,7 @@ class KeptSend:
     """Status and masked headers of the response."""
     response: KeptBody = field(default_factory=KeptBody)
     first_at: float | None = None
-    """When the first piece of the response's body came."""
+    """When the first piece of the response's body arrived."""
     last_at: float | None = None
     failed: str = ""
     """How the response broke off, or why there is no response."""
@@ -99,9 +99,9 @@ class KeptExchange:
     """The number of the last change to this exchange."""
     sends: list[KeptSend] = field(default_factory=list[KeptSend])
     end: ExchangeEnd | None = None
-    """The end of the exchange, without the exception in it."""
+    """How the exchange ended, without the exception; None if it has not ended."""
     error: str = ""
-    """What went wrong in the proxy itself, or that the client disconnected."""
+    """The error in the proxy itself, or why the exchange was ended early, such as a disconnect; empty if neither."""
     secrets: set[str] = field(default_factory=set[str], repr=False)
     size: int = 0
     computed: dict[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -123,7 +123,7 @@ class ExchangeStore:
         self.id = token_hex(4)
         """An id that differs in each process, so that a page notices a restart of the proxy."""
         self.size = 0
-        """Bytes that all exchanges take, roughly."""
+        """Approximate number of bytes that all exchanges take."""
         self.change = 0
         """The number of the last change; every change to the store gets the next number."""
         self._kept: OrderedDict[str, KeptExchange] = OrderedDict()
@@ -133,7 +133,7 @@ class ExchangeStore:
     # -- the observer
 
     def began(self, exchange: ObservedExchange) -> None:
-        """Start to keep an exchange, with the client's request."""
+        """Start keeping an exchange, beginning with the client's request."""
         body = KeptBody()
         body.add(exchange.request.body)
         kept = KeptExchange(0, replace(exchange, request=_masked(exchange.request)), body, time.time())

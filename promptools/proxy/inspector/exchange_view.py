@@ -1,8 +1,8 @@
 """An exchange as the inspector's page shows it: its row in the list, and its details.
 
-Views are made on demand, never by the exchange itself: bodies are decoded and replies parsed here. The details of a
-request include its prompt, a curl command and a test case to copy. Secrets are masked everywhere, even where a stream
-splits them.
+Views are made only when the page asks for them, not by the code that runs exchanges. Bodies are decoded and replies
+parsed here. The details of a request include its prompt, a curl command and a test case to copy. Secrets are masked
+everywhere, even where a stream splits them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-go
 
 
 def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
-    """Return a curl command that sends a request again, with $KEY in place of its key; empty if its body was cut.
+    """Return a curl command that repeats a request, with $KEY in place of the key; empty if the body was cut off.
 
     With `needs_key` the command sends a key even if the kept request has none: the proxy may have removed the key.
     """
@@ -293,7 +293,7 @@ def view_exchange(kept: KeptExchange, proxy: Proxy, origin: str) -> dict[str, An
 
 
 def _question(kept: KeptExchange) -> str:
-    """Return the beginning of the last question. It is extracted only once, though summaries are made very often."""
+    """Return the beginning of the last question. It is extracted only once, since summaries are made very often."""
     if "question" not in kept.computed:
         kept.computed["question"] = clip(last_question(kept.body.data), MAX_PREVIEW)
     return kept.computed["question"]
@@ -346,7 +346,7 @@ def _attempts_by_send(sends: list[KeptSend], trace: Trace | None) -> dict[int, A
 
 
 def _why(kept: KeptExchange, attempts: dict[int, Attempt]) -> list[str]:
-    """Return one sentence for each request to the server, which says why the request was sent in its mode."""
+    """Return one sentence for each request to the server, with the request's mode or purpose and its outcome."""
     lines: list[str] = []
     for send in kept.sends:
         if send.sent.purpose == "template":
@@ -371,9 +371,9 @@ def _outcome(send: KeptSend, attempt: Attempt | None, *, done: bool) -> str:
 
 
 def _reasons(kept: KeptExchange, session: Session) -> list[dict[str, Any]]:
-    """Return the reasons for what is known about the server and the model, as JSON data.
+    """Return the reasons for the known facts about the server and the model, as JSON data.
 
-    In each reason, `mode` says whether it explains the choice of the mode.
+    In each reason, `mode` says whether the reason explains the choice of the mode.
     """
     if kept.end is None:
         return []
@@ -452,7 +452,7 @@ def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
 
 
 def _bench(kept: KeptExchange) -> dict[str, Any]:
-    """Return the last reply with text, as a test case and as input for the page's parser; empty if none has text."""
+    """Return the last reply that has text, as a test case and as input for the page's parser; empty if none has."""
     for send in reversed(kept.sends):
         request, prepared = send.sent.tool_request, send.sent.prepared
         if request is None or prepared is None or send.opened is None or send.opened.status >= 300:

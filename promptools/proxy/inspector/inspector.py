@@ -38,13 +38,13 @@ PATH = "/inspect"
 STATIC = Path(__file__).with_name("static")
 MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 MAX_BENCH_BODY = 4 * 2**20
-"""Maximum number of bytes of a reply, with its tools, that is pasted into the page (the bench) to be parsed."""
+"""Maximum number of bytes in a request from the page's bench, where a reply and its tools are pasted to be parsed."""
 POLL_SECONDS = 0.2
-"""Seconds between two checks for changed exchanges: even in a busy proxy, a page gets at most five updates a second."""
+"""Seconds between two checks for changes, so that even a busy proxy sends a page at most five updates a second."""
 STREAM_SECONDS = 2.0
 """Seconds after which a stream of events ends, and the page requests a new one.
 
-It is short, since a proxy that stops waits for all open responses.
+The time is short because a proxy, when it stops, waits for all open responses.
 """
 POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",

@@ -1,7 +1,7 @@
 """A model's raw reply as the inspector shows it: decoded from any API, with the meaning of each part.
 
 The reply is parsed by the parser that reads replies for clients, with the options of the request. The command
-`promptools parse --explain` prints the same.
+`promptools parse --explain` prints the same explanation.
 """
 
 from __future__ import annotations
