@@ -18,7 +18,8 @@ from typing import Any
 def run(settings: dict[str, Any]) -> None:
     """Run the server until standard input closes.
 
-    A `template` in the settings is used with a scripted model. Without it, the model's own template is used.
+    If the settings have a `template`, the model is a scripted one, and is used with this template. If not, the model's
+    own template is used.
     """
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it ships no types
 

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from promptools.errors import UsageError
 
 ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
-"""End-of-turn tokens: a reply ends with the one that is at the end of its text, or else with `SpecialTokens.eos`."""
+"""End-of-turn tokens. If a reply's text ends with one of them, the reply ends with this token. If not, it ends with
+`SpecialTokens.eos`."""
 
 MARKERS = (
     *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),
     *("<tool_call>", "</tool_call>", "<think>", "</think>"),
 )
-"""Markers of templates. In a prompt each is one token; in a reply it is generated in pieces."""
+"""Markers of templates. In a prompt, a marker is one token. In a reply, it is generated as several tokens (pieces)."""
 
 BLANK = b"\n\n\n\n"
-"""What a model with `ScriptedReply.endless_blanks` generates after its reply if the server forbids the end token. Real
-models do the same."""
+"""The text that a model with `ScriptedReply.endless_blanks` generates after its reply, again and again, if the server
+forbids the end token. Real models do the same."""
 
 _LONGEST_PIECE = 6
 _MOST_PIECES = 128

@@ -41,10 +41,10 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 _HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
 _HARMONY_END = "<|end|>"
-"""A token that only models of Harmony have, as gpt-oss does.
+"""A token that only Harmony models, such as gpt-oss, have in their vocabulary.
 
 If a grammar forces the end of a reply, llama.cpp allows this token. But in a vocabulary with `<|call|>`, llama.cpp does
-not stop at this token, so the model would talk on."""
+not stop at this token, so the model would go on generating."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,9 @@ class ModelVocabulary:
 def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS) -> ModelVocabulary:
     """Collect the tokens that `script` needs.
 
-    Cues, settings, markers and words are user-defined tokens. The server's tokenizer finds these anywhere in a prompt,
-    the longest first. All other text in a prompt becomes tokens of one byte: pieces are only generated, never read.
+    Cues and settings (the phrases in a prompt that select a reply), markers and words are user-defined tokens. The
+    server's tokenizer finds user-defined tokens anywhere in a prompt, the longest first. All other text in a prompt
+    becomes tokens of one byte, because pieces, the longer tokens of replies, are only generated and never read.
     """
     texts: list[str] = []
     kinds: list[TokenKind] = []
@@ -283,7 +284,8 @@ def _feed_forward(
 ) -> tuple[Array, Array, Array]:
     """Return the gate, up and down weights of the feed-forward layer, with one unit for each step of a reply.
 
-    The input of a unit's gate, before scaling, is +1/2 if all conditions of the step hold, and at most -1/2 otherwise.
+    The input of a unit's gate, before scaling, is +1/2 if all conditions of the step hold, and at most -1/2 if one
+    does not.
     """
     import numpy as np
 
@@ -308,10 +310,11 @@ def _feed_forward(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step from one token of a reply to the next.
+    """A step from one token of a scripted reply to the next, with the conditions under which it is made.
 
-    If the step has a `setting`, it must be the latest setting in the prompt. If not, the latest setting must not be one
-    of the `rivals`, the settings for which another line answers the same cue.
+    A setting is a phrase in the prompt that helps to select the reply. If the step has a `setting`, this must be the
+    latest setting in the prompt. If it has none, the latest setting must not be one of the `rivals`, for which another
+    line of the script answers the same cue.
     """
 
     before: int | None
@@ -322,7 +325,7 @@ class _Step:
 
 
 def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dict[_Step, list[str]]:
-    """Map each distinct step to the cues of all replies that contain the step: a shared step needs only one unit."""
+    """Map each distinct step to the cues of all replies that contain it, so that a shared step needs only one unit."""
     steps: dict[_Step, list[str]] = {}
     rivals: dict[str | None, set[str]] = {}
     for spoken in script:
@@ -341,8 +344,8 @@ def _steps(script: Sequence[TokenizedReply], vocabulary: ModelVocabulary) -> dic
 def _gate_conditions(step: _Step, asked: Sequence[str], vocabulary: ModelVocabulary, at: _Sections) -> Array:
     """Return the gate's weights for the conditions of a step, except the condition on the position.
 
-    The conditions are that the latest cue is one of those in `asked`, that the latest setting is the step's setting, if
-    it has one, and that the latest setting is not a rival.
+    There are three conditions. The latest cue must be one of those in `asked`; if the step has no cue, there must be no
+    cue. If the step has a setting, it must be the latest setting. The latest setting must not be one of the `rivals`.
     """
     import numpy as np
 
@@ -381,7 +384,7 @@ def _output(
 
 
 def _unit_codes(count: int, random: Random) -> Array:
-    """Return `count` nearly orthogonal unit vectors, in the smallest of the tried dimensions."""
+    """Return `count` nearly orthogonal unit vectors, in the first tried dimension that is large enough for them."""
     import numpy as np
 
     for size in range(192, 2048, 64):
@@ -407,8 +410,9 @@ CONTEXT = 16384
 _FORMAT = 12  # increment when the weights of the same script change
 
 _QUANTIZED = ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "output.weight")
-"""The tensors that are quantized to eight bits. They cause most of the work for every token, and the inputs of their
-gates are far from the threshold. Attention keeps full precision, since it distinguishes phrases by small angles."""
+"""The tensors that are quantized to eight bits. They cause most of the work for every token. Low precision does no harm
+here, because the inputs of the gates are far from the threshold. Attention keeps full precision, because it
+distinguishes phrases by small angles."""
 
 
 def write_model(

@@ -66,7 +66,7 @@ def hermes_script() -> list[ScriptedReply]:
 def gpt_oss_script() -> list[ScriptedReply]:
     """Return the script of a model whose native calls break the server's parser; its calls in prompt mode do not.
 
-    The real gpt-oss has been seen to write the same junk in the header (vllm-project/vllm#23567).
+    The real gpt-oss has been seen to write the same junk, two dashes, in a message's header (vllm-project/vllm#23567).
     """
     broken = '<|channel|>commentary–– to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
     return [

@@ -79,7 +79,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "probed", "schema": SCH
 
 
 _FEW_TOKENS = 2
-"""Number of tokens up to which an empty answer means that the model had nothing to say, not that a reply was lost."""
+"""Maximum number of tokens of an empty answer that just has nothing to say. More tokens mean that a reply was lost."""
 
 
 def check_native(subject: Subject) -> Steps:
@@ -199,7 +199,7 @@ def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
 
 
 def find_loss(answer: Answer) -> str | None:
-    """Return what was lost of an answer without calls, in words; None if nothing was lost.
+    """Return a description of what was lost from an answer without calls; None if nothing was lost.
 
     Something was lost if the answer has no content, but has reasoning or cost more than `_FEW_TOKENS` tokens.
     """
@@ -268,9 +268,10 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 
 
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
-    """Return the finding for a request that failed with the value `value` of `tool_choice`.
+    """Return the finding for a failed request with the value `value` of `tool_choice`.
 
-    Its facts say that the server does not honor the value, but only if tools without `tool_choice` do not fail.
+    The finding's facts say that the server does not honor the value, but only if requests with tools and without
+    `tool_choice` do not fail.
     """
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
@@ -425,7 +426,7 @@ def check_format(subject: Subject) -> Steps:
 
 
 def check_format_beside_tools(subject: Subject) -> Steps:
-    """Ask for a call, with a schema for the answer: a server that enforces the schema may make calls impossible."""
+    """Ask for a call, and require a schema for the answer. A server that enforces it may make calls impossible."""
     check = "response_format beside tools"
     if subject.verdict("native tools") != "works":
         return [Finding(check, "not shown", "native tools have shown no call without it")]
@@ -505,7 +506,7 @@ MODES: tuple[ModeName, ...] = ("native", "raw", "harmony", "prompt")
 _MARKER = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>|</?[a-z_]*tool_calls?(?:_begin|_section)?>|\[TOOL_CALLS\]")
 """Matches special tokens that chat templates write around a call, such as `<|tool_call|>` and `[TOOL_CALLS]`."""
 _ONE_MODE = "; nothing is left to try"
-"""How an attempt's reason ends if no other mode may be tried; findings leave this out."""
+"""The words at the end of an attempt's reason if no other mode may be tried. They are removed in findings."""
 
 
 def mode_check(mode: ModeName) -> str:
@@ -607,9 +608,9 @@ CHECKS: dict[str, tuple[Callable[[Subject], Steps], ...]] = {
     "modes": (check_modes,),
     "context": (check_context,),
 }
-"""The groups of checks, by the names that `--checks` takes.
+"""Maps the names that `--checks` accepts to groups of checks.
 
-They run in this order: later checks read the findings of earlier ones.
+The groups run in this order, because later checks read the findings of earlier ones.
 """
 
 GROUPS = tuple(CHECKS)

@@ -32,7 +32,7 @@ BUSY = frozenset({408, 429, 502, 503, 504})
 class TrialRequest:
     """A request that a check sends to `path` below the base URL.
 
-    If `mode` is given, promptools sends the request in this mode. Otherwise it goes directly to the server.
+    If `mode` is given, promptools sends the request in this mode. If not, the request goes directly to the server.
     """
 
     body: dict[str, Any]

@@ -170,7 +170,7 @@ class Prober:
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Return a context that converts connection errors into `UpstreamError`."""
+        """Return a context manager that converts connection errors into `UpstreamError`."""
         try:
             yield
         except self._library.module.HTTPError as error:
@@ -203,7 +203,7 @@ class _ModeObserver:
     def text(self) -> str:
         """Return the generated text in the body of a response from a raw endpoint.
 
-        All else in the body is ignored, since llama.cpp and Ollama repeat the prompt there.
+        Everything else in the body is ignored, because llama.cpp and Ollama repeat the prompt there.
         """
         body = as_object(try_json(b"".join(self._pieces)))
         choices = as_list(body.get("choices"))

@@ -1,6 +1,6 @@
 """Recommendations that follow from findings: the order of modes, each with a reason, and the facts for a profile.
 
-`write_provider` writes a recommendation as a provider of a config.
+`write_provider` turns a recommendation into the entry of a provider in a config.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The recommended changes to a profile: the `modes` to try, in order, and the `facts` that differ from it.
+    """The recommended changes to a profile: the `modes` to try, in order, and the `facts` to change.
 
     `left_out` holds the modes to avoid. Each mode is paired with a reason.
     """
@@ -69,7 +69,7 @@ def _order(profile: Profile) -> tuple[ModeName, ...]:
     """Return all modes: the profile's modes in their order, and the other modes.
 
     The other modes go before prompt mode, which works with any server. If the profile prefers prompt mode to native
-    mode, the other modes go last: measurements have shown that the model calls best in prompt mode.
+    mode, the other modes go last, because measurements have shown that the model calls best in prompt mode.
     """
     known = profile.modes
     extra: list[ModeName] = [mode for mode in MODES if mode not in known]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def recorded(path: str | os.PathLike[str]) -> list[ParameterSet]:
     """Return the recorded rows of a file or directory as test parameters, for `pytest.mark.parametrize`.
 
-    Raises `UsageError` if no row is found, or if a line is not a valid row: a corpus that cannot be read must not pass.
+    Raises `UsageError` if no row is found, or if a line is not a valid row, because tests must not pass on a corpus
+    that cannot be read.
     """
     import pytest
 

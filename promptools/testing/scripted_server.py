@@ -104,7 +104,7 @@ class ModelReply:
 
 
 Scripted: TypeAlias = "HttpAnswer | ModelReply | str | Mapping[str, Any]"
-"""What the server can answer with. Text becomes the content of a reply, and a mapping the JSON body of a response."""
+"""An answer to script. Text becomes the content of a reply, and a mapping becomes the JSON body of a response."""
 
 
 def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:
@@ -117,7 +117,7 @@ def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:
 
 
 def calls_as_text(dialect: str, calls: Sequence[CallLike]) -> str:
-    """Return the text with which a model writes calls in a format (dialect) such as `hermes`."""
+    """Return the text that a model writes to make `calls` in a dialect (a format of calls) such as `hermes`."""
     from promptools import dialects
 
     made = [_as_call(number, call) for number, call in enumerate(calls)]

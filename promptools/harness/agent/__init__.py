@@ -1,4 +1,8 @@
-"""Agents: a loop in which a model calls tools until it answers, with its limits, policies, compaction and tape."""
+"""Agents: a loop in which a model calls tools until it answers.
+
+The package also holds what the loop uses: limits, policies, compaction of long conversations, and tapes, which record
+runs.
+"""
 
 from promptools.harness.agent.agent import Agent
 from promptools.harness.agent.compaction import Compaction

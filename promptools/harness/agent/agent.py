@@ -53,7 +53,7 @@ class AgentRun:
     state: Any = None
     tape: TapeWriter | None = None
     player: TapePlayer | None = None
-    """In a replay: answers requests instead of the server, and supplies the results of calls instead of the tools."""
+    """In a replay, answers requests in place of the server, and supplies results of calls in place of the tools."""
     own_ids: bool = False
     """Whether calls get ids that are the same in each run, instead of the parser's random ids."""
 
@@ -97,8 +97,8 @@ class AgentRun:
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
         """Prepare a run; yield a client that has the run's observers, and the run's loop.
 
-        If the run is recorded, the first row of the tape is written before that. If a `TerminatingError` ends the run,
-        the last row of the tape records the error.
+        If the run is recorded, the first row of the tape is written before the client is yielded. If a
+        `TerminatingError` ends the run, the last row of the tape records the error.
         """
         client = self.player.client(client) if self.player else client
         tape, session = self.tape, getattr(client, "promptools", None)
@@ -134,7 +134,7 @@ class AgentRun:
 
     @property
     def _tool_options(self) -> dict[str, Any]:
-        """The option `namespaces` of each request, which describes the tools' namespaces; empty if there are none."""
+        """The option `namespaces` of each request, which describes the tools' namespaces; empty if no tool has one."""
         namespaces = dict(self.toolbox.namespaces)
         return {"namespaces": namespaces} if namespaces else {}
 
@@ -146,7 +146,7 @@ class AgentRun:
 
 
 Task: TypeAlias = "str | Iterable[Any]"
-"""The text of a task, or its messages."""
+"""A task, given as text or as messages."""
 TapePath: TypeAlias = "str | os.PathLike[str]"
 
 
@@ -154,8 +154,9 @@ class Agent:
     """A model with tools. Its runs are independent of each other.
 
     `client` is promptools' client, any other OpenAI client, or the name of a provider in the config. `tools` are Python
-    functions, tool dicts, `AgentTool`s and `Toolset`s. `dispatch` runs the tool dicts: it maps tool names to functions,
-    or is one function of `(name, arguments)`. Other keywords become parameters of each request.
+    functions, tool dicts, `AgentTool`s and `Toolset`s. `dispatch` runs the tools that are given as dicts: it maps tool
+    names to functions, or is one function of `(name, arguments)`. Other keyword arguments become parameters of each
+    request.
 
     `policy` decides which replies are used: `"default"`, `"paper"` or an `AgentPolicy`. `compaction` decides how a long
     conversation is shortened: a `Compaction`, True for default settings, or False to never shorten it. The default is
@@ -205,8 +206,8 @@ class Agent:
         """Work on a task until the model answers; return the transcript.
 
         `state` is passed to tools that take a `RunContext`. `tape` is the file in which the run is recorded. If the
-        context overflows, the run is started over, up to `overflow_retries` times. Raises `TerminatingError`s, which
-        hold the transcript so far, and all errors of the client.
+        context overflows, the run is started over, up to `overflow_retries` times. Raises a `TerminatingError`, which
+        holds the transcript so far, if the run ends without an answer, and any error that the client raises.
         """
         messages = self.messages(task)
         while True:
@@ -246,7 +247,7 @@ class Agent:
     def resume(self, tape: TapePath, message: str | None = None, *, state: Any = None) -> Transcript:
         """Continue the last run in the file `tape`, after an interruption or a limit; append to the same file.
 
-        `message` is added as the user's last message. Raises what `resumed` and `run` raise.
+        `message` is added as the user's last message. Raises the same errors as `resumed` and `run`.
         """
         return self.run(self.resumed(tape, message), state=state, tape=tape)
 
@@ -255,10 +256,11 @@ class Agent:
         return await self.arun(self.resumed(tape, message), state=state, tape=tape)
 
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
-        """Return the messages to continue the last run in the file `tape` with; pass them to `stream` or `astream`.
+        """Return the messages that continue the last run in the file `tape`; pass them to `stream` or `astream`.
 
-        A call that has no result, because of an interruption or a limit, gets one that says that it was not run.
-        `message` is added as the user's last message. Raises `UsageError` if the run already has its answer.
+        A call without a result, because of an interruption or a limit, gets a result that says that the call was not
+        run or was interrupted. `message` is added as the user's last message. Raises `UsageError` if the run has
+        already ended with an answer.
         """
         recorded = read_tape(tape)
         if recorded.ended == "answer":

@@ -7,14 +7,14 @@
 
 Compaction begins when a prompt is about to take up too much of the context. It goes on until there is room for many
 more turns, because each compaction makes the server's cache of the prompt useless, and each summary costs a request.
-Old turns that take up little room are not summarized: if the latest turns alone are too long, another summary would be
-due at the next step.
+Old turns that take up little room are not summarized. If the latest turns alone are too long, such a summary would
+free so little room that another one would be due at the next step.
 
-The instructions, the task and the latest turns stay. A turn is a message of the assistant with the results of its
-calls. It is kept or summarized as a whole, so that no result loses its call.
+The instructions, the task and the latest turns stay. A turn is an assistant message with the results of its calls. A
+turn is kept or summarized as a whole, so that no result loses its call.
 
 `Compaction` holds the settings. `Compactor` applies the stages until the conversation is estimated to fit. The estimate
-begins with the size of the last prompt, which `ContextCapture` recorded.
+starts from the size of the last prompt, which `ContextCapture` recorded.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ SUMMARY_INSTRUCTIONS = (
 )
 IMAGE_LEFT_OUT = "[an image was left out here]"
 IMAGE_CHARACTERS = 4000
-"""How many characters an image counts as: about a thousand tokens, like a large image in vision models."""
+"""Number of characters that an image counts as: about 1,000 tokens, like a large image in vision models."""
 SUMMARY_HEADING = "Summary of the work so far:"
 LEAST_RESULT = 100
-"""The fewest characters to which a result is shortened."""
+"""Minimum length, in characters, to which a result is shortened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ class Compaction:
     """The settings that decide when and how a conversation is shortened."""
 
     context: int | None = None
-    """The size of the model's context in tokens. None: the size from the config or from detection, which only
-    promptools' clients know. If a prompt does not fit and the server's error states a size, that size is used."""
+    """The size of the model's context in tokens. None: the size from the config or from detection; this needs one of
+    promptools' clients. If a prompt does not fit and the server's error states a size, that size is used."""
     threshold: float = 0.8
     """The share of the context that a prompt may take up before the conversation is shortened."""
     target: float = 0.5
@@ -66,8 +66,8 @@ class Compaction:
     keep_turns: int = 4
     """The number of latest turns that are kept unchanged, unless they alone are too long."""
     result_characters: int = 2000
-    """The length in characters to which a long result is shortened. If the target is not reached otherwise, results are
-    shortened to a quarter of this length."""
+    """The length in characters to which a long result is shortened. If the conversation then still exceeds the target,
+    results are shortened to a quarter of this length."""
     summarise: bool = True
     """Whether the model is asked for a summary, in a separate request."""
 
@@ -89,7 +89,7 @@ def latest_turns(messages: Sequence[Message], turns: int) -> int:
     """Return the position at which the last `turns` turns begin.
 
     A turn is an assistant message with the results of its calls. If there are fewer turns, return the position of the
-    first one; if there are none, return the number of messages.
+    first turn; if there is no turn, return the number of messages.
     """
     starts = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
     return starts[-turns] if len(starts) >= turns else starts[0] if starts else len(messages)
@@ -150,8 +150,8 @@ def is_summary(message: Message) -> bool:
 def summary_request(messages: Sequence[Message], task: int, old: Sequence[int], characters: int) -> list[Message]:
     """Return the messages that ask for a summary of the messages at the positions `old`.
 
-    The old messages are shortened so that they and the task have about `characters` characters in total. But each of
-    them keeps at least 200 characters, and the task is not shortened.
+    The old messages are shortened so that they and the task have about `characters` characters in total. But each old
+    message keeps at least 200 characters, and the task is not shortened.
     """
     asked = _text(messages[task], IMAGE_LEFT_OUT) if task >= 0 else ""
     share = max(200, (characters - len(asked)) // max(1, len(old)))
@@ -196,7 +196,8 @@ def _flat(message: Message) -> str:
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
 """A generator function that sends messages to get a summary. It returns the summary, or an empty text."""
 MOST_TOKENS = 1.0
-"""The most tokens that one character counts as. In most writing systems, a character is less than a token."""
+"""Maximum number of tokens that one character is assumed to be. In most writing systems, a character is less than a
+token."""
 LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),
@@ -208,15 +209,16 @@ STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("summary", LAST),
 )
 """The stages in their order, each with a number. In the stage `results`, `result_characters` is divided by the number.
-A stage with `LAST` is done only if the conversation does not fit otherwise."""
+A stage with `LAST` is applied only if the conversation still does not fit after the stages before it."""
 
 
 class Compactor:
     """Shortens a conversation. The size in tokens is estimated from the last prompt whose tokens the server counted.
 
-    The size of text that was added or removed since that prompt is estimated from its number of characters. The counted
-    prompt also contains the definitions of tools and the text of the chat template. They make up most of the prompt of
-    a short conversation. A character therefore counts as at most `MOST_TOKENS` tokens.
+    Text that was added or removed since that prompt is counted in characters, and converted to tokens by the ratio of
+    tokens to characters in that prompt. The counted prompt also contains the definitions of tools and the text of the
+    chat template, which make up most of the prompt of a short conversation and inflate the ratio. The ratio is
+    therefore limited to `MOST_TOKENS`.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class Compactor:
         self._conversation = conversation
         self._ask_summary = ask_summary
         self._counted: tuple[int, int] | None = None
-        """The tokens of the last prompt, and the characters of its conversation."""
+        """Number of tokens in the last prompt that the server counted, and of characters in its messages; or None."""
 
     @property
     def context(self) -> int | None:
@@ -247,7 +249,7 @@ class Compactor:
 
     @property
     def is_due(self) -> bool:
-        """Whether the conversation probably fills more than the share `threshold` of the context."""
+        """Whether the conversation probably fills more of the context than the setting `threshold` allows."""
         return self._fits(self.settings.threshold) is False
 
     def compact(self) -> Generator[Any, Any, bool]:
@@ -274,7 +276,7 @@ class Compactor:
 
     @property
     def _is_worth_summary(self) -> bool:
-        """Return whether a summary of the turns before the latest ones would make room for several more steps."""
+        """Whether a summary of the turns before the latest ones would make room for several more steps."""
         if self.context is None or self._counted is None:
             return True
         messages, settings = self._conversation.messages, self.settings
@@ -308,7 +310,7 @@ class Compactor:
         return with_summary(messages, task, old, summary) if summary else (messages, task)
 
     def _fits(self, share: float) -> bool | None:
-        """Return whether the conversation probably fits into this share of the context; None if that is unknown."""
+        """Return whether the conversation probably fits into the fraction `share` of the context; None if unknown."""
         if self.context is None or self._counted is None:
             return None
         tokens, characters = self._counted
@@ -335,12 +337,15 @@ class ContextCapture:
         self.size: int | None = None
         """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """The tokens of the last prompt alone; None if unknown. The usage in a reply is the total of all attempts."""
+        """Number of tokens in the last prompt alone; None if unknown. A reply's `usage` adds up all attempts."""
         self._bytes = 0
 
     @property
     def last_prompt(self) -> dict[str, int]:
-        """The tokens and bytes of the last prompt, if promptools rendered it and the server counted its tokens."""
+        """Number of `tokens` and `bytes` in the last prompt.
+
+        The dict is empty unless promptools rendered the prompt and the server counted its tokens.
+        """
         return {"tokens": self.prompt_tokens, "bytes": self._bytes} if self.prompt_tokens and self._bytes else {}
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's

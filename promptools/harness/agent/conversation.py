@@ -110,7 +110,7 @@ class ReadMessage(dict[str, Any]):
 
     @property
     def written(self) -> str:
-        """The raw text; empty if the message was changed."""
+        """The raw text that the model wrote; empty if the message was changed."""
         return self._written if self == self._read else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -118,23 +118,24 @@ class ReadMessage(dict[str, Any]):
 
 
 def written_texts(messages: Iterable[Message]) -> dict[str, str]:
-    """Return the raw text that the model wrote for each message, by the message's position as a string.
+    """Map the position of each message, as a string, to the raw text that the model wrote for the message.
 
-    Messages without such a text, such as the user's, are left out.
+    Messages without raw text, such as the user's, are left out.
     """
     texts = {str(at): message.written for at, message in enumerate(messages) if isinstance(message, ReadMessage)}
     return {at: text for at, text in texts.items() if text}
 
 
 def with_written(messages: Iterable[Message], written: Mapping[str, str]) -> list[Message]:
-    """Return the messages with their raw texts attached; `written` maps positions to texts."""
+    """Return the messages with their raw texts attached; `written` maps positions, as strings, to raw texts."""
     return [
         ReadMessage(message, written[str(at)]) if str(at) in written else message for at, message in enumerate(messages)
     ]
 
 
 _OWN_ID = re.compile(r"call([0-9]{3,})[0-9]{2}")
-"""A call id made by `Conversation`: at least three digits for the reply and two for the call in it (`call01200`)."""
+"""Matches a call id made by `Conversation`, such as `call01200`: at least three digits for the number of the reply, and
+two for the number of the call in the reply."""
 
 
 class Conversation:
@@ -143,7 +144,7 @@ class Conversation:
     def __init__(self, messages: list[dict[str, Any]], *, own_ids: bool = False) -> None:
         self.messages = messages
         self.task = max((at for at, message in enumerate(messages) if message.get("role") == "user"), default=-1)
-        """The position of the task; -1 without one."""
+        """Position of the task in `messages`; -1 if there is no task."""
         self.calls: list[Call] = []
         self.results: list[Result] = []
         self.steps: list[StepEvent] = []
@@ -151,12 +152,12 @@ class Conversation:
         self.iterations = 0
         self.last: AccumulatedReply | None = None
         self.shows_images = True
-        """Whether the model is shown the images of results."""
+        """Whether images in the results of tools are shown to the model."""
         self._own_ids = own_ids
         self._first_id = _next_own_id(messages)
 
     def add_usage(self, usage: dict[str, Any] | None) -> None:
-        """Add the tokens of a reply to the run's total. Call it for replies that were not used, too."""
+        """Add the tokens of a reply to the run's total. This must also be called for replies that were not used."""
         self.usage = add_usage(self.usage, usage)
 
     def add_reply(self, reply: AccumulatedReply, *, reasoning: bool) -> None:
@@ -177,7 +178,7 @@ class Conversation:
 
     @property
     def written(self) -> dict[str, str]:
-        """The raw text that the model wrote for each message, by position. Changed messages are left out."""
+        """Maps the position of each message to the raw text that the model wrote. Changed messages are left out."""
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
@@ -208,8 +209,8 @@ class Conversation:
 def _next_own_id(messages: list[dict[str, Any]]) -> int:
     """Return the number to use in the ids of the next reply's calls.
 
-    It is higher than all such numbers in the messages, because the messages of a resumed run already contain ids of
-    this form. If an id occurred twice, one result would belong to two calls.
+    The number is higher than all such numbers in the messages, because the messages of a resumed run already contain
+    ids of this form. If an id occurred twice, one result would belong to two calls.
     """
     calls = (call for message in messages for call in message.get("tool_calls") or () if is_object(call))
     numbers = (int(match[1]) for call in calls if (match := _OWN_ID.fullmatch(str(call.get("id")))))
@@ -227,9 +228,9 @@ def as_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
 def with_options(create: dict[str, Any], options: Mapping[str, Any], session: Any) -> dict[str, Any]:
     """Return the request parameters with promptools' options added; without a `session`, return them unchanged.
 
-    `session` is that of a promptools client, or None for any other client. Settings of the client or the request take
-    precedence. By default, a call whose arguments do not conform to the tool's schema is returned as a call, so that
-    the model reads the error as the result.
+    `session` is the session of a promptools client; it is None for any other client. Settings of the client or the
+    request take precedence over `options`. By default, a call whose arguments do not conform to the tool's schema is
+    still returned as a call, so that the model reads the error as the call's result.
     """
     if session is None:
         return create
@@ -266,7 +267,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of one of promptools' clients, or of a wrapped client, with `observers` added to its own."""
+    """Return a copy of a promptools client, or of a wrapped client, with `observers` added to those that it has."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

@@ -52,7 +52,7 @@ class HarmonyMessageMissingChannel(NonTerminatingError):
 
 
 class MultipleReasoningMessages(NonTerminatingError):
-    """The reply contains more than one message of reasoning."""
+    """The reply contains more than one reasoning message."""
 
 
 class MultipleToolCalls(NonTerminatingError):

@@ -1,7 +1,7 @@
 """The effects of an agent's loop: what the loop yields to ask its driver for a reply, for tool calls or for a pause.
 
 The loop also yields events, which the driver passes to the app. A reply is collected from the chunks of a stream, or
-from a whole completion. Its text is passed on at once; its calls are passed on only when they are complete.
+from a whole completion. Its text is passed on as it arrives; its calls are passed on only when they are complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """Request a reply with this body.
+    """Request a reply from the model by sending the request body `body`.
 
     The result is an `AccumulatedReply`. If the client raises an exception, the exception is thrown into the loop.
     """
@@ -34,7 +34,7 @@ class RequestReply:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run the tools of calls, concurrently; the result is the list of their `Result`s, in order."""
+    """Run the called tools concurrently; the result is the list of their `Result`s, in the order of the calls."""
 
     calls: tuple[PreparedCall, ...]
 
@@ -48,7 +48,7 @@ class Pause:
 
 LoopEffect: TypeAlias = RequestReply | RunTools | Pause | RunEvent
 LoopGenerator: TypeAlias = Generator[LoopEffect, Any, Transcript]
-"""A loop: yields effects, is sent their results, and returns the transcript."""
+"""A generator that runs the loop: it yields effects, is sent their results, and returns the transcript."""
 
 
 # One reply, collected.
@@ -77,7 +77,7 @@ class AccumulatedReply(CollectedChoice):
     def message(self, *, reasoning: bool) -> dict[str, Any]:
         """Return the reply as an assistant message for the conversation.
 
-        With `reasoning`, a message with calls keeps the reasoning. A message without calls never does.
+        If `reasoning` is true, a message with calls keeps the model's reasoning. A message without calls never does.
         """
         if not self.calls:
             return {"role": "assistant", "content": self.content}

@@ -64,7 +64,7 @@ class AgentPolicy:
     `checks` is one of:
 
     - `"default"`, for any mode. A reply that is empty or cut off is requested again. A reply may make several calls. If
-      a reply has a call and text, the call is run. The result of a faulty call is its error.
+      a reply has a call and text, the call is run. A faulty call is not run, and gets its error as its result.
     - `"paper"`. The conditions of the paper's harness (HarmonyAgent) are checked, in its order. In harmony mode, one of
       them is that the reply is strict Harmony.
     - `"none"`. Every reply is used unchanged.
@@ -74,16 +74,16 @@ class AgentPolicy:
     attempts: int = 10
     """Maximum number of replies that are requested for one step."""
     stop: Stop | None = None
-    """A stop condition of the library tenacity, such as `stop_after_delay(60)`. It replaces `attempts`."""
+    """A stop condition from the tenacity library, such as `stop_after_delay(60)`. It replaces `attempts`."""
     wait: WaitFor | None = None
-    """A wait of the library tenacity between attempts, such as `wait_fixed(2)`. None: no wait."""
+    """A wait strategy from the tenacity library, such as `wait_fixed(2)`, used between attempts. None: no wait."""
     show_errors: bool = True
-    """Whether the next attempt shows the model its reply and the error. False: the same prompt is sent again, as in the
-    paper. Either way, nothing of a failed attempt stays in the conversation."""
+    """Whether the next attempt shows the model its failed reply and the error. False: the same prompt is sent again, as
+    in the paper. Either way, nothing of a failed attempt stays in the conversation."""
     temperatures: tuple[float, ...] = ()
     """The temperature of each attempt; further attempts use the last one. Empty: the temperature of the request."""
     cooling: float = 0.0
-    """The share by which the temperature is lowered when the context is full.
+    """The fraction by which the temperature is lowered when the context is full.
 
     With 0.5, a full context halves the temperature, and a half-full context lowers it by a quarter. The paper's code
     uses 0.5. If the size of the context is unknown, the temperature stays the same.
@@ -92,10 +92,10 @@ class AgentPolicy:
     """Whether harmony mode works as in HarmonyReAct: each reply begins in the `analysis` channel, and the model is
     asked to correct faulty replies."""
     family: str | None = None
-    """The family of models that the policy is for. A run with a model that is known to be of another family raises
-    `UsageError`. None: any family."""
+    """The model family that the policy is for. A run raises `UsageError` if its model is known to belong to a different
+    family. None: any family."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of promptools for each request. They are used only if the client is one of promptools'."""
+    """promptools options for each request. They are used only if the client is one of promptools' clients."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -107,7 +107,7 @@ class AgentPolicy:
     def request_options(self) -> dict[str, Any]:
         """The promptools options of each request.
 
-        They ask for the settings for agents in the model's profile, except with `checks="none"`.
+        Unless `checks` is `"none"`, the options select those settings in the model's profile that are meant for agents.
         """
         own: dict[str, Any] = {} if self.checks == "none" else {"agent": True}
         own |= {} if self.family is None else {"family": self.family}
@@ -117,7 +117,7 @@ class AgentPolicy:
         return {**own, "harmony_react": True, "prefill": "channel", **kept}
 
     def temperature(self, attempt: int, given: float | None = None, used: float = 0.0) -> dict[str, float]:
-        """Return the sampling parameters of an attempt: its temperature, or nothing to keep the request's temperature.
+        """Return the sampling parameters of an attempt: `{"temperature": ...}`, or `{}` to keep the given temperature.
 
         `attempt` is counted from 0, `given` is the temperature of the request, and `used` is the share of the context
         that the last prompt filled.
@@ -158,7 +158,7 @@ def find_policy(policy: AgentPolicy | str) -> AgentPolicy:
 
 
 _REFUSED = frozenset({"content_filter", "error"})
-"""Finish reasons of replies that another request would not improve."""
+"""Finish reasons after which requesting another reply would not help."""
 
 
 def check_default(reply: AccumulatedReply) -> None:
@@ -184,7 +184,7 @@ def check_default(reply: AccumulatedReply) -> None:
 
 
 _REASONS_OF_CALLS = frozenset({"tool_calls", "function_call"})
-"""Finish reasons of replies with calls. The server's raw endpoint would report `stop` for them."""
+"""Finish reasons of replies with calls. The server's raw endpoint would report `stop` for such replies."""
 
 
 def check_paper(
@@ -192,8 +192,8 @@ def check_paper(
 ) -> None:
     """Apply the paper's checks in order; raise the exception of the first check that fails.
 
-    `written` is the raw reply in harmony mode, else None. If all checks pass, a reply with a call leads to a normal
-    return, and an answer raises `Submitted`.
+    `written` is the raw reply in harmony mode, and None in other modes. If all checks pass, the function returns
+    normally for a reply with a call, and raises `Submitted` for an answer.
     """
     reason = written.finish_reason if written is not None else None
     _check_end(reason or reply.finish_reason, reply.usage, max_tokens)
@@ -306,7 +306,7 @@ class ReplyCapture:
         self.last: HarmonyReply | None = None
         """The last reply; None if it was not requested in harmony mode."""
         self.usage: dict[str, Any] | None = None
-        """The tokens of all attempts of the last exchange."""
+        """Token usage of all attempts of the last exchange together."""
         self._prefill = ""
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
@@ -345,8 +345,8 @@ KINDS: Mapping[str, type[NonTerminatingError]] = MappingProxyType(
         "malformed": ToolCallArgParsingError,
     }
 )
-"""The exception for each code of an error that is the model's fault, so that another reply may succeed. Errors with
-other codes are the server's fault."""
+"""Maps the code of each error that is the model's fault to the exception for the error. After such an error, another
+reply may succeed. Errors with other codes are the server's fault."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:

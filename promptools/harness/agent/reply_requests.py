@@ -1,8 +1,8 @@
 """Request replies until one is usable. If the prompt does not fit into the context, shorten the conversation first.
 
 A failed attempt leaves nothing in the conversation. If the policy shows errors, the next prompt ends with the failed
-reply and its error. If the reply has calls, the error is the result of each call; else it is in a user message. Parts
-of the reply that cannot be written as a message are left out.
+reply and its error. If the reply has calls, the error is given as the result of each call; if it has none, the error is
+given in a user message. Parts of the reply that cannot be written as a message are left out.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class RequestSettings:
     """The observer that keeps the size of the context and of the last prompt; None for a run without observers."""
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
-    """Whether tools are declared with their marks, such as aliases of parameters. Only promptools' clients read them,
-    so this also says whether the client is one of promptools'."""
+    """Whether tools are declared with their marks: promptools' own facts about a tool, such as aliases of parameters.
+    Only promptools' clients read marks, so this also says whether the client is one of them."""
     dialects: OwnDialects = field(default_factory=partial(read_own, ()))
     """The dialects (formats of calls) that the app or the config defines, if the client has any."""
 
@@ -92,7 +92,7 @@ class ReplyRequester:
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
         """Request replies until one is usable; return the reply, and the events of the attempts that failed before.
 
-        Raises `TerminatingError`s.
+        Raises a `TerminatingError` if the run cannot go on.
         """
         policy, clock = self._settings.policy, self._settings.clock
         attempts = RetryPolicy(clock(), stop=policy.stop or _stop_after(policy.attempts), wait=policy.wait)
@@ -149,7 +149,8 @@ class ReplyRequester:
     def _failure(self, reply: AccumulatedReply) -> NonTerminatingError | None:
         """Return the error that makes a reply unusable, or None if the reply is usable.
 
-        If a check raises `Submitted`, its content becomes the reply's content, and the reply's calls are dropped.
+        If a check raises `Submitted`, the exception's content becomes the reply's content, and the reply's calls are
+        dropped.
         """
         try:
             self._check(reply)
@@ -216,7 +217,7 @@ class ReplyRequester:
         yield CompactionEvent("images", before, size(self._conversation.messages))
 
     def _prompt_tokens(self, reply: AccumulatedReply) -> int | None:
-        """Return how many tokens the prompt of a reply had; None if the server did not count them."""
+        """Return the number of tokens in the prompt that led to `reply`; None if the server did not count them."""
         captured = self._settings.context_capture
         return (captured and captured.prompt_tokens) or as_count((reply.usage or {}).get("prompt_tokens"))
 

@@ -53,7 +53,7 @@ class RetryEvent:
     attempt: int
     """The number of the failed attempt at this step, counted from 1."""
     error: str
-    """The name of the exception."""
+    """Class name of the exception that says why the reply is not usable, such as `LongGeneration`."""
     message: str
     usage: dict[str, Any] | None = None
 
@@ -75,7 +75,7 @@ class StepEvent:
     """The number of the step, counted from 1."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    """The tokens of the reply, without those of its retries."""
+    """Token usage of the reply alone, without the failed attempts before it."""
     retries: tuple[RetryEvent, ...] = ()
     seconds: float = 0.0
 
@@ -92,10 +92,10 @@ class Transcript:
     calls: tuple[Call, ...] = ()
     results: tuple[Result, ...] = ()
     iterations: int = 0
-    """Number of steps: replies that were used."""
+    """Number of steps, which is the number of replies that were used."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
-    """The tokens of all replies together, including those of retries and of compaction."""
+    """Token usage of all replies together, including retries and summaries made by compaction."""
     ended: str = "answer"
     """Why the run ended. `answer`: the model answered. `announced`: the answer announces a call but makes none. In the
     transcript of an exception: the name of the limit, such as `steps`, or of the exception."""
@@ -110,4 +110,4 @@ class Transcript:
 RunEvent: TypeAlias = (
     TextEvent | ReasoningEvent | CallEvent | ResultEvent | RetryEvent | CompactionEvent | StepEvent | Transcript
 )
-"""What a streamed run yields; the last one is the `Transcript`."""
+"""An event that a streamed run yields; the last event is the `Transcript`."""

@@ -1,4 +1,7 @@
-"""The limits of a run: steps, tokens, seconds, consecutive failures, repeated calls. An error names the limit."""
+"""The limits of a run: steps, tokens, seconds, consecutive failures, repeated calls.
+
+The error that is raised at a limit names the limit.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ if TYPE_CHECKING:
 
 
 MAX_PERIOD = 3
-"""Maximum number of calls that a repeated pattern may have."""
+"""Maximum number of calls in a repeated pattern."""
 
 
 class Repetition:
-    """Counts how often a series of keys repeats itself at its end, with a pattern of one, two or three keys.
+    """Counts how many times a pattern of one, two or three keys is repeated at the end of a series of keys.
 
     After `a b c c c` the count is 3, and after `a b a b` it is 2. Adding a key takes constant time: for each pattern
     length p, the class counts how many keys in a row equal the key p places earlier.
@@ -33,9 +36,10 @@ class Repetition:
         self._matches = [0] * MAX_PERIOD
 
     def add(self, key: str) -> int:
-        """Add a key; return how many times in a row the last one, two or three keys occur at the end of the series.
+        """Add a key to the series; return how many times in a row the series ends with the same pattern.
 
-        The highest of the three numbers is returned. It is at least 1.
+        The pattern is the last key, the last two keys, or the last three keys, whichever is repeated most often. The
+        number is at least 1.
         """
         for period in range(1, MAX_PERIOD + 1):
             same = len(self._latest) >= period and self._latest[-period] == key
@@ -46,10 +50,10 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """The limits of a run; None means no limit. At a limit `LimitsExceeded` is raised, with the transcript so far."""
+    """The limits of a run; None means no limit. `LimitsExceeded` is raised at a limit, with the transcript so far."""
 
     steps: int | None = 50
-    """Maximum number of replies that are used. The calls of the last one are not run."""
+    """Maximum number of replies that are used. If the last of these replies makes calls, they are not run."""
     tokens: int | None = None
     """Maximum number of tokens of all prompts and replies together. Only tokens that the server reports count."""
     seconds: float | None = None
@@ -58,11 +62,11 @@ class RunLimits:
     failures: int | None = 10
     """The number of failed calls in a row at which the run ends."""
     repeats: int | None = 3
-    """The number of times in a row at which a repeated call is rejected. With 3, the same call is run twice; the third
-    time it is not run, and its result tells the model so. The same holds for two or three calls that are made in turn.
-    If the next call is a repetition too, the run ends."""
+    """How many times in a row the same call must be made to be rejected. With 3, the same call is run twice; the third
+    time it is not run, and its result tells the model so. Patterns of two or three calls that are made in turn are
+    counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
     nudges: int = 1
-    """How many times a reply that announces a call, but makes none, is answered with a request to make it."""
+    """Maximum number of times that the model is asked to make a call that it announced but did not make."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -105,7 +109,7 @@ class LimitTracker:
             raise LimitsExceeded(f"{used} tokens are used, of at most {limit}", limit="tokens")
 
     def check_call(self, call: Call) -> str | None:
-        """Return None if a call may be run. If it was repeated too many times, return the text for the model.
+        """Return None if a call may be run, or an error text for the model if the call was repeated too many times.
 
         Raises `LimitsExceeded` if the previous call was rejected for the same reason.
         """
@@ -138,7 +142,7 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Count a request to make a call that the model announced; return whether the limit allows this request."""
+        """Count a request to make an announced call; return whether the limit `nudges` allows this request."""
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 

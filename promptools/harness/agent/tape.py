@@ -7,10 +7,10 @@ Each line of the file is a JSON object, a row. Its key `row` is one of:
     messages   messages added to the conversation; with `from`, they replace all messages from that position on
     end        why the run ended
 
-A row with messages may have `written`: the raw text that the model wrote for a message, by the message's position.
+A row with messages may have `written`, which maps positions of messages to the raw text that the model wrote for them.
 
 `TapeWriter` records a run. `read_tape` reads a tape's last run, to replay it or to continue where it ended.
-Credentials are never written; `redact` holds regular expressions for further text to replace.
+Credentials are never written. The argument `redact` of `TapeWriter` holds regular expressions for other text to redact.
 """
 
 from __future__ import annotations
@@ -237,9 +237,10 @@ class Tape:
     task: list[dict[str, Any]]
     """The messages that the run began with."""
     messages: list[dict[str, Any]]
-    """The conversation as far as it went. Calls that were not run have a result that says so."""
+    """The conversation as far as it went. For each call that had no result, a result is added that says that the call
+    was not run, or was interrupted."""
     results: dict[str, Any] = field(repr=False)
-    """The results of calls, by call id: texts, or lists of parts."""
+    """Maps call ids to the results of the calls, each a text or a list of content parts."""
     exchanges: list[dict[str, Any]] = field(repr=False)
     date: str = ""
     ended: str | None = None
@@ -294,7 +295,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     cut = 0
     """The number of a line that is not valid JSON, or 0. Such a line is allowed only at the end of the file or before
-    the next run: the process that wrote the line was killed."""
+    the next run, because a process that is killed leaves its last line unfinished."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -307,7 +308,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_closed_calls(messages: list[dict[str, Any]], result: str) -> list[dict[str, Any]]:
-    """Return the messages with `result` added for each call of the last turn that has no result."""
+    """Return the messages with the text `result` added as the result of each unanswered call of the last reply."""
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
     turns = [message for message in messages if message.get("role") == "assistant"]
     last = turns[-1] if turns else dict[str, Any]()

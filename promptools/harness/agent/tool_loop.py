@@ -69,7 +69,7 @@ def announces_call(content: str) -> bool:
 
 
 SHOWN = 100
-"""If a command timed out, the model reads this many characters from the beginning of its output."""
+"""Number of characters that the model is shown of the output of a command that timed out, from its beginning."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -114,7 +114,7 @@ class LoopSettings:
     reasoning: bool = False
     """Whether the reasoning of replies with calls is sent back to the server."""
     state: Any = field(default=None, repr=False)
-    """The `state` in the `RunContext` of tools."""
+    """The app's `state`, which tools find in their `RunContext`."""
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -153,7 +153,7 @@ class RunLoop:
             raise
 
     def _finish_step(self, reply: AccumulatedReply) -> Generator[LoopEffect, Any, str]:
-        """Run the calls of a reply, or take it as the answer. Return why the run ends; empty if it goes on."""
+        """Run the calls of a reply, or take the reply as the answer. Return why the run ends, or "" if it goes on."""
         conversation = self.conversation
         before = list(conversation.messages)
         conversation.add_reply(reply, reasoning=self._settings.reasoning)

@@ -35,9 +35,9 @@ class RunContext:
 
     call: Call
     step: int
-    """The number of the reply with the call, counted from 1."""
+    """Number of the reply that makes the call, counted from 1."""
     messages: Sequence[dict[str, Any]] = field(repr=False)
-    """The conversation up to the reply with the call."""
+    """The conversation before the reply that makes the call."""
     state: Any = None
     """The `state` that the app passed to the run."""
 
@@ -46,7 +46,7 @@ _CURRENT: ContextVar[RunContext] = ContextVar("promptools_run_context")
 
 
 def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], Any]:
-    """Return a function that runs `work` so that functions wrapped by `without_context` receive this context."""
+    """Return a function that runs `work`, and makes functions wrapped by `without_context` receive `context`."""
 
     def run() -> Any:
         token = _CURRENT.set(context)
@@ -107,22 +107,22 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 Dispatch: TypeAlias = "Mapping[str, Callable[..., Any]] | Callable[[str, dict[str, Any]], Any]"
-"""What runs tool dicts: a mapping of tool names to functions, which get the arguments as keywords; or one function of
-`(name, arguments)`."""
+"""Runs the tools that are given as dicts: either a mapping from tool names to functions, which get the arguments as
+keywords, or one function of `(name, arguments)`."""
 AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
-"""What an agent takes as tools: functions, tool dicts that `dispatch` runs, `AgentTool`s and `Toolset`s."""
+"""A tool that an agent accepts: a function, a tool dict that `dispatch` runs, an `AgentTool` or a `Toolset`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """What `approve` returns to reject a call. The call is not run, and the model reads `words` as the error."""
+    """The value that `approve` returns to reject a call. The call is not run; the model reads `words` as the error."""
 
     words: str = "the user does not allow this call; find another way, or answer without it"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `approve` returns to run a call with other arguments. The model is told that they were changed."""
+    """The value that `approve` returns to run a call with other arguments. The model is told about the change."""
 
     arguments: Mapping[str, Any]
 
@@ -148,8 +148,8 @@ class Toolbox:
     """An agent's tools, each with the function that runs it. Raises `UsageError` for a tool without a function.
 
     `discovered` are tools that the model was trained on, from `read_discovered_tools`. A tool that matches one of them
-    is declared under the discovered name. Each other discovered tool is offered if `dispatch` runs it; otherwise
-    `not_offered` lists it. `approve` is called before each call is run.
+    is declared under the discovered name. Any other discovered tool is offered if `dispatch` can run it; if not, it is
+    listed in `not_offered`. `approve` is called before each call is run.
     """
 
     def __init__(
@@ -175,15 +175,15 @@ class Toolbox:
         own_names = [*prepared.names, *(tool.name for tool in known.added)]
         declared = list(zip(self.tools.names, own_names, listed, strict=True))
         self.own_names = {name: own for name, own, _ in declared}
-        """The name that the app gave to each tool, by the name under which the tool is declared to the model."""
+        """Maps the name under which a tool is declared to the model to the name that the app gave to the tool."""
         self._parallel = {name for name, _, entry in declared if isinstance(entry, AgentTool) and entry.parallel}
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
-        """Return the tools in the form of the `tools` of a request.
+        """Return the tools as they are written in the `tools` field of a request.
 
-        `marks` adds a key with promptools' own facts about a tool, such as aliases. promptools' clients read the key,
-        and never send it to a server.
+        With `marks`, a tool also gets a key with promptools' own facts about it, such as aliases, if there are any.
+        promptools' clients read this key, and never send it to a server.
         """
         payloads = self.tools.to_openai()
         if not marks:
@@ -196,7 +196,8 @@ class Toolbox:
     def parameters(self, name: str) -> frozenset[str]:
         """Return the names of the arguments that a tool accepts: those in its schema, and its function's parameters.
 
-        gpt-oss passes some arguments that were not declared (`timeout`, `line_numbers`).
+        The function's parameters are included because gpt-oss passes some arguments that were not declared (`timeout`,
+        `line_numbers`).
         """
         declared: Any = next(tool for tool in self.tools if tool.name == name).parameters.get("properties") or {}
         try:
@@ -321,8 +322,8 @@ def _is_dispatched(name: str, dispatch: Dispatch | None) -> bool:
 def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -> Callable[..., Any]:
     """Return the function that runs a tool.
 
-    If `dispatch` maps names to functions, the mapped function takes precedence over the tool's own. If `dispatch` is a
-    function, it runs only the tools that have no function.
+    If `dispatch` maps names to functions, the mapped function takes precedence over the tool's own function. If
+    `dispatch` is itself a function, it runs only the tools that have no function of their own.
     """
     own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None
     if callable(dispatch):

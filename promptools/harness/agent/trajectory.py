@@ -47,7 +47,10 @@ def trajectory(transcript: Transcript, *, submission: str | None = None, config:
 
 
 def _messages(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the messages of the trajectory. The last assistant messages get the data of the transcript's steps."""
+    """Return the messages of the trajectory. The data of each step is attached to its message.
+
+    The steps belong to the last assistant messages, because earlier ones may have been there before the run.
+    """
     names = {
         call["id"]: call["function"]["name"]
         for message in transcript.messages

@@ -39,9 +39,9 @@ from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 _LISTED = re.compile(rf"^[ \t]*(?:[-*•+]|[0-9]+[.)])[ \t]+[`*]*({_NAME})[`*]*(?=[ \t]*(?:$|[:(–—,-]))", re.MULTILINE)
-"""The first word of a list item, if nothing or an explanation follows the word."""
+"""Matches the first word of a list item, if nothing or an explanation follows the word."""
 _ALONE = re.compile(rf"(?:^[ \t]*[`*]*{_NAME}[`*]*[ \t]*(?:\n|\Z)){{2,}}", re.MULTILINE)
-"""At least two lines of one word each. A single such line, as in the reply `ok`, names no tool."""
+"""Matches at least two lines of one word each. A single such line, as in the reply `ok`, names no tool."""
 _QUOTED = re.compile(rf"`({_NAME})(?:\([^`]*\))?`")
 _DOTTED = re.compile(rf"(?<![\w./])({_NAME})(?![\w/])")
 _KEY = re.compile(rf'"({_NAME})"\s*:')
@@ -80,7 +80,7 @@ def _is_file(name: str) -> bool:
 
 
 MAX_MENTIONED = 40
-"""Maximum number of listed tools that were mentioned but never called. There can be hundreds of them."""
+"""Maximum number of tools in the findings that were mentioned but never called. There can be hundreds of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ParameterFinding:
     type: str
     types: dict[str, int]
     described: int
-    """In how many of the model's descriptions of the tool the parameter occurs."""
+    """Number of the model's descriptions of the tool in which the parameter occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Lift:
     defined: Interval
     difference: Interval
     ratio: Interval | None
-    """`defined` divided by `baseline`; None if the tool was never called with a definition, or never without."""
+    """`defined` divided by `baseline`; None if the tool was never called when defined, or never when not defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,14 @@ class ToolFinding:
     verdict: ToolVerdict
     alias_of: str | None
     calls: int
-    """Number of replies that call the tool, to prompts that neither define nor name it."""
+    """Number of replies that call the tool, among replies to prompts that neither define nor name the tool."""
     rate: Interval | None
-    """The share of replies that call the tool, among replies to intents sent without definitions of tools."""
+    """Share of replies that call the tool, when intents (tasks for an agent) are sent without tool definitions."""
     by_kind: dict[str, Interval]
     mentions: Interval | None
-    """The share of replies that mention the tool when the model is asked for its tools."""
+    """Share of replies that mention the tool when the model is asked to list its tools."""
     forced: Interval | None
-    """The share of replies that call the tool when the model is asked to call it."""
+    """Share of replies that call the tool when the model is asked to call it."""
     valid_json: Interval | None
     parameters: tuple[ParameterFinding, ...] = ()
     lifts: tuple[Lift, ...] = ()
@@ -147,7 +147,7 @@ class Findings:
     samples: dict[str, int]
     """The number of replies in each stage."""
     any_call: Interval | None
-    """The share of replies that call any tool, among replies to intents sent without definitions of tools."""
+    """Share of replies that call any tool, when intents (tasks for an agent) are sent without tool definitions."""
     mentioned_only: int
     """Number of names that were mentioned but never called. The most frequent of these are among `tools`."""
     unsampled: dict[str, int] = field(default_factory=dict[str, int])
@@ -159,7 +159,7 @@ class Findings:
     tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; infinite bounds become null."""
+        """Return the findings as a JSON object. Infinite bounds of intervals become null."""
         finite: dict[str, Any] = json.loads(to_json(asdict(self), inf_nan_mode="null"))
         return {**finite, "thresholds": asdict(THRESHOLDS)}
 
@@ -255,7 +255,7 @@ def _lifts(name: str, intents: Sequence[Sample], defined: Sequence[Sample], seed
 def describe(name: str, samples: Sequence[Sample]) -> str:
     """Return one line that describes a tool, in the words of the model; empty if there is none.
 
-    It is the first line of the first description that begins with prose, cut after 200 characters.
+    The line is the first one of the first description that begins with prose, cut after 200 characters.
     """
     for sample in samples:
         if sample.stage == "describe" and sample.subject == name:

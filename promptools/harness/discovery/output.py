@@ -216,7 +216,7 @@ def _name_rows(axes: Any, tools: Sequence[ToolFinding]) -> None:
 
 
 def definitions(tools: Sequence[ToolFinding]) -> list[dict[str, Any]]:
-    """Return the confirmed tools in the form of the `tools` of a request, with their aliases under `x-promptools`."""
+    """Return the confirmed tools as the `tools` field of a request, with their aliases under `x-promptools`."""
     return [
         {"type": "function", "function": {**definition(tool), "x-promptools": marks(tool, tools)}}
         for tool in tools

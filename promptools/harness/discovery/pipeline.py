@@ -36,11 +36,11 @@ from promptools.harness.evaluation.intervals import require_numpy, share_interva
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the model is asked, and how many times."""
+    """The plan of a discovery: what the model is asked, and how many times."""
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
-    """Number of times that each intent is sent without definitions of tools, and with definitions in each place."""
+    """Number of times that each intent is sent without tool definitions, and then with definitions in each place."""
     targeted_intents: int = 20
     """Maximum number of intents that are sent again to get precise arguments. Those with the most calls are chosen."""
     question_repeats: int = 5
@@ -99,8 +99,8 @@ def _validate(run: _Run, intents: Sequence[Sample]) -> None:
 def _placements(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
     """Return the places where a request can define tools, each with the promptools options that select the place.
 
-    In harmony mode, tools can be in the system message or in the developer message. Otherwise they are in the `tools`
-    of the request.
+    In harmony mode, tools can be in the system message or in the developer message. In other modes, they are in the
+    request's `tools`.
     """
     if not any(sample.mode == "harmony" for sample in samples):
         return {"request": {}}

@@ -1,4 +1,7 @@
-"""The questions for the model. Many contain an intent: a task for an agent, or reasoning from the logs of agents."""
+"""The questions that a discovery asks a model.
+
+Many contain an intent: a task for an agent, or reasoning from the logs of agents.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,7 @@ DESCRIPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to the model in one stage. `repeat` is 0 when it is first asked, then 1, and so on."""
+    """A question to the model in one stage. `repeat` is 0 when the question is first asked, then 1, and so on."""
 
     stage: Stage
     prompt: str
@@ -149,13 +152,13 @@ class Question:
 
     @property
     def key(self) -> str:
-        """A digest of the question, by which its sample is found in the log."""
+        """A digest of the question, used as the key of the question's sample in the log."""
         asked = [self.stage, self.prompt, self.repeat, self.subject, list(self.tools), dict(self.options)]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def intent_questions(intents: Sequence[Intent], repeats: int) -> list[Question]:
-    """Return questions that consist of the texts of the intents, without definitions of tools; each `repeats` times."""
+    """Return the texts of the intents as questions without tool definitions, each `repeats` times."""
     return [Question("intent", own.text, repeat, own.kind) for repeat in range(repeats) for own in intents]
 
 
@@ -193,9 +196,9 @@ def defined_questions(
     placement: str,
     options: Mapping[str, Any],
 ) -> list[Question]:
-    """Return questions that consist of the texts of the intents, in requests that define `tools`.
+    """Return the texts of the intents as questions whose requests define `tools`, each `repeats` times.
 
-    `placement` says where the tools are defined, and `options` are the promptools options that bring this about.
+    `placement` says where the tools are defined, and `options` are the promptools options that put them there.
     """
     return [
         Question("defined", own.text, repeat, own.kind, placement, tools, options)
@@ -214,13 +217,13 @@ KIND = "log"
 FIELDS = ("reasoning", "reasoning_content", "thinking")
 SUFFIXES = frozenset({".json", ".jsonl", ".tape", ".traj", ".ndjson"})
 MAX_CHARACTERS = 4000
-"""Maximum number of characters of a text of reasoning. A longer text loses its beginning, since its end leads to the
+"""Maximum number of characters of a reasoning text. A longer text loses its beginning, because its end leads to the
 call."""
 MAX_DEPTH = 40
 
 
 def read_logs(folder: Path) -> list[Intent]:
-    """Return the distinct texts of reasoning in all agents' logs below a folder, as intents.
+    """Return the distinct reasoning texts in all agent logs under a folder, each as an `Intent`.
 
     Raises `UsageError` if the logs contain no reasoning.
     """
@@ -236,7 +239,7 @@ def read_logs(folder: Path) -> list[Intent]:
 
 
 def _documents(path: Path) -> Iterator[Any]:
-    """Yield the content of a JSON file. If it is not one JSON document, yield each line that is JSON instead."""
+    """Yield the content of a JSON file. If the file is not a single JSON document, yield each line that is JSON."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -47,7 +47,7 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The reply of the model to one question, with the data of the question that the findings need."""
+    """The reply of the model to one question, and those data about the question that the findings need."""
 
     key: str
     stage: str
@@ -71,9 +71,9 @@ class Sample:
 
 
 class SampleLog(ResumableLog):
-    """Maps the key of each question to its sample. With a `path`, the samples are also written to this file.
+    """Maps the key of each question to its sample. If `path` is given, the samples are also written to this file.
 
-    If the file exists, its settings must equal `settings`.
+    If the file exists, the settings recorded in it must equal `settings`.
     """
 
     PLACE = "folder"
@@ -91,7 +91,7 @@ class SampleLog(ResumableLog):
         self.samples[sample.key] = sample
 
     def record(self, sample: Sample) -> None:
-        """Add a sample, and write it to the file at once, if the log has a file."""
+        """Add a sample; if the log has a file, write the sample to it immediately."""
         self.samples[sample.key] = sample
         self.write(asdict(sample))
 
@@ -105,13 +105,13 @@ class SampleLog(ResumableLog):
 
 
 Progress: TypeAlias = "Callable[[str, int, int], object]"
-"""A function that is called after each reply with a text about it, the number of finished questions, and the total.
+"""A callback that gets, after each reply, a text about the reply, the number of finished questions, and the total.
 
 The total is the number of questions that were given to `Sampler.sample` together."""
 
 OPTIONS = {"undeclared": "call", "trace": True, "corrections": 0}
 REPAIRS = frozenset({"json", "closer", "unwrap"})
-"""The kinds of repairs of a call which show that its arguments were not strict JSON."""
+"""Kinds of repairs which show that the arguments of the repaired call were not strict JSON."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Sampler:
-    """Asks questions with a client of promptools. `create` holds further parameters for each request."""
+    """Asks questions through a promptools client. `create` holds further parameters for each request."""
 
     client: Any
     model: str
@@ -143,7 +143,7 @@ class Sampler:
     seed: int = 0
     create: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further options of promptools for each request."""
+    """Further promptools options for each request."""
     progress: Progress | None = None
     unsampled: Counter[str] = field(default_factory=Counter[str])
     """The number of questions in each stage that were not asked because the budget was spent."""

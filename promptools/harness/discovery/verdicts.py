@@ -9,7 +9,7 @@ A tool is
   enough that the tools are similar;
 - `confabulated` if the model listed it when asked for its tools but never called it, and at least `min_baseline`
   replies to prompts that neither define nor name tools were drawn;
-- `unconfirmed` otherwise.
+- `unconfirmed` in all other cases.
 
 Two tools are similar if two overlaps are large enough. The first compares, for each parameter, the share of calls that
 have it; this overlap must be at least `alike_schema`. The second compares, for each kind of prompt, its share of the
@@ -23,7 +23,7 @@ A parameter is
 - `confirmed` if it is not an alias, and at least `parameter_rate` of the calls have it;
 - `optional` if it is not an alias, and fewer calls have it;
 - `confabulated` if it was described, but none of at least `min_calls` calls has it;
-- `unconfirmed` if it was described, but the tool was called fewer than `min_calls` times, never with the parameter.
+- `unconfirmed` if it was described, but the tool was called fewer than `min_calls` times and never with the parameter.
 
 A confirmed parameter is also required if at least `required_rate` of the calls have it.
 """
@@ -80,8 +80,8 @@ def compared_rates(
 ) -> tuple[Interval, Interval | None]:
     """Return the call rate of a tool in `samples` minus its rate in `baseline`, and the ratio of the two rates.
 
-    The ratio is None if the tool is never called in `samples` or never in `baseline`: a ratio of 0 would have no
-    interval.
+    The ratio is None if the tool is never called in `baseline`. It is also None if the tool is never called in
+    `samples`, because a ratio of 0 would have no interval.
     """
     shares = [prompt_shares(own, lambda sample: sample.calls_tool(name)) for own in (samples, baseline)]
     ratio = ratio_interval(*shares, seed=seed) if any(shares[0]) else None
@@ -100,9 +100,9 @@ def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
 
 
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
-    """Return the calls of a tool in the samples of some stages.
+    """Return the calls of a tool in the samples of the given stages.
 
-    By default, these are the stages that lead to calls without defining tools.
+    The default is the stages that ask for calls without defining tools.
     """
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 

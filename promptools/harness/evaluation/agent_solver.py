@@ -13,7 +13,9 @@ from promptools.harness.agent.harness_errors import MaxContextWindowOverflow, Te
 from promptools.harness.evaluation.tasks import Solution, Task, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
-"""A function that returns an agent for one run. If the agent's tools need a workspace, each run has a new one."""
+"""A function that returns a context manager, which yields the agent for one run.
+
+If the agent's tools need a workspace, each run gets a new one."""
 
 ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
@@ -45,7 +47,7 @@ class OverflowRetries:
     most: int = 0
 
     def run(self, begin: Callable[[], RunT]) -> tuple[RunT, int, Counter[str]]:
-        """Run until the context does not overflow, or no retries are left.
+        """Run the agent until a run ends without overflowing the context, or no retries are left.
 
         Return the last run, the number of retries, and the tokens of all runs.
         """

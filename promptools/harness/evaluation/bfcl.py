@@ -41,7 +41,7 @@ _LOG_END = 800
 
 
 def find_python(path: str | None) -> str:
-    """Return the Python interpreter to run bfcl-eval with: `path` or, if that is None, the one that runs this process.
+    """Return the path of the Python interpreter that runs bfcl-eval: `path`, or if that is None, this process's Python.
 
     Raises `UsageError` if `path` is not a program, or if `path` is None and bfcl-eval is not installed here.
     """
@@ -159,9 +159,9 @@ class BfclProcess:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment for bfcl-eval.
+    """Return the environment variables for the process of bfcl-eval.
 
-    With it, connections to this machine are direct, even if HTTP_PROXY is set.
+    They make connections to this machine direct, even if HTTP_PROXY is set.
     """
     hosts = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
     return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
@@ -180,9 +180,9 @@ class BfclRunLog(ResumableLog):
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.replies: Counter[str] = Counter()
-        """The number of replies in each mode, and of replies with a call that the server missed or got wrong."""
+        """Number of replies in each mode, and number of replies with a call that the server missed or got wrong."""
         self.overflow_retries = 0
-        """The number of times that the questions whose context overflowed were asked again."""
+        """How many times all questions whose context had overflowed were asked again."""
         super().__init__(folder / FILE, settings)
 
     def add(self, row: dict[str, Any]) -> None:
@@ -224,7 +224,8 @@ def check_folder(folder: Path) -> None:
 
 CHOSEN = "test_case_ids_to_generate.json"
 PREREQUISITE = "_prereq_"
-"""A part of the ids of entries that are not questions: their conversations only fill the memory for later questions."""
+"""Text in the ids of entries that are not questions. The conversations of such entries only fill the memory that later
+questions use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class BfclAnswer:
     category: str
     correct: bool
     mistake: str = ""
-    """Why the answer is wrong: the package's kind of mistake, such as `value_error:string`, or
+    """Why the answer is wrong: bfcl-eval's name for the kind of mistake, such as `value_error:string`, or
     `context_length_exceeded`."""
     error: str = ""
     """Why there is no answer, if the request failed. Such a question is asked again when the run is resumed."""
@@ -308,7 +309,7 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if its result is kept, as after a context overflow."""
+    """Return why a question must be asked again; empty if its result is kept, which is so after a context overflow."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 
@@ -328,7 +329,7 @@ def _mistake(row: dict[str, Any]) -> str:
 
 
 def _total(value: Any) -> float:
-    """Return the sum of all numbers in nested lists: a result has a number for each request of each turn."""
+    """Return the sum of all numbers in nested lists. A result holds a number for each request of each turn."""
     if is_array(value):
         return sum(map(_total, value))
     return float(value) if isinstance(value, int | float) else 0.0
@@ -359,7 +360,7 @@ class BfclSummary:
         return [answer for answer in self.answers if answer.category == category]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the results as a JSON object."""
         return {
             "accuracy": self.accuracy.to_dict(),
             "categories": {
@@ -373,7 +374,7 @@ class BfclSummary:
 
 
 def summarize_answers(answers: Iterable[BfclAnswer], *, seed: int = 0) -> BfclSummary:
-    """Return the results of a run from its answers, at least one. The intervals come from resampling questions."""
+    """Return the results of a run from its answers (at least one). The intervals come from resampling questions."""
     every = list(answers)
     by_category: dict[str, list[float]] = {}
     for answer in every:

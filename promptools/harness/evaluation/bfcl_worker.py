@@ -1,7 +1,7 @@
-"""A program that runs in the Python in which bfcl-eval is installed: it asks a model the questions of bfcl-eval.
+"""A program that asks a model the questions of bfcl-eval. It runs in the Python in which bfcl-eval is installed.
 
-It uses bfcl-eval's own generator and checker, and nothing from promptools. It needs Python 3.10. The environment
-variable BFCL_PROJECT_ROOT names the folder of the run.
+The program uses bfcl-eval's own generator and checker, and nothing from promptools. It needs at least Python 3.10. The
+environment variable BFCL_PROJECT_ROOT names the folder of the run.
 
 The first line of standard input is a JSON object with `model`, `categories`, `limit` (0: all questions), `seed`,
 `threads`, and `request` (keys that are added to each request). The program writes events as JSON lines to standard
@@ -148,7 +148,7 @@ def _module(name: str) -> Any:
 
 
 def _end_with_input(lines: Iterable[str] = sys.stdin) -> None:
-    """End this process at once when standard input ends, which means that the parent has ended."""
+    """End this process immediately when standard input ends, which means that the parent process has ended."""
     for _ in lines:
         pass
     os._exit(1)

@@ -53,7 +53,7 @@ class Interval:
         return f"{100 * self.estimate:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
     def to_dict(self) -> dict[str, float]:
-        """Return the JSON form."""
+        """Return the interval as a JSON object."""
         return {"estimate": self.estimate, "low": self.low, "high": self.high}
 
 
@@ -109,7 +109,7 @@ def paired_difference_interval(
     """Return the mean of `shares` minus the mean of `baseline`, with the interval of this difference.
 
     Both samples have the same cases in the same order. If only a few cases differ, the interval usually includes 0. If
-    many cases agree, it is narrow.
+    many cases agree, the interval is narrow.
 
     A case in which `shares` is higher is a gain, and a case in which `baseline` is higher is a loss. The intervals of
     the mean gain and the mean loss are combined as in `share_difference_interval`. But a case cannot be both a gain and

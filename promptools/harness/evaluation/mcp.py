@@ -1,4 +1,4 @@
-"""Tasks for an agent with the tools of MCP servers, and checks of the outcome.
+"""Tasks for an agent that uses the tools of MCP servers, and checks of the outcome.
 
 A task consists of a prompt, the servers, and the checks. A check is about the answer, the calls, the state of the
 servers, or the files that remain. `McpSolver` lets an agent work on a task, with new servers for each attempt.
@@ -39,7 +39,7 @@ servers that are started as processes."""
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What checks can examine after a run: the answer, the calls, the servers and the workspace."""
+    """The outcome of a run, for checks to examine: the answer, the calls, the servers and the workspace."""
 
     answer: str
     calls: Sequence[tuple[Call, Result]]
@@ -71,7 +71,7 @@ class Check(Protocol):
 class TextPattern:
     """A condition for a text: it must contain `contains`, and `matches` must match somewhere in it.
 
-    Either is ignored if it is None.
+    Each of the two is ignored if it is None.
     """
 
     contains: str | None = None
@@ -98,10 +98,10 @@ class AnswerCheck:
 
 @dataclass(frozen=True, slots=True)
 class CallCheck:
-    """Checks that the model called a tool with `arguments`, or, without `wanted`, that it never did so.
+    """Checks that the model called a tool with `arguments`, or that it never did so if `wanted` is false.
 
-    A call matches if it has these arguments; it may also have others. With `wanted`, at least one matching call must
-    have succeeded. Without it, there must be no matching call, not even one that failed.
+    A call matches if it has these arguments; it may also have others. If `wanted` is true, at least one matching call
+    must have succeeded. If `wanted` is false, there must be no matching call, not even one that failed.
     """
 
     label: str
@@ -122,7 +122,7 @@ class CallCheck:
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """Calls a tool itself after the run, and checks that the call succeeds and that its result matches a pattern."""
+    """Calls a tool after the run, without the model; checks that the call succeeds and its result matches a pattern."""
 
     label: str
     tool: str
@@ -252,7 +252,7 @@ class McpTask:
 
 
 def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
-    """Read files of tasks. `servers` is a file with the servers for all tasks that name none.
+    """Read files of tasks. `servers` is a file with the servers for all tasks that do not name servers themselves.
 
     Raises `UsageError` for an entry that is not a valid task, and for two tasks with the same id.
     """

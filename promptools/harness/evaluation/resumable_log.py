@@ -19,13 +19,13 @@ SETTINGS = "settings"
 
 
 class ResumableLog(ABC):
-    """Base class of logs. With a `path`, the rows are also written to this file.
+    """Base class of logs. If `path` is given, the rows are also written to this file.
 
     If the file exists, its rows are read. Raises `UsageError` if the file's settings differ from `settings`.
     """
 
     PLACE = "file"
-    """The word for what the user chose as the place of the log, `file` or `folder`. Error messages use it."""
+    """The word that error messages use for the place that the user chose for the log: `file` or `folder`."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class ResumableLog(ABC):
         )
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write a row to the file at once, if the log has a file."""
+        """Write a row to the file immediately, if the log has a file."""
         if self._file is not None:
             self._file.write(json.dumps(row) + "\n")
             self._file.flush()

@@ -62,9 +62,9 @@ class SweInstance:
     base_commit: str
     problem_statement: str
     image: str
-    """The name of the Docker image that has the repository in `/testbed`.
+    """Name of the Docker image that has the repository in `/testbed`.
 
-    If the file names none, it is the image that `swebench` publishes for the instance."""
+    If the file of instances names no image, this is the image that `swebench` publishes for the instance."""
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
         """Return the attempt unchanged: all attempts are graded together, after the run."""
@@ -206,7 +206,7 @@ class GradingError(PromptoolsError):
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """What a report of `swebench` says about patches: the ids of the instances that are resolved or led to errors."""
+    """The verdicts in a report of `swebench`: the ids of the instances that are resolved, and that led to errors."""
 
     resolved: frozenset[str]
     errors: frozenset[str]
@@ -214,7 +214,7 @@ class GradedRun:
 
 
 def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[str, str]]:
-    """Return the patches as the predictions that `swebench` grades, by the id of the instance.
+    """Map the id of each instance to its prediction, which holds the patch that `swebench` grades.
 
     A failed attempt has no prediction. The prediction for a run without an answer is an empty patch.
     """
@@ -237,7 +237,7 @@ def report_name(model: str) -> str:
 
 
 def grading_arguments(instances: Path, workers: int) -> list[str]:
-    """Return the arguments with which Python runs `swebench`. Run it in the folder that has `predictions.jsonl`."""
+    """Return Python's arguments for running `swebench`, which must run in the folder that has `predictions.jsonl`."""
     named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
     return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
 
@@ -251,9 +251,9 @@ def require_swebench() -> None:
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
     """Run `swebench` to grade the predictions in a folder; return the path of its report.
 
-    Its output goes to stderr. It skips instances that its logs show as graded already. Raises `UsageError` if such a
-    log is about a different patch, since that patch's grade would be reused, and if there is no patch to grade. Raises
-    `GradingError` if `swebench` fails.
+    The output of `swebench` goes to stderr. `swebench` skips instances that are graded already, according to its logs.
+    Raises `UsageError` if there is no patch to grade, or if a log is about a different patch, because the grade of that
+    patch would be reused. Raises `GradingError` if `swebench` fails.
     """
     if not any(prediction["model_patch"] for prediction in predicted.values()):
         raise UsageError("there is no patch to grade")
@@ -302,7 +302,7 @@ def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SweSummary:
-    """The results of a run: those that every benchmark has, and the verdicts of `swebench` on the patches."""
+    """The results of a run: the figures that every benchmark has, and the verdicts of `swebench` on the patches."""
 
     run: RunSummary
     attempts: list[TaskAttempt]
@@ -334,7 +334,7 @@ class SweSummary:
         return "resolved" if attempt.correct else "error" if attempt.task in self.graded.errors else "not resolved"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the results as a JSON object."""
         return {
             "resolved": None if self.resolved is None else self.resolved.to_dict(),
             "instances": len(self.attempts),
@@ -350,9 +350,9 @@ class SweSummary:
 
 
 def summarize_swe(attempts: Iterable[TaskAttempt], graded: GradedRun | None) -> SweSummary:
-    """Return the results of a run, from its attempts and the verdicts of `swebench`, which are None before grading.
+    """Return the results of a run from its attempts and from `graded`, the verdicts of `swebench`.
 
-    The interval comes from resampling instances.
+    `graded` is None before grading. The interval comes from resampling instances.
     """
     resolved = graded.resolved if graded else frozenset[str]()
     marked = [replace(attempt, correct=attempt.task in resolved) for attempt in attempts]

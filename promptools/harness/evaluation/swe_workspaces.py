@@ -67,8 +67,8 @@ def check_commit(clone: Path, commit: str) -> None:
 def check_out(clone: Path, commit: str, folder: Path) -> None:
     """Make a git work tree in an empty folder, with the files of a commit.
 
-    Its repository has only this commit and the commits before it. A later commit might contain the solution of the
-    issue that the agent has to resolve.
+    The work tree's repository has only this commit and the commits before it. A later commit might contain the solution
+    of the issue that the agent has to resolve.
     """
     _git("init", "--quiet", ".", cwd=folder)
     _git("fetch", "--quiet", "--no-tags", str(clone), commit, cwd=folder, settings={})
@@ -128,7 +128,7 @@ class WorkTreeChanges:
         self._run("add", "--all", "--", ".", *(f":(exclude,literal){name}" for name in sorted(self._submodules)))
 
     def _remove_repositories(self) -> None:
-        """Remove `.git` from repositories inside the work tree; otherwise git would not compare their files."""
+        """Remove `.git` from repositories nested in the work tree, because git would not compare their files."""
         for folder, names, files in walk(self._root):
             inside = Path(folder).relative_to(self._root).as_posix()
             if inside in self._submodules:
@@ -162,9 +162,9 @@ def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> byte
 
 
 TESTBED = "/testbed"
-"""The folder in the images with the repository at its base commit."""
+"""The folder in an image that holds the repository at its base commit."""
 PROGRAMS = "/opt/miniconda3/envs/testbed/bin"
-"""The folder in the images with the programs that run the repository's tests."""
+"""The folder in an image that holds the programs that run the repository's tests."""
 LIFETIME_MINUTES = 12 * 60
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

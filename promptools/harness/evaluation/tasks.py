@@ -25,7 +25,7 @@ from promptools.json_values import is_array, is_object
 BOX = re.compile(r"(?:boxed|framebox)\s*\{")
 NUMBER = re.compile(r"((?:(?<![0-9A-Za-z)}\]])[-−])?[0-9](?:[0-9]|,(?=[0-9]{3}(?![0-9])))*)(?:\.([0-9]+))?")
 GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|\\,|\\!|~)+(?=[0-9]{3}(?![0-9]))")
-r"""What may separate groups of digits in LaTeX, as in `1{,}024` and `1\,024`."""
+r"""Matches the separators of groups of digits in LaTeX, as in `1{,}024` and `1\,024`."""
 MAX_DIGITS = 1000
 
 
@@ -79,7 +79,7 @@ class TaskAttempt:
     text: str = ""
     answer: int | None = None
     expected: int | None = None
-    """The right answer, if the task is a question with an integer answer; else None."""
+    """The right answer if the task is a question with an integer answer, and None for any other task."""
     correct: bool = False
     usage: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
@@ -92,7 +92,7 @@ class TaskAttempt:
 
 
 class RunLog(ResumableLog):
-    """A log of attempts in a file. If the file exists, its settings must equal `settings`."""
+    """A log of attempts in a file. If the file exists, the settings recorded in it must equal `settings`."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.attempts: dict[tuple[str, int], TaskAttempt] = {}
@@ -108,7 +108,7 @@ class RunLog(ResumableLog):
         self.attempts[attempt.task, attempt.repeat] = attempt
 
     def record(self, attempt: TaskAttempt) -> None:
-        """Add an attempt, and write it to the file at once."""
+        """Add an attempt, and write it to the file immediately."""
         self.attempts[attempt.task, attempt.repeat] = attempt
         self.write(asdict(attempt))
 
@@ -139,11 +139,11 @@ TaskT = TypeVar("TaskT", bound=GradedTask)
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a solver returns for a task."""
+    """The solution of a task, which a solver returns."""
 
     text: str
     usage: Mapping[str, object] | None = None
-    """The tokens that the work took."""
+    """Number of tokens that the work took, by kind, such as `prompt_tokens`."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
     """Maps the label of each check that failed to the reason. Only some solvers run checks."""
 
@@ -151,8 +151,8 @@ class Solution:
 Solver: TypeAlias = "Callable[[TaskT, int], Solution]"
 """A function that solves a task. It gets the task and the number of the repeat, counted from 0.
 
-It is called in several threads. If it raises `Unanswered`, the attempt has a result; any other exception makes the
-attempt fail.
+The function is called in several threads. If it raises `Unanswered`, the attempt counts as made, without an answer. If
+it raises any other exception, the attempt has failed, and is made again when the run is resumed.
 """
 Progress: TypeAlias = "Callable[[TaskAttempt, int, int], object]"
 """A function that is called after each attempt, with the attempt, the number of finished attempts, and the total."""
@@ -175,7 +175,7 @@ def run_tasks(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskAttempt]:
-    """Make all attempts that are missing or failed in the log; return the attempts at all tasks, in their order.
+    """Make all attempts that are missing or failed in the log; return all attempts, in the order of the tasks.
 
     Each task is attempted `repeats` times, by `workers` threads. After an interrupt no attempts are started; attempts
     in progress are completed and recorded.
@@ -360,7 +360,7 @@ class RunSummary:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the results as a JSON object."""
         return {
             "accuracy": self.accuracy.to_dict(),
             "tasks": len(self.by_task),
@@ -450,7 +450,7 @@ def _task_row(task: str, group: Sequence[TaskAttempt], checked: bool) -> tuple[s
 
 
 def _answers(group: Sequence[TaskAttempt]) -> str:
-    """Return the answers to a task as one text, the most frequent answer first, with how often each came."""
+    """Return the answers to a task as one text, the most frequent first, each with the number of times it was given."""
     counts = Counter("error" if a.error else "none" if a.answer is None else str(a.answer) for a in group)
     return ", ".join(f"{clip(answer, 20)}" + (f" × {n}" if n > 1 else "") for answer, n in counts.most_common())
 

@@ -1,7 +1,8 @@
 """Run commands in a container, with the program `docker` (or podman, which takes the same arguments).
 
 All commands run in one container, in which the workspace is mounted. The container has no capabilities. By default it
-has no network, and its system is read-only; both can be allowed. The kernel enforces limits on all processes together.
+has no network, and its system is read-only; a network and a writable system can be allowed. The kernel enforces limits
+on all processes together.
 Inside the container, timeout(1) ends a command that takes too long, together with its process group. A process that
 left the group runs until the container ends.
 
@@ -57,7 +58,7 @@ def clear_special_bits(root: Path) -> list[str]:
 
     No command may still be running in the folder. Folders keep their setgid bits, which only decide the group of new
     files. If bits of some files cannot be cleared, all others are cleared first, and then `SandboxError` is raised.
-    Folders are opened one at a time, so they may be nested deeper than a process may have files open.
+    Folders are opened one at a time, so the limit on open files does not limit how deep they may be nested.
     """
     cleared: list[str] = []
     failed: list[str] = []
@@ -144,9 +145,9 @@ def _path(levels: list[_Level], name: str) -> str:
 _GRACE = 5
 """Seconds after which timeout(1) kills a command that has ignored the signal to end."""
 _HOST_GRACE = 10.0
-"""Further seconds after which docker's process on this machine is killed, if the container does not answer."""
+"""Seconds, counted after `_GRACE`, after which docker's local process is killed if the container does not answer."""
 _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
-"""What the container runs: a shell instead of just `sleep`, because the first process has to reap orphans."""
+"""The command of the container: a shell instead of just `sleep`, because the first process has to reap orphans."""
 
 
 class DockerSandbox:
@@ -233,7 +234,7 @@ class DockerSandbox:
         return CommandResult(result.output, code, timed_out, result.truncated, result.stopped)
 
     def start(self, command: Command, *, env: Mapping[str, str] | None = None) -> StartedProcess:
-        """Start a command; see `Sandbox.start`. The command gets its own process group, which `kill` ends."""
+        """Start a command; see `Sandbox.start`. The command gets its own process group, which `kill()` ends."""
         record = ["sh", "-c", 'echo $$; exec "$@"', "sh", *to_arguments(command, self._shell)]
         arguments = self._exec(record, cwd=None, env=env, interactive=True)
         group = ""

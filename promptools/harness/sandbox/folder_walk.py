@@ -1,4 +1,7 @@
-"""Walk folders of any depth, which commands may create. Before Python 3.12, `os.walk` is recursive and would fail."""
+"""Walk folders that are nested to any depth, as commands may create them.
+
+Before Python 3.12, `os.walk` is recursive and would fail.
+"""
 
 from __future__ import annotations
 

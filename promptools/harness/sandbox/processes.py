@@ -124,8 +124,8 @@ INTERVAL = 0.1
 """Seconds between two checks of a command."""
 _PIECE = 1 << 16
 _MOST_PIPED = 1 << 24
-"""Maximum number of bytes that are read after a command has ended. A process outside of its group may live on and write
-forever."""
+"""Maximum number of bytes that are read after a command has ended. There is a limit because a process that left the
+command's process group may live on and write forever."""
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -168,9 +168,9 @@ _INTERRUPTION: ContextVar[threading.Event | None] = ContextVar("promptools_inter
 def interruptible(interruption: threading.Event) -> Generator[None]:
     """Let another thread end the commands that run inside the block, by setting `interruption`.
 
-    Commands of `run_process` and code of the tool `python` are ended, also in threads that were started with a copy of
-    the block's context. For a command of `run_process` in a Docker container, only Docker's client is ended. The
-    command itself ends when its time is up.
+    This ends commands that `run_process` runs and code that the tool `python` runs, also in threads that were started
+    with a copy of the block's context. For a command of `run_process` in a Docker container, only Docker's client is
+    ended. The command in the container ends when its time is up.
     """
     token = _INTERRUPTION.set(interruption)
     try:
@@ -186,7 +186,7 @@ def is_interrupted() -> bool:
 
 
 def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout: float, output: int) -> CommandResult:
-    """Run a command and return how it ended. It may take `timeout` seconds; `output` bytes of its output are kept."""
+    """Run a command for at most `timeout` seconds; return how it ended, with at most `output` bytes of its output."""
     source = stdin.encode("utf-8", "replace") if isinstance(stdin, str) else stdin or b""
     try:
         process = settings.open(subprocess.PIPE if source else subprocess.DEVNULL)
@@ -397,12 +397,12 @@ def to_arguments(command: Command, shell: str = "bash") -> list[str]:
 
 
 def with_limits(arguments: list[str], limits: CommandLimits) -> list[str]:
-    """Return a shell command that sets limits and then runs `arguments`, as the first process of a namespace.
+    """Return a command for the first process of a namespace: a shell that sets limits and then runs `arguments`.
 
     The command and its child processes inherit the limits, and cannot raise them. The limit on processes must be set
-    inside the namespace: outside, it would count all processes of the user. POSIX has no option for this limit; bash
-    has -u, other shells have -p. The shell stays the first process of the namespace, instead of being replaced by the
-    command: the first process ignores most signals, and has to reap orphans.
+    inside the namespace, because outside it would count all processes of the user. POSIX has no option for this limit;
+    bash has -u, other shells have -p. The shell stays the first process of the namespace, instead of being replaced by
+    the command, because the first process ignores most signals, and has to reap orphans.
     """
     return ["sh", "-c", f'{_ulimits(limits)}; "$@"; exit $?', "sh", *arguments]
 
@@ -429,8 +429,8 @@ _SPARE_PROCESSES = 8
 class UsageWatch:
     """Checks whether a command has exceeded its limits on processes, memory or disk.
 
-    All descendants of the command's process count. The use of the disk is the loss of free space on the disk of `root`
-    since this object was created.
+    All descendants of the command's process are counted. The use of the disk is measured as the loss of free space on
+    the disk of `root` since this object was created.
     """
 
     def __init__(self, limits: CommandLimits, root: Path) -> None:
@@ -511,14 +511,17 @@ def _threads(process: int) -> int:
 
 
 def _resident(process: int) -> int:
-    """Return the bytes of memory of a process, without mapped files. Shared memory counts in full for each process."""
+    """Return how many bytes of memory a process uses, without mapped files.
+
+    Shared memory counts in full for each process that shares it.
+    """
     return sum(
         _kilobytes(line) for line in _read(f"/proc/{process}/status").split(b"\n") if line.startswith(_OWN_MEMORY)
     )
 
 
 def _proportional(process: int) -> int:
-    """Like `_resident`, but shared memory is divided among its processes, so that sums are exact. This is slow."""
+    """Like `_resident`, but divide shared memory among the processes that share it, so that sums are exact. Slow."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

@@ -22,7 +22,7 @@ NAME = "apply_patch"
 PACKAGE = Path(promptools.__file__).parent
 """The folder with promptools' code on this machine."""
 INSIDE = "/opt/promptools"
-"""The folder where commands see the code and the program, in a sandbox with its own file system."""
+"""The folder in which commands find the code and the program, if the sandbox has its own file system."""
 PYTHON = os.path.realpath(sys.executable)
 _IMPORT = "import sys; sys.path.insert(0, {folder!r}); from promptools.harness.toolsets.patch import main; main()"
 _OPTIONS = "-I -S -B"

@@ -105,19 +105,19 @@ class CommandLimits:
     """The limits of a command. docs/tasks/sandboxes.md says which limits each sandbox enforces, and how exactly."""
 
     timeout: float = 300.0
-    """Seconds that a command may take."""
+    """Maximum number of seconds that a command may take."""
     output: int = 10_000
-    """Bytes of output that are kept: half of them from its beginning, half from its end."""
+    """Maximum number of bytes of output that are kept: half from the beginning of the output, half from its end."""
     memory: int = 2 * GIGABYTE
-    """Bytes of memory that each process, and all processes together, may use."""
+    """Maximum number of bytes of memory for each process, and for all processes together."""
     processes: int = 256
-    """Processes and threads that may exist at the same time."""
+    """Maximum number of processes and threads at the same time."""
     file_size: int = GIGABYTE
-    """Bytes of the largest file that may be written."""
+    """Maximum size in bytes of a file that is written."""
     disk: int = 4 * GIGABYTE
-    """Bytes by which the free space on the disk of the workspace may shrink while a command runs."""
+    """Maximum number of bytes by which free space on the workspace's disk may shrink while a command runs."""
     temporary: int = 256 * MEGABYTE
-    """Bytes of each private temporary folder."""
+    """Maximum size in bytes of each private temporary folder."""
     open_files: int = 1024
 
     def __post_init__(self) -> None:

@@ -1,15 +1,15 @@
-"""The filter of system calls for bubblewrap: it blocks calls that namespaces do not confine, and fault-prone calls.
+"""The system-call filter for bubblewrap: it blocks calls that namespaces do not confine, and fault-prone calls.
 
 The filter is a program for the kernel's packet filter (seccomp(2)). It sees the architecture, the number and the
 arguments of each call, but not the memory that arguments point to. It decides whether the call is made, or fails.
 
-- Two kinds of calls fail as on a kernel without them (ENOSYS), an error that programs are prepared for: calls for
-  keyrings, which namespaces do not separate, and calls of interfaces that had many faults. Calls of another
-  architecture fail in the same way, because their numbers mean other calls.
-- No file can get a setuid or setgid bit (EPERM). Mounts without setuid protect only inside the sandbox. Outside of it,
-  everyone who can reach the workspace could run a shell with the bit, as the user who started the sandbox. `openat2`
-  has its mode in memory, where the filter cannot see it, so the call always fails. `io_uring` always fails too, because
-  it can also open files.
+- Two kinds of calls fail with ENOSYS, as on a kernel that lacks them. Programs are prepared for this error. The first
+  kind is calls for keyrings, which namespaces do not separate. The second is calls to interfaces that had many faults.
+  Calls of another architecture fail in the same way, because there the same numbers stand for different calls.
+- Calls that would give a file a setuid or setgid bit fail with EPERM. Mounts without setuid protect only inside the
+  sandbox. Outside of it, everyone who can reach the workspace could run a shell with the bit, as the user who started
+  the sandbox. `openat2` receives its mode in memory, where the filter cannot see it, so the call always fails.
+  `io_uring` always fails too, because it can also open files.
 - A socket can only be of a family that a network namespace confines (EAFNOSUPPORT for all others). AF_VSOCK, for
   example, leads from a virtual machine to its host in any namespace.
 """
@@ -34,7 +34,7 @@ instructions that are skipped."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A processor architecture: the numbers of the system calls to filter, and the kernel's id for it, `audit`.
+    """A processor architecture: its id in the kernel (`audit`), and the numbers of the system calls to filter.
 
     System calls that always fail, and have the same number on all architectures, are in `_EVERYWHERE` instead.
     """
@@ -43,10 +43,10 @@ class Architecture:
     left_out: tuple[int, ...]
     """The numbers of add_key, request_key, keyctl, bpf, perf_event_open and userfaultfd, which always fail."""
     modes: dict[int, int]
-    """Calls that set the mode of a file, each with the position of the mode among its arguments."""
+    """Maps the number of each call that sets the mode of a file to the position of the mode among the arguments."""
     opens: dict[int, int]
-    """Calls that may create a file, each with the position of the flags among its arguments. The mode is the next
-    argument."""
+    """Maps the number of each call that may create a file to the position of the flags among the arguments. The
+    argument after the flags is the mode."""
     sockets: tuple[int, ...]
     """The numbers of socket and socketpair."""
     second_abi: int | None = None
@@ -54,8 +54,8 @@ class Architecture:
 
 
 _EVERYWHERE = (425, 426, 427, 437)
-"""The numbers of io_uring_setup, io_uring_enter, io_uring_register and openat2, which always fail. They are the same on
-all architectures."""
+"""The numbers of io_uring_setup, io_uring_enter, io_uring_register and openat2, which always fail. The numbers are the
+same on all architectures."""
 _FCHMODAT2 = 452
 ARCHITECTURES = {
     "x86_64": Architecture(
@@ -95,12 +95,12 @@ _MISSING: Instruction = (_RETURN, 0, 0, _FAIL | _ENOSYS)
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 _CREATES = 0o100 | 0o20000000
 """The flags of open(2) with which a file is created: O_CREAT and __O_TMPFILE. Without them, the caller passes no mode,
-and the register for it may hold any value."""
+and the register for the mode may hold any value."""
 
 
 @contextmanager
 def open_filter() -> Generator[int]:
-    """Yield a file descriptor from which the filter for this machine can be read once, as bwrap does.
+    """Yield a file descriptor from which bwrap can read the filter for this machine, once.
 
     Raises `SandboxError` if there is no filter for this architecture.
     """
@@ -145,7 +145,7 @@ def filter_program(architecture: Architecture) -> bytes:
 def _for_call(number: int, block: list[Instruction]) -> Iterable[Instruction]:
     """Return instructions that run `block` for the system call `number`, and skip `block` for all other calls.
 
-    `block` must end with a verdict, so that no instruction after it is run.
+    `block` must end with an instruction that returns a verdict, so that no instruction after the block is run.
     """
     return [(_JUMP_IF_EQUAL, 0, len(block), number), *block]
 

@@ -45,7 +45,7 @@ MAX_IMAGE = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool may return: text for the model, and images as `image_url` parts of Chat Completions."""
+    """A value that a tool may return: text for the model, and images as `image_url` parts of Chat Completions."""
 
     text: str
     images: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)

@@ -1,9 +1,9 @@
-"""The tools `browser.search`, `browser.open` and `browser.find`, which gpt-oss was trained on, with your own search.
+"""The tools `browser.search`, `browser.open` and `browser.find` that gpt-oss was trained on, backed by your own search.
 
 The search is a URL that answers in JSON, such as SearXNG's, or a tool, such as one of an MCP server. Pages are shown as
-numbered lines with numbered links. Only what a search or a page has shown can be opened: otherwise a model that has
-read a private file could leak it through the address of a page. Addresses of this machine and of its network are
-refused.
+numbered lines with numbered links. Only addresses that a search or a page has shown can be opened. If a model could
+open any address, then after reading a private file it could leak the file through the address of a page. Addresses of
+this machine and of its network are refused.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class _Browser:
         return self._show(_Page(title, "", tuple(lines or ["no results"]), tuple(each.url for each in found)))
 
     def open(self, id: float | str = -1, cursor: float = -1, loc: float = -1, num_lines: float = -1, **_: Any) -> str:  # noqa: A002  the model's name
-        """Open a link, or show a page from another line onwards."""
+        """Open a link, or show a page again, from the line `loc` onward."""
         if id == -1:
             return self._show(self._page(cursor), int(loc), int(num_lines))
         url = id if isinstance(id, str) and not id.isdigit() else self._link(int(id), cursor)

@@ -56,7 +56,7 @@ class KnownTools:
     tools: Tools
     """The app's tools in their order, under the names that the model knows, followed by `added`."""
     added: tuple[Tool, ...] = ()
-    """Discovered tools that the app does not have, but can run."""
+    """Discovered tools that are not among the app's tools, but that the app can run."""
     left_out: tuple[Tool, ...] = ()
     """Discovered tools that the app cannot run."""
 
@@ -64,7 +64,7 @@ class KnownTools:
 def with_discovered(tools: Tools, discovered: Sequence[Tool], can_run: Callable[[Tool], bool]) -> KnownTools:
     """Return an app's tools, declared under discovered names and with discovered aliases.
 
-    Discovered tools that the app does not have are added if `can_run` returns True for them.
+    A discovered tool that is not among the app's tools is added if `can_run` returns True for it.
     """
     matches: dict[str, list[Tool]] = {}
     added: list[Tool] = []
@@ -94,7 +94,7 @@ def _declared_name(own: str, known: Sequence[Tool]) -> str:
 
 
 def _other_names(tools: Tools, matches: Mapping[str, Sequence[Tool]]) -> dict[str, list[str]]:
-    """Return the aliases of each tool: its own name, and the discovered names that belong to no other tool."""
+    """Map each tool to its aliases: its own name, and the discovered names that belong to no other tool."""
     owners = {tool.name: own for own, known in matches.items() for tool in known}
     for own, known in matches.items():
         for name in (name for tool in known for name in tool.names):

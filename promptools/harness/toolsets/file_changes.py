@@ -62,7 +62,7 @@ class PatchedFolder:
     def resolve(self, path: str, *, link: bool = False) -> PurePosixPath:
         """Return a path relative to the folder, with symbolic links resolved; raise `PatchError` if it leads outside.
 
-        A path that is itself a symbolic link is accepted only with `link`.
+        A path that is itself a symbolic link is accepted only if `link` is true.
         """
         pure = PurePosixPath(path)
         if "\0" in path or not pure.parts:
@@ -237,7 +237,10 @@ class PatchedFolder:
 
 
 class _Parent:
-    """A context manager that opens the folder in which `path` is, and yields its descriptor. It follows no links."""
+    """A context manager that opens the folder that contains `path`, and yields the folder's file descriptor.
+
+    No links are followed.
+    """
 
     def __init__(self, root: int, path: PurePosixPath) -> None:
         self.descriptor = os.dup(root)

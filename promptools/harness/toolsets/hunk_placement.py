@@ -3,8 +3,8 @@
 The lines are searched for in the file as it was before the patch (`line_search`). Exact matches are tried before looser
 ones (`Likeness`). Blank context at the edges of a hunk is left out only if nothing else matches. Hunks usually follow
 each other, so matches below the previous hunk's changes are preferred. If a hunk matches in several places, its headers
-decide, or the line number in the header of a unified diff. If these do not decide, the patch is rejected: a change in
-the wrong place is worse than none.
+decide, or the line number in the header of a unified diff. If these do not decide, the patch is rejected, because a
+change in the wrong place is worse than no change.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from promptools.harness.toolsets.patch_format import MAX_PROBLEMS, Hunk, PatchEr
 
 
 NAME_END = re.compile(r"\s*[(:{<\[=;]")
-"""The end of the name in a definition, such as `(` in `def run(self):`. In a header, what follows the name may be
-missing, or differ from the file."""
+"""Matches the end of the name in a definition, such as `(` in `def run(self):`. In the header of a hunk, the text after
+the name may be missing, or differ from the file."""
 
 
 class HeaderSearch:
@@ -51,7 +51,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return those of `positions` that are in a block. `heads` are the positions of the lines that begin blocks."""
+        """Return the positions that are inside a block. `heads` are the positions of the first lines of the blocks."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -59,9 +59,9 @@ class HeaderSearch:
         return sorted(kept)
 
     def block_end(self, head: int) -> int:
-        """Return the position of the first line after a block. `head` is the position of the line that begins it.
+        """Return the position of the first line after a block. `head` is the position of the block's first line.
 
-        The block consists of this line and of the blank or more indented lines that follow it.
+        The block consists of its first line and of the blank or more indented lines that follow.
         """
         if head not in self._block_ends:
             indent, end = indentation(self._lines[head]), head + 1
@@ -155,7 +155,7 @@ class FileText:
 
 
 def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> bytes:
-    """Return the bytes of lines with their endings."""
+    """Return lines, joined with their endings, as bytes."""
     text = bom + "".join(line + ending for line, ending in zip(lines, endings, strict=True))
     return text.encode("utf-8", errors="surrogateescape")
 
@@ -173,7 +173,7 @@ LOOSENESS = {
 
 
 def place_hunks(lines: Sequence[str], section: UpdateFile, notes: list[str]) -> list[LineEdit]:
-    """Return the sorted edits for a section's hunks, and append remarks to `notes`.
+    """Return the sorted edits for the hunks of `section`, which updates one file; append remarks to `notes`.
 
     Raises `PatchError` with the problems of all hunks. Once there are `MAX_PROBLEMS`, no further hunk is tried.
     """
@@ -198,7 +198,7 @@ class _HunkPlacer:
         self._path = path
         self._notes = notes
         self._below = 0
-        """The line after the last change of the previous hunk."""
+        """Position of the line after the last change of the previous hunk."""
         self._searches: dict[Likeness, LineSearch] = {}
         self._headers = HeaderSearch(lines, self._search(Likeness.ALL_SPACE))
 
@@ -267,7 +267,7 @@ class _HunkPlacer:
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the one of `positions` that the hunk refers to; raise `PatchError` if that cannot be decided."""
+        """Return the position, out of `positions`, that the hunk refers to; raise `PatchError` if it is not clear."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -398,7 +398,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation. If no such indentation was learned, it is unchanged."""
+        """Return an added line with the file's indentation. If no indentation was learned, the line is unchanged."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -413,9 +413,9 @@ class _Indentation:
 
 
 def _shift(theirs: str, own: str) -> tuple[str, str]:
-    """Return the white space to add before the patch's indentation to get the file's, and the white space to remove.
+    """Return the white space to add to the patch's indentation, and the white space to remove, to get the file's.
 
-    One of the two is empty, or both are. If the patch has two spaces and the file four, two spaces are to be added.
+    At least one of the two is empty. If the patch has two spaces and the file has four, two spaces are to be added.
     """
     if own.endswith(theirs):
         return own[: len(own) - len(theirs)], ""

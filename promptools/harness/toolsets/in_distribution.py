@@ -224,13 +224,16 @@ def _ended(result: CommandResult, seconds: float) -> str:
 
 
 _LEAST_MILLISECONDS = 1000
-"""A time-out of at least this number is read as milliseconds, as models mean it. A smaller number is read as seconds,
-because no command is given less than a second."""
+"""A time-out of at least this number is read as milliseconds, which is what models mean by it. A smaller number is read
+as seconds, because no command is given less than a second."""
 _LONGEST_PROGRAM = 4096
 
 
 def container_exec(sandbox: Sandbox, observation: Observation, timeout: float) -> Callable[..., str]:
-    """Return the function that runs `container.exec`. Its time-out is `timeout` seconds, or less if the model asks."""
+    """Return the function that runs `container.exec`.
+
+    A command's time-out is `timeout` seconds, or less if the model asks for less.
+    """
 
     def run(
         command: object,
@@ -252,8 +255,8 @@ def read_command(given: object) -> Command:
     """Return the command that a model means: a list is a program and its arguments, a string is a line for the shell.
 
     A string such as `'["ls", "-l"]'` is read as a list. A list of one string with spaces, such as `["ls -l"]`, is a
-    line for the shell, because no program has such a name. Such a list is made from a string when arguments are adapted
-    to the schema, which requires a list.
+    line for the shell, because no program has such a name. If a model passes a string, it becomes a list of one string
+    when the arguments are adapted to the schema, which requires a list.
     """
     if isinstance(given, str):
         inner = _read_list(given)
@@ -374,7 +377,7 @@ class PythonSession:
 
 
 class _Reply:
-    """Reads the output of a piece of code, until the end marker, the end of the interpreter, or the deadline."""
+    """Reads the output of a piece of code until the end marker comes, the interpreter exits, or the deadline passes."""
 
     def __init__(self, process: SandboxProcess, mark: bytes, max_output: int) -> None:
         self.ended = False
@@ -430,7 +433,7 @@ class _Reply:
 
 @cache
 def worker_source() -> str:
-    """Return the source of the program that the interpreter runs."""
+    """Return the source code of `python_worker`, the program with which an interpreter runs the model's code."""
     return (resources.files("promptools.harness.toolsets") / "python_worker.py").read_text(encoding="utf-8")
 
 

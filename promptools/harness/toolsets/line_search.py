@@ -2,9 +2,9 @@
 
 Each line becomes a number, and equal lines get the same number. Prefix sums give the polynomial hash of any part of the
 file in constant time. For each length that is a power of two, an index maps hashes to positions. A sequence of any
-other length is looked up by its longest prefix or suffix whose length is a power of two, whichever is rarer. A file is
-therefore scanned once for each power of two, not once for each hunk. A match is finally compared line by line, so a
-hash collision never leads to a change in the wrong place.
+other length is looked up by its longest prefix or suffix whose length is a power of two, whichever is rarer in the
+file. A file is therefore scanned once for each power of two, not once for each hunk. A match is finally compared line
+by line, so a hash collision never leads to a change in the wrong place.
 
 The members of `Likeness` are tried from strict to loose, each only if the stricter ones found nothing.
 """
@@ -45,7 +45,7 @@ class Likeness(IntEnum):
 
     Tabs and no-break spaces (U+00A0 and U+202F) count as space."""
     LOOK_ALIKE = 3
-    """In addition, typographic quotes and dashes count as those of ASCII, and invisible characters are ignored."""
+    """In addition, typographic quotes and dashes count as ASCII quotes and dashes; invisible characters are ignored."""
 
 
 def _one_space(line: str) -> str:
@@ -96,16 +96,16 @@ class LineSearch:
         return positions
 
     def matches(self, old: Sequence[str], at: int) -> bool:
-        """Return whether the lines `old` are in the file at `at`. The lines are compared one by one."""
+        """Return whether the lines `old` are in the file at position `at`. The lines are compared one by one."""
         return self._file[at : at + len(old)] == self._to_numbers(old)
 
     def longest_prefix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return the length of the longest beginning of `old` that is in the file, and its first position there."""
+        """Return the length of the longest prefix of `old` that occurs in the file, and where it first occurs."""
         size = _largest(len(old), lambda size: bool(self.positions(old[:size])))
         return size, self.positions(old[:size])[0] if size else 0
 
     def longest_suffix(self, old: Sequence[str]) -> tuple[int, int]:
-        """Return the length of the longest end of `old` that is in the file, and its first position there."""
+        """Return the length of the longest suffix of `old` that occurs in the file, and where it first occurs."""
         size = _largest(len(old), lambda size: bool(self.positions(old[len(old) - size :])))
         return size, self.positions(old[len(old) - size :])[0] if size else 0
 

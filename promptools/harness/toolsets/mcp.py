@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class StdioServer:
     """An MCP server that is started as a process on this machine.
 
-    The process gets a few harmless environment variables, such as `PATH`, and those of `env`.
+    The process gets a few harmless environment variables, such as `PATH`, and the variables in `env`.
     """
 
     command: str
@@ -58,7 +58,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """An MCP server that is reached at a URL, over the transport Streamable HTTP."""
+    """An MCP server that is reached at a URL, over the Streamable HTTP transport."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -121,8 +121,8 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 def result_output(result: CallToolResult, folder: Path | None, *, images: bool) -> ToolOutput:
     """Return the text of a tool's result, with its images if `images` is true.
 
-    Structured content is used only if the result has no text, because servers repeat it as text. In the text, each
-    image or other file is described by its type and size. It is also written to `folder`, if one is given.
+    Structured content is used only if the result has no text, because servers repeat structured content as text. Each
+    image or other file is described in the text by its type and size, and is written to `folder`, if one is given.
     """
     shown: list[dict[str, Any]] = []
     parts = list(_parts(result.content, folder, shown))
@@ -170,13 +170,16 @@ def _file(kind: str, data: str, mime_type: str, folder: Path | None, shown: list
 
 
 LONGEST = 64
-"""Maximum number of characters of a name that OpenAI's API allows."""
+"""Maximum number of characters that OpenAI's API allows in a tool name."""
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
-    """Return the name `server__tool`, made valid. If it is too long or taken, a digest at its end makes it unique."""
+    """Return the name `server__tool` with invalid characters replaced.
+
+    If the name is too long or taken, a digest at its end makes it unique.
+    """
     full = f"{server}__{tool}"
     name = _OTHER.sub("_", full)
     if len(name) <= LONGEST and name not in taken:
@@ -189,12 +192,12 @@ def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
 
 
 MAX_PAGES = 100
-"""Maximum number of pages that are read of a server's list of tools, which MCP servers may split into pages."""
+"""Maximum number of pages of a server's list of tools that are read. MCP servers may split the list into pages."""
 MAX_TOOLS = 1000
 MAX_DESCRIPTION = 20_000
-"""Maximum number of bytes that a model reads of a tool's description, or of a server's instructions."""
+"""Maximum number of bytes of a tool's description, or of a server's instructions, that a model is shown."""
 MAX_OUTPUT = 100_000
-"""Maximum number of bytes that a model reads of a result's text."""
+"""Maximum number of bytes of a result's text that a model is shown."""
 MAX_BODY = 1 << 26
 """Maximum number of bytes of one HTTP response, since a server may send without end."""
 _SHOWN = 500
@@ -212,10 +215,10 @@ class McpTimeoutError(McpToolError, ToolTimeoutError):
 class McpServers:
     """A context manager that connects to MCP servers, and yields their tools as a `Toolset`.
 
-    `servers` maps the names of servers to their settings. The tools are called `name__tool`. A call may take `timeout`
-    seconds, and so may connecting. Images and other files that tools return are written to the folder `files`, if
-    given. The model is shown images if it accepts any; with `images=False`, they are only described. Raises
-    `McpToolError` if a server cannot be reached.
+    `servers` maps the names of servers to their settings. The tools are named `name__tool`. `timeout` is the maximum
+    number of seconds for a call, and for connecting to a server. Images and other files that tools return are written
+    to the folder `files`, if given. Images are shown to the model if it accepts images; with `images=False`, they are
+    only described. Raises `McpToolError` if a server cannot be reached.
     """
 
     def __init__(
@@ -321,7 +324,7 @@ async def _connected(settings: McpServer, timeout: float, log: TextIO) -> AsyncG
 
 
 def _http_client(settings: HttpServer, timeout: float) -> Any:
-    """Return an HTTP client without timeouts: `_call_tool` limits the time of a call.
+    """Return an HTTP client without timeouts, because `_call_tool` limits the time of a call.
 
     A timeout of the HTTP client would end the connection, and with it all calls in progress. Only the request that ends
     a session has a timeout, because nothing else limits the time of that request.
@@ -374,7 +377,8 @@ async def _list_tools(client: Client, timeout: float) -> list[mcp_types.Tool]:
 async def _call_tool(client: Client, name: str, arguments: dict[str, Any], timeout: float) -> mcp_types.CallToolResult:
     """Call a tool and return its result. Raises `TimeoutError` after `timeout` seconds.
 
-    The MCP client's own timeout is off. With two timeouts, the later one would find the connection already broken.
+    The MCP client's own timeout is off, because if there were two timeouts, the later one would find the connection
+    already broken.
     """
     with anyio.fail_after(timeout):
         return await client.call_tool(name, arguments, read_timeout_seconds=inf)

@@ -24,7 +24,7 @@ from promptools.types import Tool
 MAX_NOTES = 20
 EMPTY_PATCH = "*** Begin Patch\n*** End Patch\n"
 MAX_UPDATES = 50
-"""Maximum number of sections of a patch that update the same file. Each of them scans the whole file."""
+"""Maximum number of sections of a patch that may update the same file, because each section scans the whole file."""
 NAMES = ("repo_browser.apply_patch", "apply_patch")
 ALIASES = ("input", "diff", "unified_diff")
 

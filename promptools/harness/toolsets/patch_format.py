@@ -73,7 +73,7 @@ class Hunk:
     headers: list[str] = field(default_factory=list[str])
     """The texts after `@@`, from the outer to the inner header. They are lines of the file above the hunk."""
     line_hint: int | None = None
-    """The line of the file, counted from 0, that a header in the style of a unified diff names."""
+    """The line of the file, counted from 0, in a header like that of a unified diff (`@@ -12,3 +12,4 @@`), if any."""
     lines: list[HunkLine] = field(default_factory=list[HunkLine])
     at_end: bool = False
     """Whether `*** End of File` follows, so that the hunk is at the end of the file."""
@@ -165,7 +165,8 @@ class _PatchParser:
                 raise PatchError(f"line {number}: half of a surrogate pair is not a character and cannot be written.")
         self.at = 0
         self.blank: list[int] = []
-        """The line numbers of empty lines in a new file. They belong to the file only if another line of it follows."""
+        """Numbers of empty lines after the last `+` line of a new file. They belong to the file only if another `+`
+        line follows."""
 
     def _unwrap(self, text: str) -> str:
         """Return the patch in a text that is JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.

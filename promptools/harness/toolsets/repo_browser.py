@@ -37,7 +37,8 @@ SKIPPED_FOLDERS = frozenset((
 used only if a call names such a folder as its path."""
 
 MAX_DEPTH = 100
-"""Maximum number of levels of folders that are listed or searched. A folder of each level is open at the same time."""
+"""Maximum depth to which folders are listed or searched. It also limits the number of folders that are open at the same
+time, because a folder stays open while the folders in it are read."""
 
 Parts = tuple[str, ...]
 """The parts of a path inside the workspace, with links resolved."""
@@ -140,7 +141,7 @@ def shown(parts: Parts) -> str:
 
 DEFAULT_DEPTH = 3
 MAX_PER_FOLDER = 200
-"""Maximum number of names that are listed of one folder."""
+"""Maximum number of names that are listed for one folder."""
 MAX_ENTRIES = 5000
 """Maximum number of names that are listed in total."""
 
@@ -252,7 +253,7 @@ def _label(entry: _Entry) -> str:
 
 
 def _count(entries: tuple[_Entry, ...]) -> tuple[int, int]:
-    """Return the number of folders and the number of files."""
+    """Return the number of folders and the number of files, on all levels."""
     folders = files = 0
     for entry in entries:
         inner_folders, inner_files = _count(entry.inner)

@@ -33,9 +33,9 @@ class Asked:
 
 
 class Asker:
-    """Asks one server, with the client of `openai` or with that of promptools.
+    """Asks one server, through the client of `openai` or the client of promptools.
 
-    `keys` are added to the body of each request. `traced` must be true for the client of promptools. Its replies then
+    `keys` are added to the body of each request. `traced` must be true for the client of promptools. The replies then
     have a trace, which lists the tokens of all attempts, not only of the last one.
     """
 

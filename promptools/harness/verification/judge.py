@@ -21,7 +21,7 @@ from promptools.probing.checks import find_call, find_loss
 from promptools.probing.findings import MAX_EVIDENCE, Answer, AnsweredCall
 
 _CONTROL = re.compile(r"<[|｜][a-z_▁]{1,64}[|｜]>|</?tool_call>|\[TOOL_CALLS\]", re.IGNORECASE)
-"""Markup of chat templates. No app would show it to a user."""
+"""Matches markup of chat templates, which no app would show to a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class WantedCall:
     tool: Mapping[str, Any]
     """The tool as the request declares it."""
     meant: Mapping[str, Any]
-    """The schema that the arguments must fit, in JSON Schema 2020-12. The schema in `tool` may express it oddly, for
-    example with the type names of Python."""
+    """The schema that the arguments must fit, in JSON Schema 2020-12. The schema in `tool` means the same, but may be
+    written oddly, for example with the type names of Python."""
     values: Mapping[str, Any] | None = None
     """Values that the arguments must contain; None if it is enough that the arguments fit the schema.
 
     The call may have other arguments as well, if these fit the schema."""
     exact: bool = False
-    """Whether text in `values` must be matched exactly; otherwise case, blanks and a final full stop may differ."""
+    """Whether text in `values` must be matched exactly. If false, letter case, blanks and a final period may differ."""
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ def judge_format(answer: Answer, schema: Mapping[str, Any], values: Mapping[str,
 
 
 def _why_no_call(answer: Answer, wanted: WantedCall) -> str:
-    """Return why an answer has no call, such as a call that was left in the text, or a model that wrote only text."""
+    """Return why an answer has no call: for example, the call was left in the text, or the model wrote only text."""
     cut = " and was cut off" if answer.cut else ""
     return find_call(answer, dict(wanted.tool)) or find_loss(answer) or f"no call came{cut}: {answer.describe_text()}"
 
@@ -163,7 +163,7 @@ def _equal(value: Any, expected: Any, same: Callable[[str, str], bool]) -> bool:
 
 
 def _same_text(one: str, other: str) -> bool:
-    """Return whether two texts are equal apart from case, blanks and a final full stop."""
+    """Return whether two texts are equal apart from letter case, blanks and a final period."""
     return _plain(one) == _plain(other)
 
 

@@ -36,7 +36,7 @@ class SideResult:
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """Through promptools: the mode and the outcome of each request to the server that led to the answer in `reply`."""
+    """Mode and outcome of each request to the server that led to the answer in `reply`. Empty for the server alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Row:
 
 
 def run_case(case: Case, asker: Asker, timeout: Callable[[], float]) -> SideResult:
-    """Run a case with one client. `timeout` is called before each request, and returns its timeout in seconds."""
+    """Run a case with one client. `timeout` is called before each request; it returns the timeout in seconds."""
     asked: list[Asked] = []
     steps = case.start()
     ask = next(steps)
@@ -134,7 +134,7 @@ def _run_sides(
 
 
 class VerificationLog(ResumableLog):
-    """A log of the results of cases. With a path, they are also written to a file, from which a run can be resumed."""
+    """A log of the results of cases. If `path` is given, they are also written to this file, to resume a run later."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self.rows: dict[tuple[str, int], Row] = {}
@@ -147,7 +147,7 @@ class VerificationLog(ResumableLog):
             self.rows[read.case, read.repeat] = read
 
     def record(self, row: Row) -> None:
-        """Add a row, and write it to the disk at once."""
+        """Add a row, and write it to the file immediately, if the log has a file."""
         self.rows[row.case, row.repeat] = row
         self.write(asdict(row))
 

@@ -10,7 +10,8 @@ from promptools.harness.verification.measuring import SIDES, SideResult
 from promptools.harness.verification.scenarios import Ask, Case
 
 _PROMPT_WEIGHT = 0.1
-"""The time for a token of a prompt, divided by the time for a generated token. Servers read many tokens at once."""
+"""The time for a token of a prompt, divided by the time for a generated token. It is small because servers read many
+tokens of a prompt at the same time."""
 _USED = 0.9
 """The share of the given time that a plan uses. The rest is a reserve, since the estimate may be too low."""
 
@@ -34,7 +35,7 @@ class Speed:
 
     tokens_per_character: float
     completion_tokens: float
-    """Tokens of an answer."""
+    """Mean number of tokens in an answer."""
     seconds: float
     """Seconds for each token that is generated."""
 

@@ -1,8 +1,8 @@
-"""The scenarios: cases with their requests, and how the answers are graded.
+"""The scenarios of a verification: test cases with their requests, and how the answers are graded.
 
 A case yields its requests one after the other, each with an example of a right answer, and returns the outcome. The
 examples are used to estimate how long a run takes, and to test the cases. The requests do not contain the model, limits
-or sampling parameters: the user chooses these.
+or sampling parameters, because the user chooses these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case: the share that was right, from 0 to 1, and the first problem with its answer."""
+    """The outcome of a case: the share that was right, from 0 to 1; the first problem; and the answer that has it."""
 
     share: float
     failure: str = ""
@@ -68,7 +68,7 @@ Verdict: TypeAlias = Callable[[Answer], str]
 
 
 def _case(scenario: str, name: str, judge: Verdict, right: Answer, *bodies: dict[str, Any]) -> Case:
-    """Return a case that sends each of `bodies` as a request. It is right if `judge` finds no problem in any answer."""
+    """Return a case that sends each of `bodies`. The case is right if `judge` finds no problem in any answer."""
 
     def start() -> Steps:
         first = Outcome(1.0)
@@ -382,7 +382,7 @@ def _turns() -> Iterator[Case]:
 
 
 def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]:
-    """Return a function that begins a conversation of two turns for each topic: a call, and an answer with its result.
+    """Return a function that begins a conversation with two turns for each topic: the call, then the answer.
 
     If the model does not make the right call for a topic, both of the topic's turns count as wrong. The topic's
     question is then left out of the rest of the conversation.
@@ -411,7 +411,7 @@ def _conversation(topics: Sequence[tuple[str, str, str]]) -> Callable[[], Steps]
 
 
 _PARAGRAPHS = 90
-"""Number of lines in the long context: some 3,000 tokens, which fit into the context of most servers."""
+"""Number of lines in the long context: about 3,000 tokens, which fit into the context of most servers."""
 
 
 def _long_context() -> Iterator[Case]:

@@ -20,7 +20,8 @@ MARGIN = 0.05
 """The server alone counts as good enough if, with 95 % confidence, promptools is not better by more than this share."""
 MAX_FAILURES = 3
 MIN_CASES = 6
-"""Fewer cases show nothing beyond chance: six coins all fall on the same side in 3 % of throws."""
+"""Minimum number of cases for a verdict. Fewer cases cannot rule out chance. Even six coins all fall on the same side
+in 3 % of throws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,10 @@ class ScenarioSummary:
     difference: Interval
     """The rate through promptools minus the rate of the server alone, with a 95 % interval for this scenario alone."""
     verdict: Verdict
-    """Which side is better, judged by an interval that is wider than that of `difference`.
+    """Which side is better, judged by an interval that is wider than the one in `difference`.
 
-    This interval is wider the more scenarios there are, so that all verdicts are right with a probability of 95 %."""
+    The more scenarios there are, the wider this interval is, so that all verdicts together are right with a probability
+    of 95 %."""
     failures: tuple[Row, ...] = ()
 
 
@@ -64,7 +66,7 @@ class Summary:
 
 
 def summarize(rows: Sequence[Row]) -> Summary:
-    """Return the summary of a verification from the results of its cases. There must be at least one."""
+    """Return the summary of a verification from `rows`, the results of its cases; there must be at least one result."""
     by_scenario: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_scenario[row.scenario].append(row)
@@ -91,7 +93,7 @@ def _verdict(through: Sequence[float], alone: Sequence[float], family: int) -> V
 
 
 def shares_by_case(rows: Iterable[Row], side: Side) -> dict[str, float]:
-    """Return the mean share of right answers of each case on one side, over all repeats."""
+    """Map each case to its mean share of right answers on one side, over all repeats."""
     shares: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         shares[row.case].append((row.alone if side == "alone" else row.through).share)
@@ -167,7 +169,7 @@ def describe_points(difference: Interval) -> str:
 
 
 def to_dict(summary: Summary, rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a verification. `about` holds facts about it, such as the model and the base URL."""
+    """Return a verification as a JSON object. `about` holds facts about it, such as the model and the base URL."""
     return {
         **about,
         "conclusion": summary.conclusion,
