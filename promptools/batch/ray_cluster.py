@@ -414,7 +414,7 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how many times the amount `size` of a resource fits on the nodes, but at least 1.
+    """Return how many times the amount `size` of a resource fits on all nodes together, but at least 1.
 
     On each node, at most `most` times are counted.
     """

@@ -248,9 +248,9 @@ def _read(root: Path) -> dict[str, State]:
 
 
 def _read_repositories(root: Path) -> dict[str, int]:
-    """Return a fingerprint of the `.git` of each nested repository.
+    """Return a fingerprint of the `.git` (or `.hg`, `.svn`) of each nested repository.
 
-    The root's own `.git` is left out, because sandboxes protect it.
+    Those of the root itself are left out, because sandboxes protect its `.git`.
     """
     return {
         Path(folder, name).relative_to(root).as_posix(): _fingerprint(Path(folder, name))

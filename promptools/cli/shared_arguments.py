@@ -167,7 +167,7 @@ def seconds_or_none(text: str) -> float:
 def add_endpoint(
     parser: argparse.ArgumentParser, *, about_model: str = "model to ask (default: the provider's)"
 ) -> None:
-    """Add the arguments that name a server and a model, and `--config`, `--dialect-file` and `--no-detect`."""
+    """Add the arguments that name a server, its key and a model, and `--config`, `--dialect-file` and `--no-detect`."""
     add_provider(parser)
     add_base_url(parser)
     add_api_key(parser)

@@ -46,7 +46,7 @@ class HeadPredicate(Protocol):
     """Decides whether `text[start:end]`, which matches the pattern of a `Head`, may begin a call.
 
     `fresh` is true if the match begins the content or a code fence, if it directly follows a call, or if the request
-    asked for this dialect.
+    asked for this dialect and the head is not `at_start`.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:

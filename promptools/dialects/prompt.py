@@ -92,7 +92,7 @@ class _Signature:
         return properties if is_object(properties) else {}
 
     def _nested(self, node: Schema) -> Schema | None:
-        """Return the schema of the object in a property, in its items or in its only object variant; None if none."""
+        """Return the object schema of a property, of its items or of its only object variant; None if there is none."""
         for _ in range(MAX_DEPTH):
             if self._properties(node):
                 return node

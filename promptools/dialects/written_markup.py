@@ -67,7 +67,7 @@ def written_markup(name: str, tool_names: Iterable[str] = ()) -> WrittenMarkup:
 class _Markers(NamedTuple):
     """Holds the markup that a dialect writes.
 
-    `markup` is the same for all tools. The other fields depend on the names of the tools.
+    `markup` is the same for all tools. The other fields are for tags that are named after a tool.
     """
 
     markup: WrittenMarkup

@@ -308,7 +308,7 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
     """Write a block without calls, such as `[TOOL_CALLS][]`: leave it out of the content, or keep it as text.
 
     A block of readable tags, such as `<tool_call>`, is left out only if it has its closing tag, and if text comes on at
-    most one side of it. A block between two texts stays in the content, since the texts may be about the block.
+    most one side of it. Between two texts, such a block stays in the content, since the texts may be about it.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)

@@ -101,7 +101,7 @@ class ReasoningState:
         self.held_call: list[str] = []
         """A call inside open reasoning, and all text after it."""
         self.trailing_calls: list[str] = []
-        """The calls at the end of closed reasoning, the closing tag, and white space. They count if no text follows."""
+        """The last calls of closed reasoning, the closing tag, and white space. The calls count if no text follows."""
         self.rescue_tail: list[str] = []
         """The closing tag and the white space after the calls that end the reasoning, until those calls are parsed."""
         self.mentioned_tags: dict[str, int] = {}

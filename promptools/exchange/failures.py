@@ -212,8 +212,8 @@ class Failure:
     def error_status(self) -> int | None:
         """The status with which to report the server's error to the client; None if the server reported no error.
 
-        This is the status of the response. If the response reports success, the status in the error itself is returned
-        or, if the error has none, 502.
+        This is the status of the response if that is 400 or higher. If it is lower, this is the status in the error
+        itself or, if the error has none, 502.
         """
         if self.server_error is None or self.opened is None:
             return None

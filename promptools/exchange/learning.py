@@ -2,9 +2,9 @@
 
 Before the model's first request, `learn_format` renders a few conversations with the template, on the server or from a
 file named in the config, within `LEARN_TIMEOUT` seconds. From the rendered texts it learns a table that describes the
-format (`promptools.dialects.learn`). If a built-in dialect reads what the template writes, the built-in dialect is
-used, because it includes repairs that no template shows. If none does, calls are also read in the learned dialect,
-provided that its markers cannot be mistaken for prose.
+format (`promptools.dialects.learn`). A table is not used if its markers could be mistaken for prose. For any other
+table, if a built-in dialect reads what the template writes, that dialect is used, because it includes repairs that no
+template shows. If no built-in dialect does, calls are also read in the learned dialect.
 
 A table is kept under the fingerprint of its template: a digest of the template's renderings of two conversations. The
 fingerprint is the same on every server, even on one that does not show the template. `LearnedDialects` remembers the
@@ -535,7 +535,7 @@ def learn_at_server(request: ClientRequest, context: Context, model: str, name: 
 def probe_format(request: ClientRequest, context: Context, model: str) -> Steps[tuple[Route, ServerInfo]]:
     """Probe a request's server, and learn the format of the model's calls; return the route and the probe result.
 
-    The request itself is not sent.
+    The format is learned only if it is unknown. The request itself is not sent.
     """
     state = ExchangeState(request, context)
     route = yield from resolve_route(state, context.route(model or None, None), model)

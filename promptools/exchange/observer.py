@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from promptools.types import Attempt, Reply
 
 Purpose = Literal["attempt", "forward", "template"]
-"""Why a request is sent: to make an attempt, to forward the client's body unchanged, or to have a template rendered."""
+"""Why a request is sent: to make an attempt, to forward the client's body unchanged, or to have a template rendered.
+
+Other requests to the server, such as one for its list of models, count as `forward` too.
+"""
 Received: TypeAlias = "Opened | Piece | Ended | Failed"
 """What arrived: status and headers, then pieces of the body, then its end; or a failure at any point."""
 

@@ -198,8 +198,7 @@ class ServedRequest:
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
         """Request a route of OpenAI's API from the server; return the JSON response, or None on failure.
 
-        After a failure, the client has been sent an error.
-        Without a `body`, the request is a GET.
+        If None is returned, the client has already been sent an error. Without a `body`, the request is a GET.
         """
         state = self.state
         opened = yield from state.send(encode_json(body) if body else b"", path, method="POST" if body else "GET")

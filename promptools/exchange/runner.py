@@ -348,7 +348,7 @@ def _serve(
 ) -> Steps[list[Reply]]:
     """Serve a request with retries; return all its replies.
 
-    If the request was forwarded before, `failure` says what failed then, and `monitor` holds the reply to it.
+    If the request was forwarded before, `failure` says how that failed, and `monitor` holds the server's reply.
     """
     request = yield from routed.parse(state)
     writer = state.client_api.response_writer(request, begun=state.head_sent)

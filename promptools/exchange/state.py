@@ -56,7 +56,7 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 """A generator that yields effects (I/O operations) and returns a `T`; it is run with `yield from`."""
 
 LARGE_WORK = 32 * 1024
-"""Minimum size in bytes of a request, or of a part of a reply, that is processed in another thread.
+"""Minimum size in bytes of a request, or of a part of a reply, that may be processed in another thread.
 
 This is about the size of fifty tools, which take 8 ms if they were not seen before, or of 150 short calls in a reply,
 which take 20 ms.

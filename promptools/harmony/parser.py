@@ -329,7 +329,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token inside a message's content. `counts` says that it is certainly not part of the content."""
+        """Read a token inside a message's content. `counts` says that the token is certainly not part of it."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)

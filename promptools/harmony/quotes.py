@@ -1,11 +1,11 @@
 """Decide whether a control token is only quoted: in code, in a string of a call's arguments, or in quotation marks.
 
 Models write files and think about the format itself, so a token does not prove that a message ends. A quoted token is
-part of the message's content. A token at the beginning of inline code is taken as content without further reading. Any
-other token inside quotes is undecided at first: if the quotes are closed after the token, it is content; if not, it
-ends the content. Until this is clear, `HeldQuote` holds the token and the text after it. `StringDoubt` decides in
-arguments, `QuoteDoubt` in prose. A control token among token ids is treated like its text, since gpt-oss writes both
-into files.
+part of the message's content. A `<|start|>` or `<|channel|>` at the beginning of code or in a block quote is taken as
+content without further reading, and so are later tokens there. Any other token inside quotes is undecided at first: if
+the quotes are closed after the token, it is content; if not, it ends the content. Until this is clear, `HeldQuote`
+holds the token and the text after it. `StringDoubt` decides in arguments, `QuoteDoubt` in prose. A control token among
+token ids is treated like its text, since gpt-oss writes both into files.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ class HeldQuote:
         """The index of the token among the held pieces."""
 
     def feed(self, piece: Piece, offset: int) -> Settled | None:
-        """Hold a piece, up to the text that decides about the token; return the decision, or None if there is none."""
+        """Hold a piece, or only the part that was read to decide; return the decision, or None if there is none."""
         settled = self._doubt.feed(piece)
         if settled is None:
             self.held.add(piece, offset)
@@ -460,7 +460,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """The characters that end the code or the block quote in which a token is shown; empty outside of these."""
+        """Characters, any of which ends the code or block quote in which a token is shown; empty outside of these."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""

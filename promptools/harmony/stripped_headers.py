@@ -57,7 +57,10 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes of those headers without tokens that begin with a text in `before`."""
+    """Return all prefixes of those headers without tokens that begin with a text in `before`.
+
+    Prefixes of headers that have kept a token after `assistant`, such as `assistant<|channel|>`, are included.
+    """
     channels = ("", *CHANNELS, *(f"{channel} " for channel in CHANNELS))
     beginnings = [f"{first}{channel}to= " for first, channel in product(before, channels)]
     beginnings += [f"{first}{mark}" for first, mark in product(_SPEAKERS, _MARKS)]

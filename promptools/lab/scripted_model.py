@@ -41,7 +41,7 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 _HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
 _HARMONY_END = "<|end|>"
-"""A token that only Harmony models, such as gpt-oss, have in their vocabulary.
+"""A token that only those scripted models have whose script is in Harmony, the format of gpt-oss.
 
 If a grammar forces the end of a reply, llama.cpp allows this token. But in a vocabulary with `<|call|>`, llama.cpp does
 not stop at this token, so the model would go on generating."""

@@ -28,7 +28,7 @@ class Declaration(NamedTuple):
     """The key of the config that says how replies are parsed, such as `response_template`; empty if there is none."""
     tables: tuple[Table, ...] = ()
     problem: str = ""
-    """Why no dialect table can express the format that the config declares; empty if one can."""
+    """Why the declared format cannot be used, such as that no table can express it; empty if there is no problem."""
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 HARMONY_FAMILY = "gpt-oss"
 """The family of models trained on Harmony."""
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
-"""Sampling parameters for a request that sets none; they leave the model's own distribution unchanged.
+"""Sampling parameters that are sent unless the request sets them; they leave the model's own distribution unchanged.
 
 The README of openai/gpt-oss recommends this (2025-08: temperature 1.0, top_p 1.0). Without these values, llama.cpp
 truncates the distribution, and vLLM takes its defaults from a file that may be missing.

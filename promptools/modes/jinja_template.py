@@ -161,7 +161,7 @@ class TemplateFile(NamedTuple):
     special: frozenset[str]
     """The texts of all special tokens."""
     declared: Mapping[str, Any]
-    """Maps those keys of `DECLARATIONS` that the config has to their values, which say how replies are parsed."""
+    """The config's entries under the keys of `DECLARATIONS`, which say how replies are parsed."""
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:

@@ -72,7 +72,7 @@ class RequestOptions(TypedDict, total=False):
     `content`: its text; `call`: a call whose arguments do not match the schema; `error`: an error.
     """
     tools_in: ToolPlacement | None
-    """Harmony mode: the message that declares the tools (None: `developer`, or the profile's choice for agents)."""
+    """Harmony mode: the message that declares the tools (None: the profile's choice with `agent`, else `developer`)."""
     namespaces: dict[str, str]
     """Harmony mode: maps the names of tool namespaces to their descriptions."""
     thoughts: ReasoningPolicy

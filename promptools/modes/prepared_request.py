@@ -135,7 +135,7 @@ def _call_schema(request: ToolRequest) -> Schema:
 MIN_ANSWER_TOKENS = 4_096
 """Minimum number of tokens for an answer: enough for a call after some reasoning.
 
-If the size of the context is unknown, this is also the number of tokens that an answer may have.
+If neither the size of the context nor the number of tokens left is known, an answer may have this many tokens.
 """
 BYTES_PER_TOKEN = 2
 """Number of bytes per token that is assumed if there is no vocabulary to count the tokens with.

@@ -158,7 +158,7 @@ def _raw_prompt(
 
 
 def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
-    """Return the control tokens that a reply may contain: those of the model's family, or of all if that is unknown."""
+    """Return the control tokens that a reply may contain: those of the model's family, or all if it is unknown."""
     known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
     tokens = set(all_control_tokens() if known is None else known)
     tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
@@ -240,7 +240,7 @@ def _common_head(dialect: str, name: str | None) -> str:
 
 
 def _two_calls(name: str | None) -> tuple[Call, Call]:
-    """Return two calls that share only their beginning: both to the tool `name` or, if that is None, to two tools."""
+    """Return two calls that share only their beginning: both to the tool `name`, or to two tools if it is None."""
     return (
         Call("call00001", name or "a", {}, "{}"),
         Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
@@ -253,7 +253,7 @@ def _common_beginning(texts: Iterable[str], name: str | None) -> str:
 
 
 def example_calls(request: ToolRequest, conversation: PreparedRequest) -> tuple[dict[str, Any], ...]:
-    """Return two bodies for the template to render; each has the conversation, then a sample call and its result.
+    """Return two request bodies to render; each has the conversation, then a sample call and its result.
 
     The results are there because servers treat a final assistant message as the beginning of the reply.
     """
@@ -294,7 +294,8 @@ def _answer_constraint(
 ) -> Mapping[str, Any]:
     """Return the raw endpoint's keys that enforce `response_format`; empty if the format is not enforced.
 
-    It is not enforced if native mode would not send it, or if the prompt ends inside reasoning.
+    It is not enforced if native mode would not send it, if it does not ask for JSON, or if the prompt ends inside
+    reasoning.
     """
     form = conversation.body.get("response_format")
     if form is None or not request.json_answer:

@@ -669,7 +669,7 @@ def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sent_tools(tools: Tools, prepared: PreparedRequest) -> Tools:
-    """Return copies of the tools, with the names that were sent to the server."""
+    """Return the tools with the names that were sent to the server."""
     return rename_tools(tools, {name: sent_name for sent_name, name in prepared.client_names.items()})
 
 

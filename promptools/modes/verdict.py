@@ -299,7 +299,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
     """Return whether the server returned a call to an offered tool with arguments that do not match the tool's schema.
 
     The reply must be complete, and the arguments must be one JSON object, because if a server concatenated several
-    objects, none of them is certain.
+    objects, none of them is certain. The tool must not be strict, and `on_malformed` must be `content`.
     """
     if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
         return False

@@ -79,7 +79,11 @@ class Emitter:
         self._group_has_call = False
         self._zone: Zone = "text"
         self._separated_zone: Zone | None = None
-        """The zone (answer or reasoning) of a message that has begun; a line break separates it from earlier text."""
+        """The zone (answer or reasoning) of a message that has begun but has no text so far; None if there is none.
+
+        Before the message's first text, a line break is added, unless white space separates the text from earlier text
+        in the zone.
+        """
         self.group_is_quoted = False
         """Whether a held call is quoted from the conversation. If so, a closing tag does not prove that it is meant."""
         self.tokens_are_text = False

@@ -276,7 +276,7 @@ def _first_atom(symbol: str) -> str:
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:
-    """Build the pattern of a character or placeholder. If it is the first of some token, backslashes may follow it."""
+    """Build the pattern of a character or placeholder. If a token begins with it, backslashes may follow it."""
     if symbol in _HOLES:
         return _HOLES[symbol]
     return re.escape(symbol) + (r"\\*" if symbol in firsts else "")

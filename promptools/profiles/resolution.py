@@ -63,7 +63,7 @@ class Target:
     local_key: bool = False
     """Whether the key may be sent only to this machine.
 
-    That is so if the config with the key was merely found in the current folder, and is not trusted.
+    That is so if the config that names the key was merely found in the current folder, and is not trusted.
     """
 
     def __repr__(self) -> str:

@@ -56,7 +56,7 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
     SGLANG: (MODELS_PATH,),
     LMSTUDIO: ("/api/v0/models",),
 }
-"""Maps each kind to the paths that are requested for the models and, if facts depend on it, for the version."""
+"""Maps each kind of server to the paths requested for its models, and for its version if facts depend on that."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
 """Maps the `owned_by` that all listed models share to the kind of server."""

@@ -193,7 +193,7 @@ def _key_in(name: bytes, value: bytes) -> bytes:
 
 
 def _digest(key: bytes) -> bytes:
-    """Return the SHA-256 hash of a key: its length is always the same, and it cannot reveal the key in an error."""
+    """Return the SHA-256 hash of a key. All hashes have the same length, and none can reveal its key in an error."""
     return sha256(key).digest()
 
 

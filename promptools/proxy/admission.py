@@ -3,7 +3,7 @@
 The limits per minute are checked before the body of a request is read. When the request is ready to be sent, it takes
 slots, which limit how many requests are in progress: first a slot of its key, then one of the proxy. If no slot is
 free, the request waits in a queue, which has a maximum length and waiting time. Since the key's slot is taken first,
-a key that has reached its limit does not make the requests of other keys wait.
+a key that has reached its limit does not make the requests of other clients wait.
 
 Beyond the limits, requests are refused: with 429 if a key exceeds its limits or the proxy's limit per minute is
 exceeded, with 503 if the proxy has too many requests in progress.
@@ -194,8 +194,8 @@ class Admission:
     def slot(self, key: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager inside which a request counts as in progress, for both the key `key` and the proxy.
 
-        Entering the context waits until no limit is exceeded, and raises `RefusedError` if the queue is full or the
-        wait takes too long.
+        Entering the context waits while a limit is reached, and raises `RefusedError` if the queue is full or the wait
+        takes too long.
         """
         return self._hold(key) if self._slots else _NO_SLOT
 

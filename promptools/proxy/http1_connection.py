@@ -18,8 +18,8 @@ request had been written before, and the server did not announce that it would c
 closes it. Errors never quote received data. `docs/why/proxy-safety.md` has the reasons.
 
 A server may close an idle connection at any time. A closed connection is not reused, and a request that was lost with
-its connection is not sent again here. All errors are exceptions of httpx, from which the caller derives the kind of
-failure. Interim responses (1xx) are skipped.
+its connection is not sent again here. All errors are exceptions of httpx, from which `transport.driver` derives the
+kind of failure. Interim responses (1xx) are skipped.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class DirectResponse:
     def stream(self) -> Any:
         """The stream of the body: this response itself, unless another stream was set.
 
-        The response stores no reference to itself, because then only the garbage collector could free it.
+        The response stores no reference to itself: with one, only the garbage collector could free the response.
         """
         return self if self._stream is None else self._stream
 

@@ -90,7 +90,7 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether the request is forwarded unread, so that no observer of exchanges is told about the request."""
+        """Whether no observer of exchanges is told about the request, usually because it is forwarded unread."""
         self.is_unanswered = False
         """Whether the request to the server failed before the client got anything."""
         self._send = send

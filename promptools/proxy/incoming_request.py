@@ -230,7 +230,10 @@ class IncomingRequest:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the server to which the request was last sent; before that, of the server to try first."""
+        """The base URL of the server to which the request was last sent.
+
+        Before that, it is the base URL of the proxy's only server, or of the default provider's first server.
+        """
         return (self.router and self.router.failover.base_url) or self.served.upstream.base_url
 
     def secrets(self) -> frozenset[str]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKS = 20
-"""Number of waits into which the limit is divided, so that the loop looks at what has arrived before time is up."""
+"""Number of waits into which a time limit is divided, so that the loop looks at what has arrived before time is up."""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:

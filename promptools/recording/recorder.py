@@ -77,7 +77,7 @@ class CapturedAttempt:
     provider: str = ""
     model: str = ""
     context: Context = field(default_factory=copy_context)
-    """The context variables of the exchange; the reply is read in these, since the exchange may have added dialects."""
+    """Context variables of the exchange; the reply is read with these, since the exchange may have added dialects."""
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:

@@ -21,7 +21,7 @@ STEPS_PER_VALUE = 64
 STEPS_PER_REFERENCE = 3
 """Number of steps that following a reference costs."""
 MAX_SLOW_SEARCHES = 20
-"""Maximum number of pattern searches in one validation that may exceed the time limit of the first attempt."""
+"""Maximum number of pattern searches in one validation that may exceed the short time limit of the first attempt."""
 CHARACTERS_PER_STEP = 32
 """Number of characters of an error message that cost one step.
 

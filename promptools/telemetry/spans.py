@@ -213,7 +213,10 @@ def _port(url: Any) -> int | None:
 
 
 def _attempts_of_sends(summary: ExchangeSummary) -> list[tuple[SendSummary, Attempt | None, Sequence[Reply]]]:
-    """Return `(request, attempt, replies)` for each request to the server; `attempt` is None if there is none."""
+    """Return `(request, attempt, replies)` for each request to the server.
+
+    `attempt` is None for a request that is not an attempt, such as one to render the chat template.
+    """
     by_number = {observed.sent: observed for observed in reversed(summary.end.attempts)}
     answered = [observed.sent for observed in summary.end.attempts if observed.attempt.outcome == ANSWERED]
     replies = summary.end.replies

@@ -104,7 +104,7 @@ class ModelReply:
 
 
 Scripted: TypeAlias = "HttpAnswer | ModelReply | str | Mapping[str, Any]"
-"""An answer to script. Text becomes the content of a reply, and a mapping becomes the JSON body of a response."""
+"""An answer that can be scripted. Text becomes the content of a reply, and a mapping the JSON body of a response."""
 
 
 def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:

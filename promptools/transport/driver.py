@@ -285,7 +285,10 @@ class ExchangeDriver:
         return self.library.build_request(wanted.method, url, headers, wanted.body, extensions)
 
     def _keeps_field(self, name: str, url: Any) -> bool:
-        """Return whether a header field is sent: never one of `FRAMING_FIELDS`, `Host` only if the host is the same."""
+        """Return whether a header field is sent to `url`.
+
+        `FRAMING_FIELDS` are never sent. If an HTTP client made the request, `Host` is sent only to that request's host.
+        """
         if name == "host":
             return self.host is None or url is self.client_url or self.library.module.URL(url).host == self.host
         return name not in FRAMING_FIELDS

@@ -275,7 +275,7 @@ class _Conversation:
         self.notes: list[str] = []
         self._tools = tools
         self._call_ids: dict[str, str] = {}
-        """Maps the item id of each call to a tool that OpenAI defines, such as its shell, to the call id."""
+        """For calls to tools that OpenAI defines, such as its shell: maps the id of the call's item to the call id."""
 
     def add_item(self, item: Mapping[str, Any]) -> None:
         kind = as_text(item.get("type")) or "message"
@@ -483,7 +483,7 @@ class ResponsesRequest:
     settings: dict[str, Any]
     """The settings of the request that the response repeats."""
     summary: bool = False
-    """Whether reasoning is returned as a summary, because a client that asks for a summary reads nothing else."""
+    """Whether reasoning is returned as a summary. A client that asks for a summary reads nothing else."""
     sealed: bool = False
     """Whether reasoning is also returned as `encrypted_content`."""
     stored: bool = True

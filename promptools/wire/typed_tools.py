@@ -164,7 +164,7 @@ class TypedTool:
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """Return the fields of a call's item, or None if the arguments do not match the function's schema.
 
-        An item could not hold all of such arguments.
+        An item cannot express such arguments.
         """
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)

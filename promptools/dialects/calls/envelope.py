@@ -91,9 +91,9 @@ MAX_WRAPPERS = 16
 """Maximum number of wrappers around a call, one inside the other, that are unwrapped. Only an attack has more."""
 
 MAX_HALF_DOUBLED = 16
-"""Number of elements of a list that may begin with `{{` but end with `}`. Each costs another reading of the rest."""
+"""Number of elements of a list that may begin with `{{` but end with `}`. For each, the rest of the list is reread."""
 MAX_LIST_OFFSETS = 4
-"""Number of occurrences of a wrapper's key that are tried to find its list, since a string may contain the key too."""
+"""Maximum number of occurrences of a wrapper's key tried to find its list, since a string may contain the key too."""
 
 
 @cache
@@ -314,7 +314,11 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read an object without a key for the name: its only key is the tool's name, or the object is the arguments."""
+    """Read an object without a key for the name.
+
+    Its only key is the tool's name, or the arguments are under a key such as `arguments`, or the object is the
+    arguments.
+    """
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:
         (key,) = keys

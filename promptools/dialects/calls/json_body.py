@@ -38,7 +38,10 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
-"""The reasons of a malformed call whose JSON could not be read. If the JSON ends elsewhere, it may be readable."""
+"""The reasons of a malformed call whose JSON could not be read.
+
+The JSON may be readable if it is taken to end elsewhere.
+"""
 
 
 class JsonBody:

@@ -37,7 +37,7 @@ _INTERPRETER = lazy_pattern(rf">>>(?P<name>{'|'.join(INTERPRETER_NAMES)}){_LINE}
 _CALL = lazy_pattern(rf"^>>>({_NAME}){_LINE}\s{{0,8}}\{{", re.MULTILINE)
 ALL_ALIAS = "all"
 MAX_HELD = 4096
-"""Number of characters that are held back if the first line is `all`.
+"""Maximum number of characters that are held back if the first line is `all`.
 
 If they contain the header of a call, the line is a header too. If not, the line is content.
 """
@@ -214,7 +214,7 @@ class UserHeaderCandidate(CandidateBase):
         return header.end()
 
     def close(self, finish_reason: str | None) -> None:
-        """Do nothing, since `feed` has decided before."""
+        """Do nothing, since `feed` has made the decision."""
         del finish_reason
 
 

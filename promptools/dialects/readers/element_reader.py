@@ -95,7 +95,10 @@ class ElementReader(SingleCallReader):
         self._has_text = False
         """Whether text other than white space has come since the last argument."""
         self._beginning: str | None = "" if self._is_ambiguous else None
-        """The beginning of the content while it is uncertain whether arguments begin there; None if that is certain."""
+        """The beginning of the content while it is uncertain whether arguments begin there; None if that is certain.
+
+        It is always None if the tag is not ambiguous, because then this is not checked.
+        """
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read `piece[start:]`; return the index just past the consumed text, or None if more text is needed."""
@@ -337,7 +340,8 @@ class ElementReader(SingleCallReader):
     def _ends_at_doubled_closer(self, second: int) -> bool | NeedMore:
         """Return whether the value ends at the first of two closing tags of its parameter.
 
-        It does if the call ends directly after them. `second`: the index of the second closing tag.
+        It does if the tool's closing tag follows them, and the call ends there. `second`: the index of the second
+        closing tag.
         """
         at = self._buffer.after(second)
         if at is NEED_MORE:

@@ -13,7 +13,7 @@ The reader is in one of two states:
   at the end of the text, or at the first marker that follows balanced brackets (`_fallback_end`). If brackets are open
   before a closer, the body ends there (`_open_end`) only if nothing closes them later; otherwise the closer is inside a
   string whose quotes are not escaped.
-- After a body (`_after_body`): a closer finishes the block; a bracket, or another tool's name, starts the next body.
+- After a body (`_after_body`): a closer finishes the block; a bracket, or a tool's name, starts the next body.
   Anything else is foreign text. Whether the block is then accepted without its closer depends on how unmistakable its
   markers are, and on the request.
 

@@ -223,7 +223,7 @@ PYTHON_TEXTS: CommonKeys = {
 
 @lru_cache(maxsize=8)
 def fence_layout(run: str) -> CallLayout:
-    """Return the `CallLayout` of a program in a code fence. `run`: the characters that opened the fence."""
+    """Return the `CallLayout` of a program in a code fence. `run`: the fence's opening, such as three backticks."""
     return CallLayout(closers=(run,), one_per_line=True, statements=True)
 
 

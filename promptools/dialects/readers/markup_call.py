@@ -153,7 +153,7 @@ class MarkupCall(CallBuilder):
         return strip_matching_newlines(text)
 
     def resolve(self, evidence: Evidence) -> Call | Malformed:
-        """Build the call. Raises `NotACall` if the called tool is not offered."""
+        """Build the call. Raises `NotACall` if it is not a call; for example, if the called tool is not offered."""
         assert self.values is self.arguments
         return self.resolve_in(evidence)
 

@@ -274,7 +274,7 @@ class TagDialect(DeclaredDialect):
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a reader of a block of calls.
 
-        The text to read starts at the opening tag of the wrapper or, without a wrapper, of the first call.
+        The text to read starts at the first header or tag. The first tag is usually the wrapper's or a call's.
         """
         del head
         return MarkupReader(self.grammar, options, evidence, definite=definite)

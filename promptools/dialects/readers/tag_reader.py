@@ -205,7 +205,7 @@ class FieldCall(CallBuilder):
             self._streamer.add(key, value)
 
     def resolve(self) -> Call | Malformed:
-        """Return the call, or a malformed call that says what is wrong. Raises `NotACall` if the text is no call."""
+        """Return the call, or a malformed call that says what is wrong. Raises `NotACall` if the text is not a call."""
         evidence = self.evidence
         if self.options.strictness == "strict" and not self.meant and self._was_repaired():
             raise NotACall("strict allows no repair of the markup")

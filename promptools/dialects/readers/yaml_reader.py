@@ -295,9 +295,9 @@ class YamlReader(CandidateBase):
         return resolve_call(UnresolvedCall(node, item.name, node, {}, (_FIX, *fixes)), self._options, self._evidence)
 
     def _arguments(self, tool: str, text: str) -> tuple[dict[str, Any] | None, list[Fix]]:
-        """Return the arguments, with strings converted to the schema's types, and the fixes.
+        """Return the arguments and the fixes.
 
-        The arguments are None if they cannot be read.
+        Strings in lines of YAML are converted to the schema's types. The arguments are None if they cannot be read.
         """
         assert self._options.tools is not None
         fixes: list[Fix] = []

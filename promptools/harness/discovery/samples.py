@@ -47,7 +47,7 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The reply of the model to one question, and those data about the question that the findings need."""
+    """The reply of the model to one question, and the data about the question that the findings need."""
 
     key: str
     stage: str

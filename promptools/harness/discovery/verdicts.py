@@ -102,7 +102,7 @@ def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
     """Return the calls of a tool in the samples of the given stages.
 
-    The default is the stages that ask for calls without defining tools.
+    The default is the stages that lead to calls without defining tools.
     """
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 

@@ -309,7 +309,7 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if its result is kept, which is so after a context overflow."""
+    """Return why a question must be asked again; empty if its result is kept, as it is after a context overflow."""
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 

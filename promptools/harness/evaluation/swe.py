@@ -206,7 +206,7 @@ class GradingError(PromptoolsError):
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """The verdicts in a report of `swebench`: the ids of the instances that are resolved, and that led to errors."""
+    """The verdicts in a report of `swebench`: the ids of the resolved instances, and of those with errors."""
 
     resolved: frozenset[str]
     errors: frozenset[str]

@@ -128,7 +128,7 @@ class WorkTreeChanges:
         self._run("add", "--all", "--", ".", *(f":(exclude,literal){name}" for name in sorted(self._submodules)))
 
     def _remove_repositories(self) -> None:
-        """Remove `.git` from repositories nested in the work tree, because git would not compare their files."""
+        """Remove `.git` from repositories nested in the work tree; otherwise git would not compare their files."""
         for folder, names, files in walk(self._root):
             inside = Path(folder).relative_to(self._root).as_posix()
             if inside in self._submodules:

@@ -2,9 +2,8 @@
 
 All commands run in one container, in which the workspace is mounted. The container has no capabilities. By default it
 has no network, and its system is read-only; a network and a writable system can be allowed. The kernel enforces limits
-on all processes together.
-Inside the container, timeout(1) ends a command that takes too long, together with its process group. A process that
-left the group runs until the container ends.
+on all processes together. Inside the container, timeout(1) ends a command that takes too long, together with its
+process group. A process that left the group runs until the container ends.
 
 Docker's filter of system calls lets commands set setuid bits. The filter can only be replaced, not extended. The bits
 are therefore cleared from the files of the workspace after the container is removed.

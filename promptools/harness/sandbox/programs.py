@@ -22,7 +22,8 @@ NAME = "apply_patch"
 PACKAGE = Path(promptools.__file__).parent
 """The folder with promptools' code on this machine."""
 INSIDE = "/opt/promptools"
-"""The folder in which commands find the code and the program, if the sandbox has its own file system."""
+"""The folder in which commands find the code, if the sandbox has its own file system. Under bubblewrap, the program
+is in it too; in Docker, the program is in a folder of the default PATH."""
 PYTHON = os.path.realpath(sys.executable)
 _IMPORT = "import sys; sys.path.insert(0, {folder!r}); from promptools.harness.toolsets.patch import main; main()"
 _OPTIONS = "-I -S -B"

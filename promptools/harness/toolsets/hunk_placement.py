@@ -51,7 +51,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return the positions that are inside a block. `heads` are the positions of the first lines of the blocks."""
+        """Return those of `positions` that are inside a block. `heads` are the positions of the blocks' first lines."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -267,7 +267,7 @@ class _HunkPlacer:
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the position, out of `positions`, that the hunk refers to; raise `PatchError` if it is not clear."""
+        """Return the one of `positions` that the hunk refers to; raise `PatchError` if it is not clear which one."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -398,7 +398,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation. If no indentation was learned, the line is unchanged."""
+        """Return an added line with the file's indentation. If none was learned for it, the line is unchanged."""
         if not line.strip():
             return line
         theirs = indentation(line)

@@ -165,8 +165,8 @@ class _PatchParser:
                 raise PatchError(f"line {number}: half of a surrogate pair is not a character and cannot be written.")
         self.at = 0
         self.blank: list[int] = []
-        """Numbers of empty lines after the last `+` line of a new file. They belong to the file only if another `+`
-        line follows."""
+        """The line numbers of the empty lines since the last `+` line of a new file. These lines belong to the file
+        only if another `+` line follows."""
 
     def _unwrap(self, text: str) -> str:
         """Return the patch in a text that is JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.

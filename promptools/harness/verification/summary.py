@@ -49,10 +49,10 @@ class ScenarioSummary:
     difference: Interval
     """The rate through promptools minus the rate of the server alone, with a 95 % interval for this scenario alone."""
     verdict: Verdict
-    """Which side is better, judged by an interval that is wider than the one in `difference`.
+    """Which side is better, judged by an interval that may be wider than the one in `difference`.
 
-    The more scenarios there are, the wider this interval is, so that all verdicts together are right with a probability
-    of 95 %."""
+    The more scenarios there are, the wider this interval is, so that the verdicts on all scenarios together are right
+    with a probability of 95 %."""
     failures: tuple[Row, ...] = ()
 
 

@@ -31,7 +31,7 @@ MAX_BODY = 2**20
 """Maximum number of bytes that are kept of each body; most conversations without images are shorter."""
 DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
-"""Number of bytes that an exchange, or a request to the server, is assumed to take in addition to its bodies."""
+"""Number of bytes that an exchange, a request to the server or a reply is assumed to take in addition to its text."""
 _PARSED_SIZE = 2
 """Roughly how many times larger a parsed body is than its JSON, which is mostly long strings."""
 
