@@ -16,13 +16,14 @@
 #   make fuzz     the tests that go by the clock; damaged replies of every dialect for SECONDS (600), one process a
 #                 core; and then text that may cost too much; SEED and DIALECT choose
 #   make soak     500 streams at once for SECONDS (300) through the proxy, a fifth of them with faults; STREAMS
-#   make results  docs/reference/results.md, from what the real servers that are installed do now
+#   make results  the part of docs/reference/matrix.md on scripted models, from what the real servers that are
+#                 installed do now
 #   make results-integrations  docs/reference/integrations.md, from what real clients get now
 #   make results-learned  docs/reference/learned.md, from the chat templates of llama.cpp and vLLM
-#   make results-models  docs/reference/real-models.md: all questions and conversations in every way, which takes
-#                 hours; ARGS choose
-#   make matrix   docs/reference/matrix.md; ARGS="--models qwen-0.5b --minutes 60" verifies a model, ARGS="FILE" takes
-#                 the result of `promptools verify --json` on a server of yours
+#   make results-models  the part of docs/reference/matrix.md on real models: all questions and conversations in every
+#                 way, which takes hours; ARGS choose
+#   make matrix   its part on what `promptools verify` found; ARGS="--models qwen-0.5b --minutes 60" verifies a model,
+#                 ARGS="FILE" takes the result of `promptools verify --json` on a server of yours
 #   make api-changes  what would break programs that use the public API, against the last tag; REF names another commit
 #   make dist     the distribution, in dist; its wheel holds a bill of materials (CycloneDX)
 #   make dialects docs/reference/dialects, from the tables of tests/cases
@@ -158,7 +159,7 @@ soak: .venv/.dev
 # A server that is not installed keeps its rows. One worker, for the sake of vLLM.
 results: .venv/.dev
 	@seen="$$(mktemp)" && PROMPTOOLS_RESULTS="$$seen" $(BIN)/pytest -q tests/e2e/test_results.py $(PYTEST) \
-		&& $(BIN)/python tools/results.py "$$seen" && rm "$$seen"
+		&& PYTHONPATH=. $(BIN)/python tools/results.py "$$seen" && rm "$$seen"
 
 # A client that cannot be installed keeps its rows.
 results-integrations: .venv/.dev

@@ -30,6 +30,7 @@ import pytest
 from pages import ADDRESS, BLOCK, blocks
 from upstream import few_certificates
 
+from benchmarks.models.markdown import read_part
 from promptools import dialects
 from promptools.cli import COMMANDS
 from promptools.fallback import REMEDIES, classify
@@ -185,6 +186,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert section in map(anchor, headings), f"{name_of(page)}: {found['to']}"
 
 
+def test_no_two_headings_of_the_matrix_have_the_same_anchor() -> None:
+    text = (ROOT / "docs/reference/matrix.md").read_text(encoding="utf-8")
+    headings = [anchor(each) for each in HEADING.findall(BLOCK.sub("", text))]
+    assert [each for each in set(headings) if headings.count(each) > 1] == []
+
+
 def test_every_page_can_be_found_from_the_readme_or_the_navigation() -> None:
     seen: set[Path] = set()
     nav = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -233,7 +240,7 @@ def test_our_errors_are_in_the_code_as_the_page_has_them() -> None:
 
 
 def test_the_results_of_the_readme_are_those_of_the_page() -> None:
-    measured = (ROOT / "docs/reference/results.md").read_text(encoding="utf-8").splitlines()
+    measured = read_part(ROOT / "docs/reference/matrix.md", "results").splitlines()
     for server, _, alone, through in rows("README.md", "server"):
         said = [*(re.findall("`.*`", alone) or ["| nothing |"]), through]
         assert any(all(each in line for each in said) for line in measured), server

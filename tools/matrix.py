@@ -1,11 +1,11 @@
-"""Write docs/reference/matrix.md, and its head into the README, from results of `promptools verify --json`.
+"""Write the first part of docs/reference/matrix.md, and its head into the README, from `promptools verify --json`.
 
     python tools/matrix.py FILE...                      results of servers of yours
     python tools/matrix.py --models NAME... --minutes N  verify models of tools/recipes/models.py first
         --servers llamacpp ollama                        on these servers (llamacpp)
     python tools/matrix.py                              only write the page
 
-The results, without their single answers, are merged into benchmarks/models/verified.jsonl, from which the page is
+The results, without their single answers, are merged into benchmarks/models/verified.jsonl, from which the part is
 generated: a later result of the same server and model replaces the earlier one. Results of others' benchmarks are kept
 by hand, with their commands, in benchmarks/models/outside.jsonl.
 """
@@ -14,15 +14,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from environments import path_of
 from rig import ollama
 
+from benchmarks.models.markdown import table, write_part
+from promptools.harness.verification.scenarios import SCENARIOS
+from promptools.harness.verification.summary import MIN_CASES
 from promptools.lab import llamacpp_server
 from promptools.lab.server_process import Server
 
@@ -31,17 +36,25 @@ PAGE = ROOT / "docs" / "reference" / "matrix.md"
 README = ROOT / "README.md"
 KEPT = ROOT / "benchmarks" / "models" / "verified.jsonl"
 OUTSIDE = ROOT / "benchmarks" / "models" / "outside.jsonl"
-HEAD = """# Servers and models, alone and through promptools
+TARGET = "matrix"
+HEAD = """
+## By `promptools verify`
 
-<!-- made by `make matrix` from benchmarks/models/verified.jsonl -->
+[`promptools verify`](../tasks/verify-a-server.md) asks a server the same cases directly and through promptools. Shares
+of right cases have 95 % intervals; the conclusion has the difference in percentage points. {settings}
 
-What [`promptools verify`](../tasks/verify-a-server.md) found on the servers and weights that run here: the share of
-cases that were right, straight at the server and through promptools, with 95 % intervals. The last column is the
-difference in percentage points. Your server and model are ten minutes away: `promptools verify URL`.
+Your server and model are ten minutes away: `promptools verify URL`.
 """
-COLUMNS = ("server", "model", "date", "cases", "server alone", "through promptools", "difference")
-README_COLUMNS = ("server", "model", "cases", "server alone", "through promptools")
+COLUMNS = ("server", "model", "cases", "server alone", "through promptools", "conclusion", "date", "promptools version")
+README_COLUMNS = COLUMNS[:5]
 README_ROWS = 4
+SCENARIOS_HEAD = f"""
+### By scenario
+
+How many cases of each [scenario](../tasks/verify-a-server.md) were right, server alone → through promptools. Where a
+case was right in part, the share follows in percent. A result in **bold** is a difference beyond chance, which takes at
+least {MIN_CASES} cases; `-` means that no case was asked.
+"""
 OUTSIDE_HEAD = """
 ## By benchmarks of others
 
@@ -50,13 +63,11 @@ and to the proxy in front of it, with the same settings. [BFCL](../tasks/run-a-b
 page.
 """
 OUTSIDE_COLUMNS = ("benchmark", "server", "model", "date", "server alone", "through promptools", "better")
-BEGIN, END = "<!-- made by `make matrix` -->\n", "<!-- end of what `make matrix` made -->\n"
-SCENARIO_COLUMNS = ("scenario", "cases", "server alone", "through promptools", "difference", "better")
 
 
 def main(*words: str) -> None:
-    """Merge the results of files and models, and write the page and the README's table."""
-    parser = argparse.ArgumentParser(description="Write docs/reference/matrix.md.")
+    """Merge the results of files and models, and write the part of the page and the README's table."""
+    parser = argparse.ArgumentParser(description="Write the first part of docs/reference/matrix.md.")
     parser.add_argument("files", nargs="*", metavar="FILE", help="results of promptools verify --json")
     parser.add_argument("--models", nargs="*", default=[], metavar="NAME", help="models to verify")
     parser.add_argument("--servers", nargs="*", default=["llamacpp"], choices=SERVERS, help="the servers of the models")
@@ -67,8 +78,8 @@ def main(*words: str) -> None:
     for server in arguments.servers:
         for model in arguments.models:
             keep(verify(server, model, arguments.minutes))
-    PAGE.write_text(page(kept()), encoding="utf-8")
-    README.write_text(with_head(README.read_text(encoding="utf-8"), kept()), encoding="utf-8")
+    write_part(PAGE, TARGET, part(kept()))
+    write_part(README, TARGET, readme_part(kept()))
 
 
 def keep(result: str) -> None:
@@ -131,66 +142,88 @@ def key(run: dict[str, Any]) -> tuple[str, str]:
     return run["server"].split()[0], run["model"]
 
 
-def page(runs: list[dict[str, Any]]) -> str:
-    """Return the page."""
-    lines = [HEAD, *_table(COLUMNS, map(_row, runs)), *_outside(read_lines(OUTSIDE))]
-    return "\n".join([*lines, *(line for run in runs for line in _section(run))]) + "\n"
+def part(runs: list[dict[str, Any]]) -> str:
+    """Return the part of the page."""
+    lines = [
+        HEAD.format(settings=_settings(runs)),
+        *table(COLUMNS, [_row(run) for run in runs]),
+        *_scenarios(runs),
+        *_outside(read_lines(OUTSIDE)),
+    ]
+    return "\n".join(lines) + "\n\n"
 
 
-def with_head(readme: str, runs: list[dict[str, Any]]) -> str:
-    """Return the README with the first rows of the table between its two marks."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{README.name} has no place for the table: the lines {BEGIN.strip()} and {END.strip()}")
-    rows = ([*cells[:2], *cells[3:6]] for cells in (list(_row(run)) for run in runs[:README_ROWS]))
-    return "".join((before, begin, "\n".join(_table(README_COLUMNS, rows)), "\n", end, after))
+def readme_part(runs: list[dict[str, Any]]) -> str:
+    """Return the first rows of the table, for the README."""
+    rows = [_row(run)[: len(README_COLUMNS)] for run in runs[:README_ROWS]]
+    return "\n".join(table(README_COLUMNS, rows)) + "\n"
 
 
-def _row(run: dict[str, Any]) -> Iterator[str]:
+def _row(run: dict[str, Any]) -> tuple[str, ...]:
     overall = run["overall"]
-    yield from (run["server"], run["model"], run["date"][:10], str(overall["cases"]), *_figures(overall))
+    rates = (overall[side]["rate"] for side in ("alone", "through"))
+    shares = (f"{100 * rate['estimate']:.0f} % [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]" for rate in rates)
+    about = (run["conclusion"], run["date"][:10], run["promptools"])
+    return (run["server"], run["model"], str(overall["cases"]), *shares, *about)
 
 
-def _section(run: dict[str, Any]) -> Iterator[str]:
-    settings = ", ".join(f"{name} {value}" for name, value in run["settings"].items())
-    yield from ("", f"## {run['model']} on {run['server']}", "")
-    yield from (f"{run['date'][:10]}, promptools {run['promptools']}, {settings}. {run['conclusion']}", "")
-    yield from _table(SCENARIO_COLUMNS, map(_scenario_row, run["scenarios"]))
+def _settings(runs: list[dict[str, Any]]) -> str:
+    """Return a sentence for each setting of requests, with the servers and models that were asked with it."""
+    groups: dict[str, list[str]] = {}
+    for run in runs:
+        words = ", ".join(f"{name} {value}" for name, value in run["settings"].items())
+        groups.setdefault(words, []).append(_title(run))
+    if len(groups) == 1:
+        return f"Settings: {next(iter(groups))}."
+    return " ".join(f"Settings of {', '.join(titles)}: {words}." for words, titles in groups.items())
 
 
-def _scenario_row(scenario: dict[str, Any]) -> Iterator[str]:
-    yield from (scenario["name"], str(scenario["cases"]), *_figures(scenario), scenario["verdict"])
+def _title(run: dict[str, Any]) -> str:
+    return f"{run['model']} on {run['server']}"
+
+
+def _scenarios(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield one table with the scenarios of all results."""
+    yield SCENARIOS_HEAD
+    of_runs = [{scenario["name"]: scenario for scenario in run["scenarios"]} for run in runs]
+    names = [name for name in dict.fromkeys([*SCENARIOS, *chain(*of_runs)]) if any(name in each for each in of_runs)]
+    rows = [(name, *(_cell(each.get(name)) for each in of_runs)) for name in names]
+    yield from table(("scenario", *map(_title, runs)), rows)
+
+
+def _cell(scenario: dict[str, Any] | None) -> str:
+    if scenario is None:
+        return "-"
+    cell = " → ".join(_right(scenario[side], scenario["cases"]) for side in ("alone", "through"))
+    return f"**{cell}**" if scenario["verdict"] in {"promptools", "server alone"} else cell
+
+
+def _right(side: dict[str, Any], cases: int) -> str:
+    """Return how many cases were right, and their mean share where that says more."""
+    share, right = side["rate"]["estimate"], side["right"]
+    return f"{right}/{cases}" + ("" if round(share * cases, 6) == right else f" ({100 * share:.0f} %)")
 
 
 def _outside(runs: list[dict[str, Any]]) -> Iterator[str]:
     yield OUTSIDE_HEAD
-    yield from _table(OUTSIDE_COLUMNS, map(_outside_row, runs))
-    for run in runs:
-        yield from ("", f"{run['benchmark']}: {run['note']}", "", f"```sh\n{run['command']}\n```")
+    yield from table(OUTSIDE_COLUMNS, [_outside_row(run) for run in runs])
+    yield ""
+    yield from (f"- {run['benchmark']} on {run['model']}: {run['note']}" for run in runs)
+    for command in dict.fromkeys(_without_model(run) for run in runs):
+        yield f"\n```sh\n{command}\n```"
 
 
-def _outside_row(run: dict[str, Any]) -> Iterator[str]:
-    """Yield the cells of a row. Points have no interval, so the better side is just the side with more points."""
+def _without_model(run: dict[str, Any]) -> str:
+    """Return the command, which is often the same for all models."""
+    return re.sub(rf"(?<!\S){re.escape(run['model'])}(?!\S)", "MODEL", run["command"])
+
+
+def _outside_row(run: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a row. Points have no interval, so the better side is just the side with more points."""
     alone, through = (run[side]["points"] for side in ("alone", "through"))
-    yield from (f"{run['benchmark']} {run['version']}", run["server"], run["model"], run["date"])
-    yield from (f"{points} of {run['most']}" for points in (alone, through))
-    yield "same" if alone == through else "promptools" if through > alone else "server alone"
-
-
-def _figures(summary: dict[str, Any]) -> Iterator[str]:
-    for side in ("alone", "through"):
-        rate = summary[side]["rate"]
-        yield f"{100 * rate['estimate']:.0f} % [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
-    difference = summary["difference"]
-    low, high = (f"{100 * difference[end]:+.0f}" for end in ("low", "high"))
-    yield f"{100 * difference['estimate']:+.0f} [{low}, {high}]"
-
-
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    columns = list(columns)
-    for cells in (columns, ["---"] * len(columns), *rows):
-        yield f"| {' | '.join(cells)} |"
+    better = "same" if alone == through else "promptools" if through > alone else "server alone"
+    points = (f"{each} of {run['most']}" for each in (alone, through))
+    return (f"{run['benchmark']} {run['version']}", run["server"], run["model"], run["date"], *points, better)
 
 
 if __name__ == "__main__":

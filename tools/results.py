@@ -1,8 +1,8 @@
-"""Write docs/reference/results.md from the results of the tests against real servers: `make results`.
+"""Write the last part of docs/reference/matrix.md from the results of the tests against real servers: `make results`.
 
     python tools/results.py [FILE...]
 
-A file has one JSON object per line, each a `Row`. They are merged into tests/e2e/results.jsonl, from which the page is
+A file has one JSON object per line, each a `Row`. They are merged into tests/e2e/results.jsonl, from which the part is
 generated: a server that is in none of the files keeps its rows, so that a machine without it can update the others.
 """
 
@@ -16,22 +16,24 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-HEAD = """# What real servers do, alone and through promptools
+from benchmarks.models.markdown import write_part
 
-<!-- made by `make results`; the tests against each server compare this page with what they see -->
+HEAD = """
+## Scripted models on real servers
 
-One table for each way in which a real server is run here, on a scripted model: server, sampling, templates, parsers and
-errors are the real ones, only the model's words are given. Each row is a case that the server gets wrong by itself,
-asked with the official client straight at it, and the same request through promptools. Where the two differ, "whole" is
-the answer in one piece, and "streamed" the other. The column "by" has the mode of each request and what came of it
-([kinds of failure](modes.md#what-fails-and-what-is-done)). The last one has the same request in raw mode alone, where
-the server renders the prompt and reads nothing: `+` is what the case wants, and `-` a case that is not for raw mode.
+Server, sampling, templates, parsers and errors are real; only the model's words are given. There is a table for each
+way in which a server is run here, with the cases that it gets wrong by itself: asked with the official client straight
+at it, and through promptools. Where an answer in one piece ("whole") and a streamed one differ, both are there. "By"
+has the mode of each request and what came of it ([kinds of failure](modes.md#what-fails-and-what-is-done)); "in raw
+mode" has the same request in raw mode alone, where the server renders the prompt and reads nothing: `+` is what the
+case wants, and `-` a case that is not for raw mode. The tests compare this part with what they see.
 
 [LM Studio](../servers/lmstudio.md) and [SGLang](../servers/sglang.md) cannot run here and have no table. Their pages
-tell of documented shapes, which a scripted HTTP server plays in the tests.
+describe documented shapes, which a scripted HTTP server plays in the tests.
 """
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "reference" / "results.md"
+PAGE = ROOT / "docs" / "reference" / "matrix.md"
+TARGET = "results"
 KEPT = ROOT / "tests" / "e2e" / "results.jsonl"
 WANTED = "+"
 MANY = 4
@@ -78,8 +80,8 @@ def merge(kept: Iterable[Row], new: Iterable[Row]) -> list[Row]:
     )
 
 
-def page(rows: Iterable[Row]) -> str:
-    """Return the page for sorted rows."""
+def part(rows: Iterable[Row]) -> str:
+    """Return the part of the page for sorted rows."""
     return "\n".join(
         [HEAD, *(_section(title, list(section)) for title, section in groupby(rows, key=lambda row: row.title))]
     )
@@ -100,7 +102,7 @@ def _section(title: str, rows: list[Row]) -> str:
     same = _names(equal)
     return "\n".join(
         [
-            *(f"## {title}", ""),
+            *(f"### {title}", ""),
             *(_line(*columns), _line(*["---"] * len(columns))),
             *(*several, *single, ""),
             *(
@@ -132,7 +134,7 @@ def main(files: Iterable[str]) -> None:
     new = [row for file in files for row in read(Path(file))]
     rows = merge(read(KEPT) if KEPT.exists() else [], new)
     KEPT.write_text("".join(f"{row.to_json()}\n" for row in rows), encoding="utf-8")
-    PAGE.write_text(page(rows), encoding="utf-8")
+    write_part(PAGE, TARGET, part(rows))
     print(f"{PAGE.relative_to(ROOT)}: {len(rows)} rows, {len(set(new))} of them new", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Write docs/reference/real-models.md from the rows, the runs of the agent and the trials of prompt wordings."""
+"""Write the part of docs/reference/matrix.md on real models: answers, runs of the agent, trials of prompt wordings."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from benchmarks.models.ask import MOST_TOKENS, Row
 from benchmarks.models.catalogue import MODELS
 from benchmarks.models.conversations import report
 from benchmarks.models.conversations.run import ways_of, words_now
-from benchmarks.models.markdown import table
+from benchmarks.models.markdown import table, write_part
 from benchmarks.models.question import KINDS, Question, questions
 from benchmarks.models.rows import CONVERSATIONS, QUESTIONS
 from benchmarks.models.score import judge
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "real-models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "matrix.md"
+TARGET = "results-models"
 TRIALS = Path(__file__).with_name("trials.toml")
 Judged = tuple[Row, Question, bool]
 """A row, its question, and whether the answer is right by the current rules."""
 
 
 def write() -> None:
-    """Write the page."""
-    PAGE.write_text(text(), encoding="utf-8")
+    """Write the part of the page."""
+    write_part(PAGE, TARGET, text())
 
 
 def text() -> str:
-    """Return the page for the current rows."""
-    return "\n".join(_page()) + "\n"
+    """Return the part of the page for the current rows."""
+    return "\n".join(_page()) + "\n\n"
 
 
 def interval(right: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -67,7 +68,7 @@ def _judged(asked: dict[str, Question]) -> Iterator[Judged]:
 
 
 def _model(model: str, judged: Sequence[Judged], questions: int) -> Iterator[str]:
-    yield f"\n## {model}\n\n{MODELS[model].title if model in MODELS else 'A file of your own'}.\n"
+    yield f"\n#### Questions to {model}\n\n{MODELS[model].title if model in MODELS else 'A file of your own'}.\n"
     ways = dict.fromkeys(row.way for row, _, _ in judged)
     yield from table(
         ("way", "due calls right", "several calls at once", "no call due: called", "prompt, tokens", "seconds, median"),
@@ -170,7 +171,7 @@ def _trials() -> Iterator[str]:
         return
     trials = tomllib.loads(TRIALS.read_text(encoding="utf-8"))
     columns = trials["columns"]
-    yield f"\n## How the words of prompt mode were chosen\n\n{trials['about'].strip()}\n"
+    yield f"\n### How the words of prompt mode were chosen\n\n{trials['about'].strip()}\n"
     yield from table(columns, [tuple(str(each.get(column, "")) for column in columns) for each in trials["trial"]])
     yield f"\n{trials['outcome'].strip()}"
 
@@ -186,11 +187,13 @@ def _count(asked: dict[str, Question], half: str) -> int:
     return sum(question.half == half for question in asked.values())
 
 
-INTRODUCTION = """\
-# Real models
+INTRODUCTION = """
+## Real models
 
-What small real models do on a real llama.cpp, alone and through promptools. `make results-models` asks them and writes
-this page; [run the tests](../tasks/run-the-tests.md#real-models) says how.
+What small real models do on a real llama.cpp; [run the tests](../tasks/run-the-tests.md#real-models) says how they are
+asked.
+
+### Questions
 
 - **Questions**: {questions} of our own ({kinds}): what a user says, the tools that
   are offered, and the calls that are due, with all alternatives that a reader would accept. A call is right with the
@@ -209,7 +212,7 @@ this page; [run the tests](../tasks/run-the-tests.md#real-models) says how.
 - **Held back**: the words of prompt mode were chosen by the other questions; {held} judge the choice."""
 
 FOLDER_TASKS = """
-## Tasks in a folder
+### Tasks in a folder
 
 {tasks} small tasks (read, run, answer, fix) with gpt-oss' tools in a sandbox, at temperature 0, within {steps} replies
 of at most {tokens} tokens: [`promptools agent`](../tasks/run-an-agent.md#from-the-command-line) as it comes, and a
@@ -218,7 +221,7 @@ the text holds one that the server did not read. A task is right by a rule: the 
 tell, or the files are as they should be, and all others as they were.
 """
 AGENT = """
-## A small agent
+### A small agent
 
 {tasks} tasks in a folder of files: read one, run a command, answer, within {turns} turns. The tools are `read_file` and
 `run_command`, the loop is what an app writes around the `openai` client. A task is right if the answer holds what only

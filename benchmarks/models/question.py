@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 Kind = Literal["one", "several", "parallel", "nested", "enum", "none", "turns"]
-"""What makes a question hard: see docs/reference/real-models.md."""
+"""What makes a question hard: see docs/reference/matrix.md."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Half = Literal["chosen", "held"]

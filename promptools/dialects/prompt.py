@@ -234,7 +234,7 @@ def _content_as_json(content: str) -> str:
 # Build the example calls of a prompt: of offered tools, with placeholders for strings.
 #
 # Small models copy what they see: they follow the example of an offered tool, but repeat an example of `tool_name`
-# literally (docs/reference/real-models.md has the figures). A literal copy is not a call. `call_filter` recognizes it
+# literally (docs/reference/matrix.md has the figures). A literal copy is not a call. `call_filter` recognizes it
 # by its placeholders, so a tool whose example would have no placeholder is not shown. A tool is not shown either if the
 # dialect would not write its example in the usual form, such as tags in a format of tags.
 
@@ -383,7 +383,7 @@ Give an optional parameter only if the user mentions it. {when}""",
     optional="A call that needs the result of another waits for that result.\n\n"
     "What needs no tool, answer in plain text.",
 )
-"""The default texts of a prompt, chosen by how small models respond to them (docs/reference/real-models.md).
+"""The default texts of a prompt, chosen by how small models respond to them (docs/reference/matrix.md).
 
 The last sentence, about what needs no tool, is a separate paragraph: at the end of another paragraph, a 1.5B model
 overlooked it in eight of fourteen requests. An example of an answer cannot replace the sentence, since models copy the

@@ -203,7 +203,7 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[st
 
     The line's first sentence makes small models answer; the second makes them continue if a step is missing. After a
     failed call, another line is used, because this line would make small models only report the error. If calls are
-    impossible, small models copy the last call as text unless they are told to answer (docs/reference/real-models.md).
+    impossible, small models copy the last call as text unless they are told to answer (docs/reference/matrix.md).
     """
     if request.choice.forced or not turns or turns[-1].result is None:
         return ""

@@ -1,4 +1,4 @@
-"""The page of results tells what happens: each of its rows is played again and compared.
+"""The matrix tells what real servers do with scripted models: each of its rows is played again and compared.
 
 With PROMPTOOLS_RESULTS=FILE the rows are written to that file instead (`make results`).
 """
@@ -14,6 +14,8 @@ import telling
 from asked import is_raw
 from asking import FORMS
 from rigs import PLAYED
+
+from benchmarks.models.markdown import read_part
 
 ASKED = [each for each in PLAYED if not each.values[1].options]
 """A row that has options for us is not the same request without us."""
@@ -53,4 +55,4 @@ def _spoken(row):
 @pytest.mark.skipif(bool(WRITTEN), reason="the page is being written")
 def test_the_page_is_made_of_every_row():
     assert set(KEPT) == {(rig.name, case.name) for rig, case in (each.values for each in ASKED)}
-    assert results.PAGE.read_text(encoding="utf-8") == results.page(results.merge(KEPT.values(), ()))
+    assert read_part(results.PAGE, results.TARGET) == results.part(results.merge(KEPT.values(), ()))

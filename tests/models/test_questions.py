@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from benchmarks.models import agent, page
+from benchmarks.models.markdown import read_part
 from benchmarks.models.question import KINDS, Due, Question, questions
 from benchmarks.models.rows import QUESTIONS
 from benchmarks.models.score import judge, matches
@@ -154,7 +155,7 @@ def test_an_interval_is_wilsons(right, total, low, high):
 
 
 def test_the_page_is_what_the_rows_say():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text()
+    assert read_part(page.PAGE, page.TARGET) == page.text()
 
 
 def test_every_row_is_of_a_question_that_is_asked_today():

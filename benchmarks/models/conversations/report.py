@@ -1,4 +1,4 @@
-"""The part of docs/reference/real-models.md on conversations, and the summary that a run prints."""
+"""What docs/reference/matrix.md says about conversations, and the summary that a run prints."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def section(
     for model in dict.fromkeys([*MODELS, *(each.transcript.model for each in of_rows)]):
         of_model = [each for each in of_rows if each.transcript.model == model]
         if of_model:
-            yield f"\n### Conversations with {model}\n"
+            yield f"\n#### Conversations with {model}\n"
             yield from tables(of_model, lambda way, words, model=model: words == words_now(model, way))  # type: ignore[misc]
             asked = {each.transcript.way for each in of_model}
             left = [way.name for way in ways_of(model) if way.name not in asked]
@@ -131,7 +131,7 @@ def _number(found: Interval) -> str:
 
 
 ABOUT = """
-## Conversations
+### Conversations
 
 {count} conversations of {turns} turns ({kinds}), with results of tools that follow from rules
 ([the suite](../../benchmarks/models/conversations/suite)). A turn is answered if each due call was made, with exactly
