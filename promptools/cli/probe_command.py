@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptools.cli.detect_command import detect_server
+from promptools.cli.proxy_addresses import refuse_proxy
 from promptools.cli.server_errors import no_answer, require_server
 from promptools.cli.shared_arguments import (
     DEFAULT_KEY_VARIABLE,
@@ -71,13 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
     key = server_key(arguments)
     require_server(url)
     authorization = basic or (f"Bearer {key}" if key else None)
+    refuse_proxy(url, authorization)
     detections = DetectionCache()
     with Prober(url, authorization, timeout=arguments.timeout, detections=detections) as prober:
         model = arguments.model or prober.find_model()
         target, seen = detect_server(url, model, authorization, detections, learn=True)
         if not seen.answered:
             raise no_answer(url, "")
-        prober.cost.requests += len(seen.asked)
+        prober.cost.requests += 1 + len(seen.asked)  # the first is that of `refuse_proxy`
         subject = Subject(model, target.profile, arguments.max_tokens, measure_context=arguments.context)
         prober.check_plain_chat(subject)
         findings = prober.run(subject, groups, lambda finding: print_progress(f"{finding.check}: {finding.verdict}"))

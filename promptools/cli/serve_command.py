@@ -18,11 +18,10 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, get_args
-from urllib.parse import urlsplit
 
 from promptools.cli.command_log import log_if_healed, log_level, show_log
+from promptools.cli.proxy_addresses import refuse_itself
 from promptools.cli.shared_arguments import (
     add_base_url,
     add_config,
@@ -451,7 +450,7 @@ def run(arguments: argparse.Namespace) -> int:
     proxy = build_proxy(arguments)
     listener = listen(arguments.host, arguments.port, allow_remote=proxy.access.requires_key or arguments.no_api_key)
     host, port = listener.getsockname()[:2]
-    _refuse_itself(proxy, listener)
+    refuse_itself(proxy, listener)
     print_servers(proxy, print_progress if arguments.json or arguments.quiet else print)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     warn_of_readers(arguments, proxy)
@@ -463,25 +462,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _serve(proxy, listener, arguments)
     return 0
-
-
-def _refuse_itself(proxy: Proxy, listener: socket.socket) -> None:
-    """Raise `UsageError` if a server is the proxy itself, since each request would be forwarded in an endless loop."""
-    from promptools.exchange.state import DEFAULT_PORTS
-    from promptools.proxy.access import is_loopback
-
-    host, port = listener.getsockname()[:2]
-    names = (host, "localhost") if is_loopback(host) else (host,)
-    table = proxy.served.table
-    for base_url in [proxy.base_url] if table is None else [each.address.base_url for each in table.replicas()]:
-        server = urlsplit(base_url)
-        name = server.hostname or ""
-        own = name in names or (is_loopback(name) and ip_address(host).is_unspecified)
-        if own and (server.port or DEFAULT_PORTS.get(server.scheme)) == port:
-            listener.close()
-            raise UsageError(
-                f"{base_url} is the address of this proxy: name the server behind it, or another port with --port"
-            )
 
 
 def _print_addresses(address: str, inspector: str | None, *, as_json: bool) -> None:

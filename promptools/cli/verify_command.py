@@ -14,6 +14,7 @@ import promptools
 from promptools.cli.benchmark_run import json_object, server_of
 from promptools.cli.command_client import choose_model, connect
 from promptools.cli.detect_command import detect_server
+from promptools.cli.proxy_addresses import refuse_proxy
 from promptools.cli.shared_arguments import add_endpoint, add_json, at_least, seconds
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, print_table, show_progress
 from promptools.errors import UpstreamError, UsageError
@@ -82,6 +83,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     chosen = cases(_scenarios(arguments.scenarios))
     with connect(arguments) as client:
+        refuse_proxy(str(client.base_url), f"Bearer {client.api_key}")
         model = choose_model(arguments, client)
         about = _about(arguments, client, model, suite_digest())
         askers = _askers(arguments, client, model)

@@ -38,6 +38,8 @@ MESSAGES_FIELD = b"request-id"
 """The field in which Anthropic's SDKs look for the id."""
 UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
 """The field with the server's own id for the request, if that differs from the proxy's."""
+PROXY_FIELD = b"x-promptools-proxy"
+"""The field that marks each response of a proxy, so that nobody takes the proxy for the server behind it."""
 _VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _RANDOM_BYTES = 12
 
@@ -107,7 +109,8 @@ class RequestInFlight:
         """Send a message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self._fields = with_request_id(message["headers"], self.request_id, messages=self.api is MESSAGES_API)
+            fields = with_request_id(message["headers"], self.request_id, messages=self.api is MESSAGES_API)
+            self._fields = [*(pair for pair in fields if pair[0] != PROXY_FIELD), (PROXY_FIELD, b"true")]
             message = {**message, "headers": self._fields}
         else:
             self._last_piece = message.get("body", b"") or self._last_piece

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from serving import serving
 
 from promptools.cli import main
 from promptools.harness.verification import measuring
@@ -11,6 +12,8 @@ from promptools.harness.verification.measuring import measure
 from promptools.harness.verification.scenarios import cases
 from promptools.lab.llamacpp_server import can_serve, serve
 from promptools.lab.script import ScriptedReply
+from promptools.profiles import Config
+from promptools.proxy import Proxy
 
 pytestmark = pytest.mark.skipif(not can_serve(), reason="xllamacpp or gguf is not installed here")
 
@@ -109,6 +112,19 @@ def test_a_run_is_asked_for(capsys, server, monkeypatch):
     refused = capsys.readouterr().err
     assert "add --yes" in refused
     assert "trying the server" not in refused
+
+
+def test_a_proxy_is_not_verified(capsys, server, tmp_path):
+    """Else promptools would be compared with itself, and the server that needs it be called as good."""
+    with serving(Proxy(base_url=server.base_url, config=Config())) as port:
+        url = f"http://127.0.0.1:{port}/v1"
+        assert main(["verify", url, "--scenarios", HEALED, "--yes", "--output", str(tmp_path / "log")]) == 2
+    printed = capsys.readouterr()
+    said = f"{url} is a promptools proxy, whose answers are not the server's own: name the server behind it"
+    assert said in printed.err
+    assert "trying the server" not in printed.err
+    assert printed.out == ""
+    assert not (tmp_path / "log").exists()
 
 
 def test_usage(capsys, server):
