@@ -365,17 +365,23 @@ def json_lines(tools: Tools) -> str:
     return "\n".join(dump({"type": "function", "function": function}) for function in shown_functions(tools))
 
 
-_CALL_A_TOOL = "When the user asks for something that only a tool can tell or do, call the tool."
-DEFAULT_INSTRUCTIONS: Final = Instructions(
-    text="""# Tools
+def default_text(about_values: str = "") -> str:
+    """Return the template of a whole prompt. The sentences `about_values` say how the format writes arguments."""
+    values = f"{about_values} " if about_values else ""
+    return f"""# Tools
 
 You have these tools:
 
-{tools}
+{{tools}}
 
-{how_many}
+{{how_many}}
 
-Give an optional parameter only if the user mentions it. {when}""",
+{values}Give an optional parameter only if the user mentions it. {{when}}"""
+
+
+_CALL_A_TOOL = "When the user asks for something that only a tool can tell or do, call the tool."
+DEFAULT_INSTRUCTIONS: Final = Instructions(
+    text=default_text(),
     parallel=f"{_CALL_A_TOOL} Reply with only a list of calls, one for each thing that the user asks for. For one"
     " thing:\n\n{call}\n\nFor two things:\n\n{calls}",
     single=f"{_CALL_A_TOOL} Reply with only one call at a time:\n\n{{call}}",

@@ -19,7 +19,14 @@ from promptools.dialects.calls.parse_options import Evidence, ParseOptions
 from promptools.dialects.contract import Head, HeadPredicate
 from promptools.dialects.declared import CommonKeys, DeclaredDialect
 from promptools.dialects.prefix_patterns import any_literal_text, literal_text, sequence
-from promptools.dialects.prompt import DEFAULT_INSTRUCTIONS, GENERIC_CALL, NAME_SLOT, Instructions, fill
+from promptools.dialects.prompt import (
+    DEFAULT_INSTRUCTIONS,
+    GENERIC_CALL,
+    NAME_SLOT,
+    Instructions,
+    default_text,
+    fill,
+)
 from promptools.dialects.readers.markup_call import MarkupGrammar
 from promptools.dialects.readers.markup_reader import MarkupReader
 from promptools.dialects.readers.tag_heads import LOOKAHEAD_PATTERN, TagHeads
@@ -321,8 +328,7 @@ class TagDialect(DeclaredDialect):
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([(NAME_SLOT, self._generic_call())]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
-        text = DEFAULT_INSTRUCTIONS.text.replace("Give an", f"{values} Give an")
-        return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": text})
+        return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": default_text(values)})
 
     def _shows(self, call: Call) -> bool:
         """Return whether a call may be an example: its arguments have no tags, and are all written as bare text."""
