@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from promptools.cli.collected_reply import CollectedReply
+from promptools.cli.proxy_addresses import refuse_proxy
 from promptools.cli.server_errors import require_server
 from promptools.cli.shared_arguments import add_api_key, add_base_url, add_json, server_key
 from promptools.cli.terminal_output import print_json, print_progress, print_styled, printable
@@ -371,11 +372,12 @@ def _model_in_file(path: Path) -> Generator[list[Scenario]]:
 def _own_server(arguments: argparse.Namespace) -> Generator[list[Scenario]]:
     """Yield the scenarios with a model on the user's own server."""
     require_server(arguments.base_url)
+    key = server_key(arguments)
+    refuse_proxy(arguments.base_url, f"Bearer {key}" if key else None)
     kind = ["--provider", arguments.provider] if arguments.provider else []
     with _proxy("--base-url", arguments.base_url, *kind) as proxy:
-        key = server_key(arguments) or "none"
         title = f"your server alone, with {arguments.model}"
-        yield _before_and_after(Scenario(title, arguments.base_url, arguments.model, key=key), proxy)
+        yield _before_and_after(Scenario(title, arguments.base_url, arguments.model, key=key or "none"), proxy)
 
 
 def _before_and_after(direct: Scenario, proxy: str) -> list[Scenario]:

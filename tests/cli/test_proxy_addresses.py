@@ -12,6 +12,7 @@ KEY = "key-of-the-proxy"
 COMMANDS = {
     "verify": ["--model", "m", "--yes", "--no-detect"],
     "probe": ["--model", "m", "--checks", "native"],
+    "demo": ["--model", "m"],
 }
 
 
