@@ -13,6 +13,7 @@ they may still turn out to be wrong:
 - white space at the beginning;
 - all text while a call or a formatted answer is required and no call has been sent;
 - text after a malformed call, until a valid call comes;
+- text that repeats the correction for which the model was asked again, until it goes on otherwise;
 - malformed calls and discarded text;
 - everything, with the option `hold="all"`.
 
@@ -93,6 +94,8 @@ class ChoiceStream:
         self._role_sent = begun
         self._held: list[Event] = []
         self._after_malformed = False
+        self._corrections: tuple[str, ...] = ()
+        """The texts that the model may repeat in place of an answer; empty as soon as it has written another."""
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
@@ -123,8 +126,9 @@ class ChoiceStream:
             chunks += self._add_event(event, envelope)
         return chunks
 
-    def discard_attempt(self) -> None:
-        """Discard the events that are held from a failed attempt."""
+    def discard_attempt(self, corrections: tuple[str, ...]) -> None:
+        """Discard the events that are held from a failed attempt; the next one answers to `corrections`."""
+        self._corrections = corrections
         self._held.clear()
         self._logprobs.clear()
         self._after_malformed = False
@@ -204,13 +208,22 @@ class ChoiceStream:
         uncertain = (
             self._request.choice.forced or self._request.checks_response_format or self._after_malformed
         ) and not self._sent_call_ids
-        if uncertain or (not self.committed and not event.text.strip()):
+        if uncertain or (not self.committed and not event.text.strip()) or self._may_repeat_correction(event.text):
             self._held.append(event)
             return []
         if self._answer is not None:
             ready = self._answer.feed(event.text)
             return self._commit(replace(event, text=ready), envelope) if ready else []
         return self._commit(event, envelope)
+
+    def _may_repeat_correction(self, text: str) -> bool:
+        """Return whether all text so far, with `text` at its end, is the beginning of a correction."""
+        if not self._corrections or self.committed or self._answer is not None:
+            return False
+        held = "".join(event.text for event in self._held if isinstance(event, Text))
+        said = (held + text).strip()
+        self._corrections = tuple(each for each in self._corrections if each.startswith(said))
+        return bool(self._corrections)
 
     def _end_answer(self) -> list[Event]:
         """Stop holding back text for a formatted answer, and return the held text as events.

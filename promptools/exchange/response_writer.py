@@ -80,8 +80,8 @@ class ResponseWriter(Protocol):
         """Return whether a call of this choice has been sent only partly."""
         ...
 
-    def discard_attempt(self, index: int) -> None:
-        """Discard the events that are held from a failed attempt."""
+    def discard_attempt(self, index: int, corrections: tuple[str, ...]) -> None:
+        """Discard the events that are held from a failed attempt; the next one answers to `corrections`."""
         ...
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
@@ -131,9 +131,9 @@ class SseWriter:
         """Return whether a call of this choice has been sent only partly."""
         return self._stream(index).has_open_call
 
-    def discard_attempt(self, index: int) -> None:
-        """Discard the events that are held from a failed attempt."""
-        self._stream(index).discard_attempt()
+    def discard_attempt(self, index: int, corrections: tuple[str, ...]) -> None:
+        """Discard the events that are held from a failed attempt; the next one answers to `corrections`."""
+        self._stream(index).discard_attempt(corrections)
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
         """End a choice; its last chunk is held until `end`, or until another choice ends."""
@@ -214,7 +214,7 @@ class JsonWriter:
         """Return False, because calls are never sent partly."""
         return False
 
-    def discard_attempt(self, index: int) -> None:
+    def discard_attempt(self, index: int, corrections: tuple[str, ...]) -> None:  # noqa: ARG002 one signature for all writers
         """Discard the log probabilities of a failed attempt."""
         self._logprobs.pop(index, None)
 

@@ -231,7 +231,7 @@ class RetryLoop:
             if failure.kind in REFUSAL_KINDS and failure.server_error and self.first_refusal is None:
                 self.first_refusal = failure
             for index in indices:
-                self._writer.discard_attempt(index)
+                self._writer.discard_attempt(index, plan.request.corrections)
             yield from self._state.wait(pause)
             return True
         self._state.note_remedy(failure, pause if isinstance(pause, str) else "nothing is left to try")
@@ -259,10 +259,12 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Return whether this failed reply has no calls, although the last reply that could be shown has some."""
+        """Return whether this failed reply has less than the last reply that could be shown: no calls, or nothing."""
         earlier = self._last_presentable.get(index)
-        calls = [one.verdict.reply.calls for one in (earlier, failure) if one is not None and one.verdict is not None]
-        return len(calls) == 2 and bool(calls[0]) and not calls[1]
+        if earlier is None or earlier.verdict is None or failure.verdict is None:
+            return False
+        before, now = earlier.verdict.reply, failure.verdict.reply
+        return not now.calls and bool(before.calls or (before.content.strip() and not now.content.strip()))
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
         """Note in the trace and the log that calls from the server are returned as text, without quoting the model."""

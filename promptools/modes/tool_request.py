@@ -99,6 +99,12 @@ class ToolRequest:
         return [*(message for message in as_list(self.body.get("messages")) if is_object(message)), *self.feedback]
 
     @property
+    def corrections(self) -> tuple[str, ...]:
+        """The texts of `feedback` that tell the model what is wrong with its last reply."""
+        texts = (as_text(message.get("content")) for message in self.feedback if message.get("role") != "assistant")
+        return tuple(text.strip() for text in texts if text.strip())
+
+    @property
     def model(self) -> str:
         """The server's name for the model."""
         return as_text(self.body.get("model"))

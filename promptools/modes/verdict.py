@@ -130,6 +130,8 @@ def judge_reply(
         return broken
     if not reply.calls and reply.malformed:
         return _malformed(request, reply, raw, sent, harmony=harmony)
+    if not reply.calls and reply.content.strip() in request.corrections:
+        return _repeated_correction(request, reply)
     if not reply.calls and request.choice.forced:
         return _missing_call(request, reply, raw, sent, harmony=harmony)
     if not reply.calls and not reply.content.strip():
@@ -155,6 +157,17 @@ def _broken_end(
         why = "the model ended with a call (stop_reason 200012) and the server sent none"
         return Verdict("swallowed", _as_content(reply, raw), why, retry_elsewhere=True)
     return None
+
+
+def _repeated_correction(request: ToolRequest, reply: Reply) -> Verdict:
+    """Return the verdict on an answer that only repeats the correction that the model was given.
+
+    The user would read words of promptools as the model's answer (Qwen2.5-Coder-1.5B on llama.cpp, prompt mode).
+    """
+    kind: VerdictKind = "no_call" if request.choice.forced else "malformed"
+    discarded = (*reply.discarded, Discarded(reply.content, "repeat"))
+    why = "the model repeated the correction in place of an answer"
+    return Verdict(kind, replace(reply, content="", discarded=discarded), why, retry_elsewhere=True)
 
 
 def _lost_call(

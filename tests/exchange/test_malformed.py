@@ -326,3 +326,47 @@ def test_a_model_that_repeats_its_instructions_calls_nothing(tools, dialect):
     seen = play(asked, [reply(told), reply(told)])
     assert not seen.reply.calls
     assert seen.message["content"] == told
+
+
+CORRECTION = play(ask(WEATHER), [native(BAD), native(GOOD)]).bodies[1]["messages"][-1]["content"]
+PROMPT = {"mode": "prompt"}
+
+
+def test_the_correction_is_not_the_models_answer():
+    seen = play(ask(WEATHER), [native(BAD), reply(f"{CORRECTION}\n"), reply("Sunny.")])
+    assert seen.message["content"] == "Sunny."
+    assert [(each.mode, each.outcome) for each in seen.reply.trace.attempts] == [
+        ("native", "malformed"),
+        ("native", "malformed"),
+        ("prompt", "answered"),
+    ]
+    why = "the model repeated the correction in place of an answer; prompt mode is tried"
+    assert seen.reply.trace.attempts[1].why == why
+
+
+def test_nor_is_the_demand_for_a_call():
+    body = ask(WEATHER, tool_choice="required", promptools=PROMPT)
+    demand = play(body, [reply("No."), reply("ok")], spare=True).bodies[1]["messages"][-1]["content"]
+    seen = play(body, [reply("No."), reply(demand)])
+    assert seen.message["content"] == "No."
+    assert [each.outcome for each in seen.reply.trace.attempts] == ["choice", "choice"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_the_model_wrote_before_is_handed_over_in_its_place(streamed):
+    said = stream if streamed else reply
+    seen = play(ask(WEATHER, stream=streamed, promptools=PROMPT), [said(BAD_TEXT), said(CORRECTION)])
+    assert (seen.choice().content if streamed else seen.message["content"]) == BAD_TEXT
+
+
+@pytest.mark.parametrize("more", [" I give up.", "?"])
+@pytest.mark.parametrize("size", [len(CORRECTION), 8, 0])
+def test_an_answer_that_begins_like_the_correction_loses_nothing(size, more):
+    answer = f"\n{CORRECTION[:size]}{more}"
+    seen = play(ask(WEATHER, stream=True, promptools=PROMPT), [stream(BAD_TEXT), stream(*answer)])
+    assert seen.choice().content == answer
+
+
+def test_a_streamed_correction_does_not_reach_the_client_before_its_end_is_known():
+    seen = play(ask(WEATHER, stream=True), [stream(BAD_TEXT), stream(*CORRECTION), stream("Sunny.")])
+    assert seen.choice().content == "Sunny."
