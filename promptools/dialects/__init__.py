@@ -154,7 +154,7 @@ def _load_built_in(name: str) -> Dialect:
 
 
 def _tables() -> Any:
-    """Return the module `promptools.dialects.table`. It is imported late, since its imports need this package."""
+    """Return the module `promptools.dialects.table`. It is imported late because its own imports need this package."""
     return import_module(f"{__name__}.table")
 
 
@@ -235,7 +235,7 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name on its first use, since few apps need it."""
+    """Import a name in `_ON_FIRST_USE` when it is first used, since few apps need any of these names."""
     if name in _ON_FIRST_USE:
         return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

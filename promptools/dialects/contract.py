@@ -3,8 +3,8 @@
 Reading a call takes two steps, so that text can be streamed:
 
 1. The scanner searches the text for the dialect's `heads`. A `Head` describes the text that begins a call, such as
-   `<tool_call>`, up to the first character of the call's body. If the buffer ends inside a head, the scanner holds that
-   end back until more text comes. `Head.begins` then decides whether the text may begin a call: yes, no, or
+   `<tool_call>`, up to the first character of the call's body. If the buffer ends inside a head, the scanner holds the
+   incomplete head back until more text comes. `Head.begins` then decides whether the text may begin a call: yes, no, or
    `NEED_MORE`.
 2. `Dialect.candidate` makes a `Candidate`, which reads the body until it is clear whether this is a call. The result is
    a list of parts, which together make up the text that was read: calls, malformed calls and markup, or plain text if
@@ -14,8 +14,8 @@ In some formats, a reply is a series of messages with headers. Dialects of such 
 reply into messages. Harmony has only channels; Muse also has heads inside its messages.
 
 A dialect also declares the markers that its models write outside of calls, such as `reasoning_tags` and `end_tokens`.
-These markers count in every reply, whatever the dialect of its calls. The `render_*` methods write the format for
-prompt mode; a dialect without them can only be read.
+These markers are recognized in every reply, whichever dialect its calls are written in. The `render_*` methods write
+the format for prompt mode; a dialect without them can only be read.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ TAG_GATE: Final = r"<(?:[^\W\d]|\Z)"
 class HeadPredicate(Protocol):
     """Decides whether `text[start:end]`, which matches the pattern of a `Head`, may begin a call.
 
-    `fresh` is true if the match begins the content or a code fence, if it directly follows a call, or if the request
-    asked for this dialect and the head is not `at_start`.
+    `fresh` is true in three cases: the match is at the beginning of the content or of a code fence; the match directly
+    follows a call; or the request asked for this dialect and the head is not `at_start`.
     """
 
     def __call__(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
@@ -74,7 +74,7 @@ class Head(NamedTuple):
     """
     begins: HeadPredicate | None = None
     fenced: bool = False
-    """Whether a code fence before the call is the call's marker. It is then passed to `Dialect.candidate` as `head`."""
+    """Whether a code fence before the call is its marker. If so, `Dialect.candidate` gets the fence as `head`."""
     alias: str = ""
     """The text that is passed to `Dialect.candidate` as `head` if the call has no marker."""
     at_start: bool = False
@@ -99,12 +99,15 @@ class Head(NamedTuple):
     None in the tuple stands for text outside of fences. If the tuple is empty, a match may begin a call anywhere.
     """
     tier: Tier | None = None
-    """The tier of these calls if it is not `Dialect.tier`.
+    """The tier of the calls that this head finds; None if it is the tier of the dialect (`Dialect.tier`).
 
-    For example, calls whose special tokens were stripped are weaker evidence.
+    For example, a head that finds calls whose special tokens were stripped has a weaker tier than its dialect.
     """
     on_request: bool = False
-    """Whether `pattern` is searched for only if the request asked for the dialect, as no marker is distinctive."""
+    """Whether `pattern` is searched for only if the request asked for the dialect.
+
+    This is for patterns that contain no distinctive marker.
+    """
     sure_pattern: str = ""
     """A pattern for text that is certainly the beginning of a call, even if the reply ends right after it."""
 
@@ -122,7 +125,7 @@ class MessageFormat(NamedTuple):
     takes_text: Callable[[str, ParseOptions], bool] | None = None
     """Returns whether calls to the named tool have a body of free text, which cannot be streamed as JSON."""
     read_body: BodyReader | None = None
-    """Reads the bodies of calls that are not JSON; None if all bodies are JSON."""
+    """Reads those call bodies that are not JSON; None if all bodies are JSON."""
 
 
 class MessageSplitter(Protocol):
@@ -210,7 +213,7 @@ class Dialect(Protocol):
 
     @property
     def reasoning_tags(self) -> Mapping[str, str]:
-        """Maps each opening tag of reasoning to its closing tag.
+        """Maps each opening reasoning tag to its closing tag.
 
         If both tags end with `{suffix}>`, this end matches any suffix: `<think:{suffix}>` matches `<think:abc>`.
         """
@@ -218,7 +221,7 @@ class Dialect(Protocol):
 
     @property
     def answer_tags(self) -> Mapping[str, str]:
-        """Maps each opening tag of an answer to its closing tag, which is empty if the format has none.
+        """Maps each opening answer tag to its closing tag, which is empty if the format has no closing tag.
 
         An opening tag counts only if no text has come since the last tag or call. A closing tag counts only after its
         opening tag.
@@ -240,9 +243,9 @@ class Dialect(Protocol):
 
     @property
     def control_tokens(self) -> tuple[str, ...]:
-        """Other tokens of calls, results and messages.
+        """Tokens in calls, results and messages, besides the markers in the other attributes.
 
-        Prose never contains such a token, but the token alone does not begin a call.
+        Prose never contains these tokens, but such a token alone does not begin a call.
         """
         ...
 
@@ -256,19 +259,22 @@ class Dialect(Protocol):
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Opening tokens of calls that may also come before a program or a name; they are then part of the text."""
+        """Tokens such as `<|python_tag|>`, which begin a call but may also precede a program or a name.
+
+        Before a program or a name, such a token is part of the text.
+        """
         ...
 
     @property
     def rescues(self) -> bool:
-        """Whether a call at the end of the reasoning counts if the reply is otherwise empty."""
+        """Whether a call at the end of the reasoning is accepted as a call if the reply is otherwise empty."""
         ...
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
         """Return a `Candidate` that reads the body of a possible call after `head`, the text that begins the call.
 
-        Feed the candidate the text from the first character of the body on. `definite` is true if a body that is a
-        call stays a call, whatever text follows.
+        Feed the candidate the text from the first character of the body on. `definite` is true if no text that follows
+        the body can change the decision that the body is a call.
         """
         ...
 
@@ -281,7 +287,7 @@ class Dialect(Protocol):
         ...
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the id by which the model knows a call; `number` counts the earlier calls in the conversation."""
+        """Return the id by which the model knows a call. `number`: how many calls precede it in the conversation."""
         ...
 
     def render_calls(self, calls: Sequence[Call]) -> str:

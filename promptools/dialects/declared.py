@@ -1,7 +1,7 @@
 """The base class of dialects that are declared as data, and the texts of their prompts.
 
-A kind of dialect is a constructor that takes plain data as keyword arguments, such as `MarkedJson`;
-`promptools.dialects.table` reads that data from TOML.
+A kind of dialect is a constructor, such as `MarkedJson`, that takes plain data as keyword arguments.
+`promptools.dialects.table` reads this data from TOML.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DeclaredDialect(Textual):
     """
 
     wording: ClassVar = DEFAULT_INSTRUCTIONS
-    """The default wording of the prompt for this kind of dialect; `instructions` replaces some of its texts."""
+    """The default texts of the prompt for this kind of dialect; the argument `instructions` replaces some of them."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class DeclaredDialect(Textual):
         )
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls to offered tools, in the dialect's usual form, or `GENERIC_CALL` twice."""
+        """Return two example calls to offered tools, in the dialect's usual form; `GENERIC_CALL` twice if none fits."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""An app's own dialects, known to one client, proxy or command: their tables, and the dialects made from these.
+"""An app's own dialects, known to one client, proxy or command: their tables, and the dialects made from the tables.
 
 A table is kept as text, so that it can be sent to other processes that parse replies: the workers of a batch, and the
 actors and tasks of a Ray cluster.

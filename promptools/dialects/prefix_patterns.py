@@ -52,7 +52,7 @@ def any_literal_text(texts: Iterable[str]) -> str:
 
 
 def beginnings(texts: Iterable[str]) -> frozenset[str]:
-    """Return all beginnings of the texts, without the whole texts: `a` and `ab` for `abc`."""
+    """Return all proper prefixes of the texts, such as `a` and `ab` for `abc`."""
     return frozenset(text[:end] for text in texts for end in range(1, len(text)))
 
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 MAX_DEPTH = 6
 """Maximum number of levels below a tool's parameters at which nested properties and types are described."""
 MAX_REFERENCES = 32
-"""Maximum number of references (`$ref`) that are followed one after the other.
+"""Maximum number of references (`$ref`) that are followed in a chain, where each leads to the next.
 
 Every reference is resolved from the root schema. So a reference inside a schema with an `$id` may lead to the wrong
 place.
 """
 EXTRA_VISITS = 2000
-"""How many visits to subschemas are allowed in addition to `VISITS_PER_SUBSCHEMA`.
+"""How many visits to subschemas are allowed in addition to `VISITS_PER_SUBSCHEMA` for each value in the schema.
 
-The visits are limited because references may multiply them at each level.
+Visits are limited because references may multiply their number at each level of the schema.
 """
 VISITS_PER_SUBSCHEMA = 4
 """How many visits are allowed for each value in a tool's schema. Without references, no subschema needs more."""
@@ -67,7 +67,10 @@ class _Signature:
         self.visits_left = EXTRA_VISITS + VISITS_PER_SUBSCHEMA * count_values(root)
 
     def lines(self, schema: Schema, outer: tuple[int, ...] = ()) -> Iterator[str]:
-        """Yield a line for each property, nested ones too. Objects whose ids are in `outer` are not entered again."""
+        """Yield a line for each property, including nested ones.
+
+        `outer`: the ids of the enclosing `properties` objects, which are not entered again.
+        """
         required = schema.get("required")
         properties = self._properties(schema)
         within = (*outer, id(properties))
@@ -188,7 +191,7 @@ class Instructions(NamedTuple):
 
 
 def keys_of(template: str) -> frozenset[str]:
-    """Return the names of all keys in a template, such as `tools` for `{tools}`, even of unknown keys."""
+    """Return the names of all keys in a template, known or unknown, such as `tools` for `{tools}`."""
     return frozenset(_KEY.findall(template))
 
 
@@ -198,7 +201,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def fill_result(template: str, result: Result) -> str:
-    """Return the text of one result. Keys: `{content}`, `{json}`, `{name}` and `{id}`."""
+    """Return the text of one result. The template's keys are `{content}`, `{json}`, `{name}` and `{id}`."""
     values = {"content": result.content, "name": result.name, "id": result.call_id}
     if "{json}" in template:
         values["json"] = _content_as_json(result.content)
@@ -206,9 +209,9 @@ def fill_result(template: str, result: Result) -> str:
 
 
 def fill_tool(template: str, tool: Tool, function: dict[str, Any]) -> str:
-    """Return the text for a tool; `function` is the tool with the keys that chat templates show.
+    """Return the text that declares a tool. `function`: the tool, with only the keys that chat templates show.
 
-    Keys: `{json}`, `{function}`, `{signature}`, `{name}`, `{description}`, `{parameters}`.
+    The template's keys are `{json}`, `{function}`, `{signature}`, `{name}`, `{description}` and `{parameters}`.
     """
     values = {"name": tool.name, "description": tool.description}
     if "{json}" in template:
@@ -248,7 +251,7 @@ MAX_EXAMPLE_DEPTH = 3
 MAX_EXAMPLE_PARAMETERS = 8
 """Maximum number of properties shown for each object in an example call, including the arguments object itself."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a template of a call. If the model copies it, the copy is not a call."""
+"""The placeholder for the tool's name in a call template. If the model copies the template, the copy is not a call."""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
 """The example call that is shown if no offered tool is fit for an example.
 
@@ -330,7 +333,7 @@ _EXAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True,
 
 
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """Return the first string copied from an example placeholder, such as `<city>` for `city`; "" if there is none."""
+    """Return the first string that repeats an example placeholder, such as `<city>` for `city`; "" if none does."""
     texts = _texts(arguments)
     return next((text for name, text in texts if text in {form.format(name) for form in PLACEHOLDERS}), "")
 
@@ -391,9 +394,9 @@ DEFAULT_INSTRUCTIONS: Final = Instructions(
 )
 """The default texts of a prompt, chosen by how small models respond to them (docs/reference/matrix.md).
 
-The last sentence, about what needs no tool, is a separate paragraph: at the end of another paragraph, a 1.5B model
-overlooked it in eight of fourteen requests. An example of an answer cannot replace the sentence, since models copy the
-example as their own answer.
+The last sentence, on requests that need no tool, is a separate paragraph: when it was the end of another paragraph, a
+1.5B model overlooked it in eight of fourteen requests. An example of an answer cannot replace this sentence, since
+models copy the example as their own answer.
 """
 
 

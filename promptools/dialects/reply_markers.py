@@ -1,7 +1,7 @@
 """The markers of reasoning, answers, results and turns that all registered dialects declare, combined.
 
-They are recognized in every reply, whatever the dialect of its calls: a server may leave any of them in the text, and
-models mix them. `reply_markers` returns them.
+They are recognized in every reply, whichever dialect its calls are written in, because a server may leave any of them
+in the text, and models mix them. `reply_markers` returns them.
 
 Two kinds of `Dialect.reasoning_tags` have special rules. First, one opening tag may be the beginning of another, as
 Gemma 4's `<|channel>` is of `<|channel>thought`. Since the rest of the longer tag may have been lost, the short tag
@@ -72,8 +72,8 @@ TURN_TOKENS: Final = (
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of the right one.
 
-Only tags that most families have in their training data are listed, not all that any dialect declares, because JSON
-that quotes a closing tag of this list ends at that tag.
+If JSON quotes one of these tags, the JSON ends at that tag. So the list has only tags that most families have in their
+training data, not every closing tag that a dialect declares.
 """
 
 
@@ -105,17 +105,17 @@ class ReplyMarkers:
             for opener in [*tags]
             if opener.endswith(_HOLE)
         }
-        """Maps opening tags with a suffix to their closing tags, without the suffix: `<think:` to `</think:`."""
+        """Maps opening tags with a suffix to their closing tags, both without the suffix: `<think:` to `</think:`."""
         self.unlabelled_openers = {
             opener: tags.pop(opener)
             for opener in [*tags]
             if any(other.startswith(opener) for other in tags if other != opener)
         }
-        """Maps opening tags of reasoning that begin another such tag, as `<|channel>` does, to their closing tags."""
+        """Maps opening reasoning tags with which a longer one begins, such as `<|channel>`, to their closing tags."""
         self.reasoning_tags = tags
-        """Maps opening tags of reasoning to closing tags, except those in `suffixed_tags` and `unlabelled_openers`."""
+        """Maps opening reasoning tags to closing tags, except those in `suffixed_tags` and `unlabelled_openers`."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
-        """Maps each opening tag of an answer to its closing tag, or to "" if the format has no closing tag."""
+        """Maps each opening answer tag to its closing tag, or to "" if the format has no closing tag."""
         self.result_openers = tuple(
             dict.fromkeys(chain(RESULT_OPENERS, *(dialect.result_openers for dialect in dialects)))
         )
@@ -134,13 +134,13 @@ class ReplyMarkers:
         self.lone_closers = tuple(
             dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())
         )
-        """Closing tags of reasoning that count even without an opening tag: the text before them is reasoning."""
+        """Closing reasoning tags that count even without an opening tag: the text before such a tag is reasoning."""
         self.reserved_tags = frozenset((*tags, *self.answer_tags, *self.result_openers))
         """Tags that keep their meaning even if a tool has the same name."""
         self.plain_answer_tags = frozenset(
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
-        """Tags of answers that text may contain too, such as `<answer>`. They count only directly after reasoning."""
+        """Answer tags that ordinary text may contain too, such as `<answer>`. They count only right after reasoning."""
 
     @cached_property
     def special_token_names(self) -> frozenset[str]:
@@ -161,11 +161,11 @@ class ReplyMarkers:
 
     @cached_property
     def readable_answer_tags(self) -> frozenset[str]:
-        """Opening tags of answers that contain no `<`: these are plain text unless they enclose an answer."""
+        """Opening answer tags without a `<`. They are plain text unless they enclose an answer."""
         return frozenset(opener for opener in self.answer_tags if "<" not in opener)
 
     def reasoning_closer(self, opener: str) -> str:
-        """Return the closing tag for an opening tag of reasoning."""
+        """Return the closing tag for an opening reasoning tag."""
         closer = self.reasoning_tags.get(opener) or self.unlabelled_openers.get(opener)
         if closer is not None:
             return closer
@@ -216,7 +216,7 @@ class ReplyMarkers:
 
     @cached_property
     def suffixed_closer(self) -> re.Pattern[str]:
-        """A pattern that matches a closing tag of reasoning with a suffix, such as `</think:abc>`."""
+        """A pattern that matches a closing reasoning tag with a suffix, such as `</think:abc>`."""
         starts = "|".join(map(re.escape, self.suffixed_tags.values())) or "(?!)"
         return re.compile(rf"(?:{starts}){TAG_SUFFIX}>")
 

@@ -27,7 +27,7 @@ _DOUBLE, _SINGLE = (_SHORT_STRING.format(quote) for quote in "\"'")
 _PLAIN = rf"[^\"'‘’“”/#\[\]{{}}]++|{_DOUBLE}|(?:(?<=[{{\[,:])|(?<=[{{\[,:][ \n]))(?:{_SINGLE})"
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
-"""What the regex engine skips: short strings and two levels of brackets. Long strings are left to `str.find`."""
+"""Matches what the regex engine skips: short strings and two levels of brackets. `str.find` skips long strings."""
 _DELIMITERS = lazy_pattern(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
 _COMMENTS = lazy_pattern(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
 _SMART = {"“": lazy_pattern("[“”]"), "‘": lazy_pattern("[‘’]")}
@@ -57,7 +57,7 @@ class BracketScanner:
         """Whether the value is nested deeper than `MAX_DEPTH`. If so, the scan stops: no reader accepts the value."""
         self._quote = ""
         self._string_opened = False
-        """Whether a string that is a value has just been opened."""
+        """Whether a string has just been opened where a key or a value may start."""
         self._empty_quote = ""
         """The quote of an empty string that has just ended; one more such quote opens a triple-quoted string."""
         self._quote_run = 0
@@ -192,7 +192,7 @@ class BracketScanner:
         return begin + closed
 
     def _open_comment(self, piece: str, at: int) -> int:
-        """Return the index past the comments at `piece[at]`, or past the opener of a comment that is still open."""
+        """Return the index after the comments at `piece[at]`, or after the opener of a comment that is still open."""
         comments = _COMMENTS.match(piece, at)
         if comments:
             return comments.end()

@@ -138,7 +138,10 @@ class QuoteResolver:
         return end
 
     def _find_next_argument(self, text: str, start: int, end: int, keys: set[str]) -> int:
-        """Return the index in `text[start:end]` of a declared key outside brackets that is not in `keys`; else -1."""
+        """Return the index in `text[start:end]` of the first declared key outside brackets; else -1.
+
+        Keys that are in `keys` are skipped.
+        """
         depth = 0
         for match in _MEMBER.finditer(text, start, end):
             key = match[1] or match[2]

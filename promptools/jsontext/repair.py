@@ -66,7 +66,10 @@ _BETWEEN_ITEMS = rf"[ \t\n\r:]++|,{_NEXT_ITEM}"
 
 
 def _compile_run() -> re.Pattern[str]:
-    """Compile the pattern `RUN`. A match never ends with a trailing comma, so that the reader repairs the comma."""
+    """Compile `RUN`, the pattern of strict JSON with common mistakes.
+
+    A match never ends with a trailing comma, so that the reader sees and repairs this comma.
+    """
     scalar = rf"{_NOT_TRIPLE_QUOTES}(?:{STRICT_STRING}|{_SINGLE_QUOTED})|{_NUMBER_IN_RUN}|{_LITERAL}|{_PYTHON_LITERAL}"
     item = run = scalar = rf"{scalar}|{_UNQUOTED_KEY}"
     for may_follow_comma in (_NEXT_ITEM_OR_CLOSER, _NEXT_ITEM_OR_CLOSER, _NEXT_ITEM):
@@ -93,7 +96,7 @@ _REPAIRS: Final = {
     ",": ("trailing comma", " "),
     **{python: ("Python literal", literal) for python, literal in PYTHON_LITERALS.items()},
 }
-"""Maps each Python literal, and a trailing comma, to the detail of the fix and the replacement."""
+"""Maps each Python literal, and a trailing comma, to the description in the fix and to the replacement."""
 
 
 def repair_run(text: str, start: int, end: int, fix_log: FixLog) -> tuple[list[str], list[str]]:
@@ -135,7 +138,7 @@ _TRIPLE = {
 }
 """Maps each quote to the pattern of a triple-quoted string, from just after the opening quotes on.
 
-The string ends at triple quotes after which a value may end.
+The string ends at the first triple quotes that a comma, a closing bracket or the end of the text follows.
 """
 MAX_WORD = 4096
 """Maximum number of characters that are read as one word outside of quotes.

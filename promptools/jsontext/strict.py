@@ -26,9 +26,10 @@ _STEP = lazy_pattern(rf"{_SPACE}(?:\}}|(,?+){_SPACE}{_KEY}{_SPACE}:{_SPACE})")
 MAX_HOOKED_LENGTH = 2048
 """Number of characters up to which reading with hooks costs less than reading without hooks and searching the text."""
 FEW_KEYS = 16
-"""Minimum number of keys in the first `MAX_HOOKED_LENGTH` characters for which a longer text is read without hooks.
+"""How many keys the beginning of a long text must contain for the text to be read without hooks.
 
-Few keys are a sign of long strings, not of many objects.
+A text is long if it has more than `MAX_HOOKED_LENGTH` characters; these first characters are its beginning. Fewer keys
+are a sign of long strings, not of many objects.
 """
 _TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
 
@@ -69,7 +70,7 @@ def read_members(text: str, start: int = 0) -> tuple[dict[str, Any], MemberSpans
 
 
 def read_strict_value(text: str, at: int) -> tuple[Any, int, int]:
-    """Read the strict JSON value at `text[at]`; return the value, the index past it, and an upper bound of its nesting.
+    """Read the strict JSON value at `text[at]`; return the value, the index past it, and an upper bound on its depth.
 
     The value is read by C code. Raises ValueError or StopIteration if the text is not strict JSON, and RecursionError
     for thousands of levels. O(n) in characters.

@@ -67,7 +67,7 @@ def _opens_call(key: str, options: ParseOptions) -> bool:
 
 
 def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the empty list `[]` is complete. Unlike other lists, an empty list counts anywhere in the text."""
+    """Return whether the empty list `[]` is complete. Unlike other lists, it is recognized anywhere in the text."""
     del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 
@@ -83,13 +83,13 @@ EMPTY_LIST_HEAD: Final = Head(
 def bare_json_heads(shape: str) -> tuple[Head, ...]:
     """Return the `Head` objects that find JSON without markers, in search order.
 
-    If the `shape` of a family's calls is "list", lists come first, and an empty list counts, too.
+    If the `shape` of a family's calls is "list", the heads that find lists come first, and an empty list is found too.
     """
     return (EMPTY_LIST_HEAD, LIST_HEAD, OBJECT_HEAD) if shape == "list" else (OBJECT_HEAD, LIST_HEAD)
 
 
 def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-    """Return a reader of JSON without markers. `head`: the code fence before the JSON, or an empty text."""
+    """Return a reader of JSON without markers. `head`: the code fence before the JSON; empty if there is none."""
     if not head:
         return JsonCandidate(options, evidence, definite=definite)
     run = head[: len(head) - len(head.lstrip(head[0]))]
@@ -97,7 +97,7 @@ def bare_json_candidate(head: str, options: ParseOptions, evidence: Evidence, *,
 
 
 class JsonCandidate(CandidateBase):
-    """Reads one JSON value that may contain one or more calls, and surplus closing brackets after the value.
+    """Reads one JSON value, which may contain one or more calls, and any surplus closing brackets after the value.
 
     When the first character after these brackets arrives, the reader decides whether the value is a call.
     """

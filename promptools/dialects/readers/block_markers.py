@@ -25,7 +25,7 @@ class Closers:
     """Holds the markers that may end a block of calls.
 
     `right`: the correct closing markers. `wrong`: closing markers that models write by mistake. `openers`: opening
-    markers of the next block, which also end a block without its closing marker.
+    markers of the next block, which also end a block whose closing marker is missing.
     """
 
     right: tuple[str, ...]
@@ -41,9 +41,9 @@ class Closers:
     The name is the only group. At the end of the text (`\Z`), the match may be incomplete.
     """
     next_call_markers: tuple[str, ...] = ()
-    """Markers that begin the next call in a format without opening markers.
+    """Text that begins the next call in a format without opening markers, such as a line break and `Action:`.
 
-    They are searched for only in JSON that may be broken.
+    Such text is searched for only in JSON that may be broken.
     """
 
     @cached_property
@@ -94,9 +94,10 @@ class MarkerSearch:
         """
 
     def forget(self) -> None:
-        """Forget the end of the searched text. Call this if the next search starts at text that was already searched.
+        """Forget the end of the searched text, which `find` keeps because a marker may be split between two pieces.
 
-        An example is the text between the last bracket of a body and the next marker.
+        Call this if the next search starts at text that was searched before, such as the text between the last bracket
+        of a body and the next marker.
         """
         self._tail = ""
 

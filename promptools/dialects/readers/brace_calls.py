@@ -1,4 +1,4 @@
-"""The dialect kind `braces`: a tool's name, then keys and values in braces, with a token on each side of a string.
+"""The dialect kind `braces`: a tool's name, then keys and values in braces, with a token before and after each string.
 
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:2}<tool_call|>
 
@@ -94,7 +94,7 @@ class BraceCalls(DeclaredDialect):
     """A dialect whose calls are `call:NAME{...}` between two markers.
 
     `quote`: the token before and after strings. `sorted_keys`: whether keys are written in alphabetical order. `null`:
-    how null is written. `values`: how arguments that are not strings are written, if the token is around these too;
+    how null is written. `values`: how arguments other than strings are written if the token is around all arguments;
     None if the token is only around strings.
     """
 

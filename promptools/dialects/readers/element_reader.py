@@ -10,13 +10,13 @@
 This is not XML: nothing is escaped, so a value may contain any tag, even those of its call. Two rules apply:
 
 - Only the tags of the tool and of its parameters count as tags; everything else is text.
-- A closing tag ends a value only if another of these tags follows, or the tool's closing tag. A tag that was opened
-  inside the value takes the next closing tag of its name first: `_open_values` counts such tags of the same parameter,
-  `_open_calls` those of the same tool.
+- A closing tag ends a value only if the opening tag of a parameter, the tool's closing tag or the end of the text
+  follows. If the value itself contains an opening tag, the next closing tag of the same name belongs to that tag:
+  `_open_values` counts such tags of the same parameter, `_open_calls` those of the same tool.
 
-A file in a value may itself end like a call, so the last possible end counts. If prose follows the tool's closing tag,
-the call may or may not have ended there. Such an end is kept as `_possible_end`, and applied when the next call begins
-or the text ends.
+A file in a value may itself end with the closing tags of a call, so the last possible end counts. If prose follows the
+tool's closing tag, the call may or may not have ended there. Such an end is kept as `_possible_end`, and applied when
+the next call begins or the text ends.
 
 There are two states: between values (`_in_call`) and in a value (`_in_value`). Instead of elements, the body may be a
 JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
@@ -59,7 +59,7 @@ _VISIBLE = lazy_pattern(r"\S")
 _KEY_WINDOW = 128
 """How many characters at the beginning of an element's content are searched for a YAML key."""
 _KEY = lazy_pattern(r"([\w.-]{1,80}+)(?::|(\Z))")
-"""Matches the key at the beginning of a line of YAML; at the end of the text, it may be incomplete."""
+"""Matches the key at the beginning of a line of YAML; at the end of the text, the key may be incomplete."""
 
 
 class ElementReader(SingleCallReader):
@@ -95,9 +95,9 @@ class ElementReader(SingleCallReader):
         self._has_text = False
         """Whether text other than white space has come since the last argument."""
         self._beginning: str | None = "" if self._is_ambiguous else None
-        """The beginning of the content while it is uncertain whether arguments begin there; None if that is certain.
+        """The beginning of the content, until it is known whether arguments begin there; None once this is known.
 
-        It is always None if the tag is not ambiguous, because then this is not checked.
+        It is always None if the tag is not ambiguous, because the content of such a tag is not checked.
         """
 
     def feed(self, piece: str, start: int) -> int | None:
@@ -203,7 +203,7 @@ class ElementReader(SingleCallReader):
             self._add_text(tag.raw)
 
     def _on_args_tag(self, tag: Tag) -> bool:
-        """If `tag` opens or closes the `<args>` element around the arguments, consume it; return whether it does."""
+        """Consume `tag` if it opens or closes `<args>` around the arguments; return whether `tag` was consumed."""
         opens = not (tag.close or tag.empty or self._values or self._in_args)
         if ARGS_TAG in self._keys or self._has_text or not (opens or (tag.close and self._in_args)):
             return False
@@ -340,8 +340,8 @@ class ElementReader(SingleCallReader):
     def _ends_at_doubled_closer(self, second: int) -> bool | NeedMore:
         """Return whether the value ends at the first of two closing tags of its parameter.
 
-        It does if the tool's closing tag follows them, and the call ends there. `second`: the index of the second
-        closing tag.
+        The first one ends the value if the tool's closing tag follows the second one and ends the call. `second`: the
+        index of the second closing tag.
         """
         at = self._buffer.after(second)
         if at is NEED_MORE:

@@ -65,7 +65,10 @@ def _make_tag(match: re.Match[str]) -> Tag:
 MAX_ELEMENT_DEPTH = 64
 """The maximum depth of nested elements."""
 MAX_UNMARKED_DEPTH = 8
-"""The maximum depth of nested elements whose tags lack the format's marker. Each level is searched again."""
+"""The maximum depth of nested elements whose tags lack the format's marker.
+
+The depth is limited because the text is searched once more for each level.
+"""
 _OPENING_TAG = lazy_pattern(r"\s*<([A-Za-z_][\w.-]{0,63})>")
 
 
@@ -87,7 +90,7 @@ class Element:
 
 
 def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, list[Fix]]:
-    """Build a tree of elements from tokens; return its root and the fixes. O(n).
+    """Build a tree of elements from tokens, in O(n); return the root and the fixes, which describe repaired tags.
 
     Tags that do not begin with `tag_prefix` are text.
     """
@@ -126,7 +129,7 @@ def _remove_lone_mark(element: Element, mark: str) -> None:
 
 
 def _is_repeated_closer(token: Tag, stack: list[Element]) -> bool:
-    """Return whether `token` repeats the closing tag of the last top-level element, with or without the marker."""
+    """Return whether `token` repeats the closing tag of the last top-level element, with or without its marker."""
     last = stack[-1].children[-1:]
     return token.kind == "element" and len(stack) == 1 and bool(last) and last[0].name == token.name
 

@@ -49,7 +49,7 @@ class UnclosedString(NamedTuple):
     after: str
     """The token that closes the block, and the text after the token."""
     bracketed: bool
-    """Whether the missing brackets were found at the end of the string, and removed from it."""
+    """Whether the string ended with the brackets that close everything around it; they are not part of `text`."""
 
 
 def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset in `body` of a token that closes the block, if another block follows it; -1 if there is none.
+    """Return the offset in `body` of a token that closes the block before another block; -1 if there is none.
 
     `body`: the text of what looks like a string.
     """
@@ -70,15 +70,14 @@ def find_next_block(body: str) -> int:
 
 
 def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
-    """Return the text of a string without its closing delimiter, such as `<|"|>`; None if its end is uncertain. O(n).
+    """Return a string that lacks its closing delimiter, such as `<|"|>`, up to its end; None if the end is uncertain.
 
     The string ends before a token that closes the block, such as `<tool_call|>`, if another block, the end of the turn
-    or nothing follows this token. `missing`: the brackets that would close everything around the string. If the text
-    before the token ends with these brackets, and the other brackets in it are balanced, the brackets at its end are
-    not part of the string.
+    or nothing follows this token. `missing`: the brackets that would close everything around the string. If the string
+    ends with these brackets, and its other brackets are balanced, the brackets at its end are removed from it.
 
-    The end is uncertain in three cases: there is no such token; `<|` or `|>`, which may be left of a damaged delimiter,
-    comes before the token; or the brackets before the token are not balanced.
+    The end is uncertain in three cases. There may be no such token. Or `<|` or `|>`, which may be what remains of a
+    damaged delimiter, comes before the token. Or the brackets before the token are not balanced. O(n).
     """
     end = _BLOCK_ENDS.search(body)
     if end is None or _BARS.search(body, 0, end.start()):
@@ -150,9 +149,9 @@ _NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0
 _WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
 _NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
-"""The maximum number of pieces of a bare value that is checked for a number, true, false or null.
+"""The maximum number of pieces of a bare value; a value with more is not checked for a number, true, false or null.
 
-Each chunk of text and each comma adds a piece.
+Each chunk of text and each comma adds a piece to the value.
 """
 _INSIDE = {quote: lazy_pattern(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _AFTER_MEMBER = lazy_pattern(
@@ -190,7 +189,7 @@ class _GemmaBracket:
 
 
 class GemmaObject:
-    """Reads the object that is a call's arguments, from just after its first brace up to its last brace. O(n).
+    """Reads a call's arguments object, from just after its opening brace to its closing brace, in O(n).
 
     It has the same interface as `PythonArguments`.
     """
@@ -231,7 +230,10 @@ class GemmaObject:
         self.at: int = 0
 
     def feed(self, text: str, at: int, *, final: bool = False) -> bool:
-        """Consume `text[at:]` up to `self.at`; return whether the last brace has arrived. Raises `LiteralError`."""
+        """Consume `text` from `at` on; return whether the last brace has arrived.
+
+        Sets `self.at` to the offset up to which the text has been consumed. Raises `LiteralError` for unreadable text.
+        """
         self.at = at
         while self._stack and self.at < len(text):
             if self._consume(text, final):
@@ -376,7 +378,7 @@ class GemmaObject:
         return False
 
     def _after_value(self, frame: _GemmaBracket, char: str) -> None:
-        """Consume what follows a value, or a quoted key."""
+        """Consume what follows a value or a quoted key."""
         if char == ":" and frame.kind == "{" and frame.key is None and frame.string is not None:
             frame.key, frame.value, frame.string = frame.string, None, None
         elif char == "," and (frame.key is not None or frame.kind == "["):
@@ -460,7 +462,7 @@ class GemmaObject:
         return self._end_quoted(body, quote)
 
     def _ends_at_token(self, text: str, quote_at: int, final: bool) -> bool | NeedMore:
-        """Return whether the quote at `quote_at` is the middle of a delimiter that ends the string."""
+        """Return whether the quote at `quote_at` belongs to a delimiter that ends the string."""
         if len(text) - quote_at < len(_TOKEN_END) and not final:
             return NEED_MORE
         return text.startswith(_TOKEN_END, quote_at) and self._follows_string(text, quote_at + len(_TOKEN_END), final)

@@ -140,10 +140,10 @@ EMPTY_ARGUMENTS = "{}"
 """The JSON that is read in place of the missing arguments of a call."""
 
 LOOKAHEAD_LIMIT = 64
-"""How many characters after a value are examined at once to find the closing marker."""
+"""How many characters after a value are examined in one step to find the closing marker."""
 
 MAX_LOOKAHEAD_SPACE = 1024
-"""How many characters, white space included, are examined at once to find the beginning of the next call."""
+"""How many characters, white space included, are examined in one step to find the beginning of the next call."""
 
 _SPACE = lazy_pattern(r"\s*+")
 _STRING_END = lazy_pattern(r"[\"']\s*+(?:[}\]]\s*+)++\Z")
@@ -209,7 +209,7 @@ class JsonBlockReader(CandidateBase):
         self._gap: list[str] = []
         self._lookahead = ""
         self._first_marker = self._first_closer = -1
-        """Offsets in the body of the first marker, and of the first correct closing marker; -1 if there is none."""
+        """Where the body contains its first marker, and its first correct closing marker: offsets, or -1 for none."""
         self._streamer = self._new_streamer()
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None
@@ -295,7 +295,10 @@ class JsonBlockReader(CandidateBase):
             self._body.feed(opener, 0, len(opener))
 
     def _try_marker(self, marker: str) -> None:
-        """End the body at a marker in what looks like a string, if the text before the marker can be read as a call."""
+        """Try to read the text before a marker as a call; if this succeeds, end the body at the marker.
+
+        The marker is in what looks like a string.
+        """
         raw = self._body.raw
         inside = raw[: -len(marker)]
         self._first_marker = len(inside) if self._first_marker < 0 else self._first_marker
@@ -346,7 +349,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add `parts`, which were read from `inside`, if the rest of `inside` may come before a closing marker.
+        """Add `parts`, which cover the beginning of `inside`, if the rest is text that may precede a closing marker.
 
         Return whether the parts were added.
         """
@@ -436,7 +439,7 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_before_blocks(self, raw: str) -> bool:
-        """End a broken body before the whole blocks that it contains by mistake; return whether any were found."""
+        """If a broken body has swallowed complete blocks, end it before the first; return whether there were any."""
         at = (
             find_trailing_blocks(raw, self._closers, self._options, self._evidence, self._envelope_keys)
             if self._first_marker >= 0
@@ -652,7 +655,7 @@ class JsonBlockReader(CandidateBase):
         return self._streamer is not None and self._streamer.started
 
     def _stream(self, text: str, *, last: bool) -> None:
-        """Emit the parts of the current call that can no longer change, and the calls before it.
+        """Emit all calls before the current one, and those parts of the current call that can no longer change.
 
         `text`: the new text of the body. `last`: whether the body has ended.
         """

@@ -48,7 +48,8 @@ SPACE = r"\s{0,64}"
 class MarkedJson(DeclaredDialect):
     """A dialect whose calls are JSON between two markers.
 
-    The arguments of the constructor are the keys of a table of this kind; see `promptools.dialects.table`.
+    The constructor's arguments are the keys of a TOML table that declares such a dialect; see
+    `promptools.dialects.table`.
     """
 
     def __init__(
@@ -171,9 +172,10 @@ def _closers(closer: str, closing: Sequence[str], openers: Sequence[str], also: 
 
 
 def _marked_head(marks: Sequence[str], body_starts: str, *, wrapper: str, on_request: bool, beside_bare: bool) -> Head:
-    """Return a `Head` that finds JSON after a marker. The opening marker of a wrapper may come first.
+    """Return a `Head` that finds JSON after a marker. The wrapper's opening marker may precede this marker.
 
-    `beside_bare`: whether the dialect also reads JSON without markers. If so, the dialect's tier is that of bare JSON.
+    `beside_bare`: whether the dialect also reads JSON without markers. If so, the dialect has the tier of bare JSON
+    ("B"), and a head whose markers are special tokens gets a tier of its own ("S").
     """
     again = optional_steps(any_literal_text(marks), SPACE)
     alone = r"(?!)" if marks[-1][0].isalpha() else ""  # at the end of the text, a marker that is a word shows no call
@@ -236,13 +238,13 @@ def unopened_head(*steps: str) -> Head:
 
 
 def unopened_name(head: str) -> str:
-    """Return the tool's name in text that the head of `unopened_head` matched; empty if a token comes first."""
+    """Return the tool's name in text that the head of `unopened_head` matched; empty if a token precedes the name."""
     name = _FIRST_NAME.match(head)
     return name[1] if name is not None else ""
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the text is the name of an offered tool, with a token and the arguments after it."""
+    """Return whether the text is the name of an offered tool, followed by a token and the arguments."""
     del fresh
     name = _FIRST_NAME.match(text, start, end)
     if name is None or options.tools is None:
@@ -281,14 +283,15 @@ _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Matches the boundary between two tokens of a template."""
 _LEAST_TOKEN = 4
-"""Minimum length of a token that shows a call when it follows a tool's name. The end of a tag, `>`, is too short."""
+"""Minimum length of a token after a tool's name for the token to show a call. The end of a tag, `>`, is too short."""
 _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
 class NamedMarkerJson(DeclaredDialect):
     """A dialect whose calls are JSON arguments after markers that contain the tool's name.
 
-    The arguments of the constructor are the keys of a table of this kind; see `promptools.dialects.table`.
+    The constructor's arguments are the keys of a TOML table that declares such a dialect; see
+    `promptools.dialects.table`.
     """
 
     def __init__(
@@ -377,7 +380,7 @@ def _tokens(text: str) -> list[str]:
 def _header_head(literals: tuple[str, ...], headers: Sequence[str], begin: str) -> Head:
     """Return a `Head` that finds a call. `headers`: the templates of the text before the arguments.
 
-    The text `begin`, the start of a wrapper, may come first.
+    `begin`: the text that opens a wrapper, which may precede the header; empty if there is no wrapper.
     """
     opened = any_of(*map(_partial_pattern, headers))
     if begin:
@@ -402,7 +405,7 @@ def _unopened_heads(headers: Sequence[str]) -> Iterator[Head]:
 
 
 def _partial_pattern(header: str) -> str:
-    """Return the pattern of text that fits the template `header`; the end of the text may cut it off."""
+    """Return the pattern of text that fits the template `header`, even if the end of the text cuts it off."""
     pieces = _KEY.split(header)
     steps = [
         pattern
@@ -435,5 +438,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Return an id with only its word characters, because servers add dashes, which the model has never seen."""
+    """Return only the word characters of an id. Servers add dashes to ids, which the model has never seen."""
     return re.sub(r"\W", "", call_id)

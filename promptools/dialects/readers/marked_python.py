@@ -42,7 +42,7 @@ _FIRST_OF_BODY = lazy_pattern(r"\s*+(?:\[\s*+)?+(\S)")
 
 
 def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return True if anything follows the marker, since the marker alone shows that calls begin."""
+    """Return True once any text follows the marker, because the marker itself shows that calls begin."""
     del start, fresh, options
     return True if end < len(text) else NEED_MORE
 
@@ -50,7 +50,7 @@ def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options:
 def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether a call to an offered tool follows the marker at `text[start:end]`.
 
-    This check is for markers that JSON may follow, too.
+    This check is for markers that JSON may follow instead.
     """
     del start, fresh
     match = _CALLEE.match(text, end)
@@ -228,7 +228,7 @@ def fence_layout(run: str) -> CallLayout:
 
 
 def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
-    """Return the keys of a dialect's table, with the default texts of this kind for missing keys.
+    """Return the keys of a dialect's table, with the default texts of this kind of dialect for missing keys.
 
     `separator`: the text between two calls.
     """
@@ -244,7 +244,8 @@ def _with_texts(common: CommonKeys, separator: str) -> CommonKeys:
 class MarkedPythonCalls(DeclaredDialect):
     """A dialect whose calls are in Python's syntax.
 
-    The arguments of the constructor are the keys of a table of this kind; see `promptools.dialects.table`.
+    The constructor's arguments are the keys of a TOML table that declares such a dialect; see
+    `promptools.dialects.table`.
     """
 
     wording: ClassVar = Instructions(

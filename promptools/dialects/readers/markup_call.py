@@ -135,7 +135,7 @@ class MarkupCall(CallBuilder):
         self.put(key, *self.read(key, text if inline else self._strip_layout(text), type_name))
 
     def _strip_layout(self, text: str) -> str:
-        """Return the text of a value, stripped of CDATA markers, `<value>` tags and white space that is layout."""
+        """Return the text of a value without CDATA markers, `<value>` tags, and white space that only sets it off."""
         # MiniCPM5's template writes values in CDATA sections.
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
@@ -229,7 +229,7 @@ class OpenValue:
         self._searched_pieces = 0
         """How many pieces of the value have been searched for damaged tags. A reopened value gets more pieces."""
         self._not_searched = ""
-        """The end of the searched pieces, in which a damaged tag may have begun."""
+        """The end of the searched pieces, which is searched again because a damaged tag may have begun in it."""
         self._holds_cdata = False
         self.end = 0
         """The index of the closing tag at which the value ended; 0 if it ended without one, or has not ended."""
@@ -289,7 +289,7 @@ class OpenValue:
         return tag.kind == "param" and tag.close
 
     def _opens_next_param(self, tag: Tag) -> bool:
-        """Return whether a tag opens the next parameter, so that the closing tag of this value is missing."""
+        """Return whether a tag opens the next parameter, which shows that the closing tag of this value is missing."""
         if tag.kind != "param" or tag.close or self._contains_call or self._style == "element":
             return False
         if self._style == "nameless" or tag.name is None:

@@ -19,10 +19,10 @@ The states, one method each:
     _skipping           in text that is not a call, up to a closing tag
 
 A call that has ended becomes a `CallSegment`, a range of tokens; the tokens between segments are markup. A JSON body is
-left to another reader, `_json_reader`, until that reader has decided. The block ends in `_finish`, which resolves the
-segments and makes parts that tile the text, or in `_finish_as_text`, which returns the block as text. The tokens after
-the block become `unread`, and are read again. `_give_up` handles text that is not a call: where a call is intended, the
-text becomes a malformed call; elsewhere, the text ends the block.
+left to another reader, `_json_reader`, until that reader knows whether the body is a call. The block ends in `_finish`,
+which resolves the segments and makes parts that tile the text, or in `_finish_as_text`, which returns the block as
+text. The tokens after the block become `unread`, and are read again. `_give_up` handles text that is not a call: where
+a call is intended, the text becomes a malformed call; elsewhere, the text ends the block.
 
 Where a call is intended, `MemberStreamer` emits it while it is being written. Emitted parts are never taken back.
 """
@@ -59,7 +59,7 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 class CallSegment(NamedTuple):
-    """A range of the block's tokens: one call, or a body that a reader of JSON has turned into parts."""
+    """A range of the block's tokens: one call, or a body that a JSON reader has turned into parts."""
 
     start: int
     end: int
@@ -81,9 +81,9 @@ class BlockParts:
         self.tries = tries
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
-        """Resolve the calls before index `end`; return parts for all tokens before it that were not emitted yet.
+        """Resolve the calls before index `end`; return parts for those tokens before `end` that were not emitted yet.
 
-        Return no parts if none of the segments is a call and no call was emitted before (`has_emitted`).
+        Return no parts if no segment turns out to be a call and no call has been emitted before (`has_emitted`).
         """
         evidence = self._evidence._replace(wrapper_first=False)
         settled = [self._resolve_segment(segment, evidence) for segment in self.segments]
@@ -176,7 +176,7 @@ class MarkupReader(TagReader):
         self._block = BlockParts(self._buffer, evidence, self.tries)
         self._segments = self._block.segments
         self._pending_fixes: list[Fix] = []
-        """Fixes made outside of a call, which are recorded on the next call."""
+        """Repairs of text outside of calls, which are recorded as fixes of the next call."""
         self._call_start = 0
         """The index of the token at which the current call begins."""
         self._json_reader: Candidate | None = None
@@ -199,7 +199,7 @@ class MarkupReader(TagReader):
         `_may_stream` says whether a call may be emitted even while it is still arriving.
         """
         self._drops_line_break = False
-        """Whether to drop a line break at the value's beginning, as it stands in place of the tag's missing bracket."""
+        """Whether to drop a line break at the value's beginning: it stands in for the tag's missing bracket."""
         self._cut_tag = ""
         """The unfinished tag in which the text ended; empty if there is none."""
         self._skip_reason = ""
@@ -234,7 +234,7 @@ class MarkupReader(TagReader):
         return decided
 
     def _start_json(self, name: str | None) -> None:
-        """Pass the following text to a reader of JSON.
+        """Pass the following text to a JSON reader.
 
         The text is the arguments of the tool `name` or, if `name` is None, whole calls.
         """
@@ -281,7 +281,7 @@ class MarkupReader(TagReader):
         live.clear()
 
     def _emit_before(self, index: int) -> None:
-        """Emit the parts before `index` that have not been emitted."""
+        """Emit those parts before `index` that have not been emitted yet."""
         if index > self._block.emitted_to:
             parts = self._block.tile(index, has_emitted=self._has_emitted)
             self._has_emitted = self._has_emitted or bool(parts)
@@ -400,7 +400,7 @@ class MarkupReader(TagReader):
         return any(isinstance(token, Tag) and token.kind == "param" and not token.close for token in tokens)
 
     def _reopen_value(self, token: Tag) -> NeedMore | None:
-        """Reopen the last value of the call: add the text after the call to it, and read `token` as its closing tag."""
+        """Reopen the call's last value: extend it by the text after the call, and read `token` as its closing tag."""
         value, call = self._reopenable, self._segments.pop().call
         assert value is not None
         assert isinstance(call, MarkupCall)
@@ -607,7 +607,10 @@ class MarkupReader(TagReader):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _skipping(self, token: Tag | str) -> None:
-        """Skip a token of text that is not a call, up to a closing tag or the end of the reasoning around the text."""
+        """Skip a token of text that is not a call.
+
+        The skipping ends at a closing tag, or at the end of the reasoning that contains the text.
+        """
         if isinstance(token, str):
             return
         if self._ends_talk(token):
@@ -762,7 +765,7 @@ class MarkupReader(TagReader):
         return malformed_call(reason, why, self._evidence.dialect, name)
 
     def _truncate(self, why: str) -> None:
-        """Report the current call as cut off. If it may not be a call at all, finish the block without it."""
+        """Report the current call as cut off. If it is not certain to be a call, finish the block without it."""
         call = self._call
         known = self._options.tools is None or (call is not None and call.tool is not None)
         certain = (

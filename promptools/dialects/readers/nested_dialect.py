@@ -52,7 +52,7 @@ class NestedDialect(DeclaredDialect):
 
     `mark`: the marker, which is `{mark}` in the templates. `call` and `wrapper`: the templates of a call, and of the
     tags around all calls. `odd_wrappers`: other opening tags that are accepted as the wrapper's, with a recorded fix.
-    `item`: the name of the elements of a list. `separator`: the white space between two calls.
+    `item`: the name of the element that holds one item of a list. `separator`: the white space between two calls.
     """
 
     wording = TAGS_WORDING
@@ -120,7 +120,7 @@ class NestedDialect(DeclaredDialect):
     def render_calls(self, calls: Sequence[Call]) -> str:
         """Return calls as text in the model's own format.
 
-        If elements would not be read back as the same values, the arguments of the call are written as JSON.
+        If a call's arguments would not be read back unchanged from elements, they are written as JSON.
         """
         return self._wrapped([self._render_call(call) for call in calls])
 
@@ -136,7 +136,7 @@ class NestedDialect(DeclaredDialect):
         return fill(self._call_template, {"name": name, "parameters": parameters, "mark": self.tags.mark})
 
     def _written_elements(self, call: Call) -> str | None:
-        """Return the arguments as elements; None if the elements would not be read back as the same values."""
+        """Return the arguments as elements; None if they would not be read back unchanged from these elements."""
         given = dump(call.arguments)
         if may_hold_tag(given) or self.tags.mark in given:
             return None
@@ -171,7 +171,7 @@ class NestedDialect(DeclaredDialect):
         return not fixes and json.dumps(_blanked(found)) == json.dumps(_blanked(call.arguments))
 
     def _complete(self, given: Mapping[str, str]) -> Instructions:
-        """Return the instructions that a dialect's table gives, completed with the default texts of this kind."""
+        """Return the instructions from a dialect's table, completed with the default texts for this kind of dialect."""
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([self._generic_call()]), **given})
         return DEFAULT_INSTRUCTIONS._replace(**given)

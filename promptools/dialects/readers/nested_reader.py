@@ -25,7 +25,7 @@ from promptools.types import Fix
 
 
 class NestedTags(NamedTuple):
-    """The names of the tags of one format.
+    """The tag names of one format.
 
     All other tags after a marker are elements: parameters, items of lists, or members of objects.
     """
@@ -41,7 +41,7 @@ class NestedTags(NamedTuple):
     odd_wrappers: tuple[str, ...] = ()
     """Other names of the wrapper's tag. They are accepted, and recorded as a fix."""
     item: str = "item"
-    """The name of the elements of a list."""
+    """The name of the element that holds one item of a list."""
 
     def kind_of(self, word: str) -> TagKind:
         """Return the `TagKind` of a tag with the name `word`."""
@@ -69,7 +69,7 @@ class _Patterns(NamedTuple):
     tag: re.Pattern[str]
     """Matches a tag after a marker. Only the attribute that names the tool is allowed."""
     next: re.Pattern[str]
-    """Matches where the next token may begin: at a tag without a marker, or at a marker, whole or cut off."""
+    """Matches where the next token may begin: at a complete or cut-off marker, or at a tag that has no marker."""
 
 
 @cache

@@ -221,7 +221,7 @@ class PairDialect(DeclaredDialect):
     def _stripped_begins(
         self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
     ) -> bool | NeedMore:
-        """Return whether the text is the name of an offered tool, with a tag of a call after it."""
+        """Return whether the text is the name of an offered tool, followed by one of a call's tags."""
         del fresh
         if options.tools is None:
             return False
@@ -247,7 +247,7 @@ class PairDialect(DeclaredDialect):
     def _same_suffix(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether the tags of the wrapper and the call have the same suffix.
 
-        Checkpoints of a model have different suffixes.
+        Each checkpoint of a model has its own suffix, so all tags of a reply must have the same one.
         """
         del fresh, options
         if end == len(text):

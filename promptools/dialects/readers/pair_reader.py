@@ -97,7 +97,7 @@ class PairTags:
 
     @cached_property
     def tags(self) -> dict[str, Tag]:
-        """Maps the text of each tag that counts to the tag: the format's own tags, and those of other formats."""
+        """Maps the text of each recognized tag to the tag: the format's own tags, and some tags of other formats."""
         foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
         return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 
@@ -118,7 +118,7 @@ class PairTags:
         return re.compile(rf"[^{_set_of_firsts(self._own_tags)}]{{1,{KEY_LENGTH}}}")
 
     def only_beginning(self, text: str) -> str:
-        """Return the only tag of the format that begins with `text`; empty if there is none, or more than one."""
+        """Return the tag of the format that begins with `text`; empty if no tag does, or more than one."""
         begun = [tag for tag in self._own_tags if tag.startswith(text)]
         return begun[0] if len(begun) == 1 else ""
 
@@ -323,7 +323,7 @@ class PairReader(SingleCallReader):
         return None
 
     def _text_between(self) -> str:
-        """Return the text between two tags, without layout."""
+        """Return the text between two tags, without escaped line breaks and without white space around it."""
         return "".join(self._text_pieces).replace("\\n", "").strip()
 
     def _end_call(self, tag: Tag) -> NeedMore | None:
@@ -503,7 +503,7 @@ class PairReader(SingleCallReader):
     def _on_next_key(self) -> bool | NeedMore:
         """End a value that lacks its closing tag at the next key; return whether the value ended.
 
-        The tool must have a parameter with this key, and the call must not have given it yet.
+        The value ends only if the tool has a parameter with this key, and the call has not given this parameter yet.
         """
         key = self._key_after()
         if key is NEED_MORE:

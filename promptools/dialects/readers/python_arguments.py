@@ -1,7 +1,7 @@
 """Read the arguments of a Python call incrementally, and convert them to the members of a JSON object.
 
-Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, and what would have to be evaluated is
-rejected: a name, an operator, a call, an f-string.
+Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, so a name, an operator, a call or an
+f-string is rejected.
 
 The reader works on the tokens of `LiteralLexer`. It has a stack with a `_PythonBracket` for each open bracket, which
 holds the finished values in the bracket as JSON. The closing bracket of the call empties the stack. `members` and
@@ -120,7 +120,7 @@ class LiteralToken(NamedTuple):
     quote: str = ""
     """The quote that opened a string, or the sign after a key."""
     uncertain: bool = False
-    """Whether quotes inside the string are not escaped, so that its end is doubtful."""
+    """Whether quotes inside the string are not escaped, so that the end of the string is doubtful."""
     raw: bool = False
     adjacent: bool = False
     """Whether nothing separates a string from the string before it."""
@@ -129,8 +129,8 @@ class LiteralToken(NamedTuple):
 class StringOverrun(Exception):
     """Raised if a string without its closing quote runs into the next call.
 
-    `overrun`: the number of characters of the string after the bracket that closes the broken call; -1 if the string
-    would contain the beginning of a call but not its end.
+    `overrun`: how many characters of the string follow the bracket that closes the broken call; -1 if the string would
+    contain the beginning of a call but not the end of this call.
     """
 
     def __init__(self, overrun: int) -> None:
@@ -277,7 +277,7 @@ class LiteralLexer:
             at = self.at = end + 1
 
     def _look_for_call(self) -> None:
-        """Raise `StringOverrun` if the next call begins in the string, before the quote that did not end the string.
+        """Raise `StringOverrun` if the next call begins inside the string, before a quote that did not end the string.
 
         A call begins at a tool's name and a bracket, but only after a closing bracket whose opening bracket is not in
         the string. Such a closing bracket shows that the string has ended, because quoted code closes only brackets
@@ -297,7 +297,7 @@ class LiteralLexer:
         self._searched_size += len(text)
 
     def _check_end(self, text: str, end: int) -> None:
-        """Raise `StringOverrun` if a string that ends at `end` contains the beginning of a call but not its end.
+        """Raise `StringOverrun` if a string that ends at `end` contains the beginning, but not the end, of a call.
 
         A call to a tool always counts, such as the inner call in `[f(a="x, [f(a="y")]`. A call to any other function
         counts only if a closing bracket follows the string. In `f(a="g("x")`, this bracket closes `g(`, so the string
@@ -411,14 +411,14 @@ class _PythonBracket:
     items: list[str] = field(default_factory=list[str])
     """Finished content as JSON: members of an object, or values."""
     key: str | None = None
-    """The key whose value comes next; `**` if a dictionary comes next whose members are merged."""
+    """The key whose value comes next; `**` before a dictionary whose members are to be merged."""
     value: str | None = None
-    """The value since the last comma, as JSON; None if there is none yet, or if the value is a string."""
+    """The value read since the last comma, as JSON; None if no value has been read, or if the value is a string."""
     string_pieces: list[str] | None = None
-    """The pieces of the value since the last comma, if it is a string."""
+    """The pieces of the value read since the last comma, if this value is a string."""
     commas: int = 0
     has_keys: bool | None = None
-    """Whether braces contain keys, so that they are a dictionary; None if that is not known yet."""
+    """Whether the braces contain keys, and so enclose a dictionary, not a set; None if this is not known yet."""
 
     @property
     def has_value(self) -> bool:
@@ -426,7 +426,7 @@ class _PythonBracket:
         return self.value is not None or self.string_pieces is not None
 
     def take_value(self) -> str:
-        """Return the value since the last comma as JSON, and clear it."""
+        """Return the value read since the last comma, as JSON, and clear it."""
         value = dump("".join(self.string_pieces)) if self.string_pieces is not None else self.value
         assert value is not None
         self.value = self.string_pieces = None
@@ -464,7 +464,10 @@ class PythonArguments:
         self.at = 0
 
     def feed(self, text: str, at: int, *, final: bool = False) -> bool:
-        """Consume `text[at:]` up to `self.at`; return whether the call is closed. Raises `LiteralError`."""
+        """Consume `text` from `at` on; return whether the call is closed.
+
+        Sets `self.at` to the offset up to which the text has been consumed. Raises `LiteralError` for unreadable text.
+        """
         self.at = at
         while self._stack:
             try:
@@ -611,7 +614,8 @@ class PythonArguments:
     def _number_json(self, text: str, frame: _PythonBracket) -> str:
         """Return a Python number as JSON.
 
-        If JSON writes the number differently and its parameter takes only strings, return it as a string.
+        If JSON would write the number differently, and the number's parameter takes only strings, return a string with
+        the number as the model wrote it.
         """
         match = _NUMBER.fullmatch(text)
         digits = text.replace("_", "").lstrip("+")
@@ -639,7 +643,7 @@ class PythonArguments:
         self._stack.append(_PythonBracket(kind))
 
     def _store(self, frame: _PythonBracket) -> None:
-        """Add the value since the last comma to the content of the bracket."""
+        """Add the value read since the last comma to the content of the bracket."""
         value, key, frame.key = frame.take_value(), frame.key, None
         if key == "**":
             self._merge(frame, value)
@@ -670,7 +674,7 @@ class PythonArguments:
         self.members.append(f"{dump(key)}: {value}")
 
     def _merge(self, frame: _PythonBracket, value: str) -> None:
-        """Add the members of a dictionary after `**` to the arguments, or to the dictionary around it."""
+        """Add the members of a dictionary after `**` to the call's arguments, or to the enclosing dictionary."""
         if value[0] != "{":
             raise LiteralError("'**' precedes something that is not a dictionary")
         members = value[1:-1].strip()

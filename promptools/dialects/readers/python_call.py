@@ -70,7 +70,7 @@ class PythonCall:
 
     @property
     def name(self) -> str:
-        """The tool's name, or the written name if no tool has it."""
+        """The tool's name, or the name as the model wrote it if no tool has that name."""
         return self.tool.name if self.tool is not None else self._written_name
 
     @property
@@ -94,11 +94,14 @@ class PythonCall:
         return isinstance(self._arguments, PythonArguments) and self._arguments.expects_value
 
     def feed(self, text: str, at: int, *, final: bool) -> bool:
-        """Consume `text[at:]` up to `self.at`; return whether the closing bracket came. Raises `LiteralError`."""
+        """Consume `text` from `at` on; return whether the closing bracket has arrived.
+
+        Sets `self.at` to the offset up to which the text has been consumed. Raises `LiteralError` for unreadable text.
+        """
         return self._arguments.feed(text, at, final=final)
 
     def stream(self, *, last: bool) -> list[EarlyCallStart | EarlyArguments]:
-        """Return the call's new output, as far as no later text can change it. `last`: whether the call has ended."""
+        """Return the call's new output that no later text can change. `last`: whether the call has ended."""
         arguments = self._arguments
         text = ", ".join(arguments.members[self._streamed_count :])
         if self._streamer is None or arguments.positional or not text:
@@ -145,8 +148,8 @@ class PythonCall:
     def _as_object(self) -> tuple[str, tuple[Fix, ...]]:
         """Return the arguments as a JSON object, and the fixes.
 
-        Arguments without a key get the tool's parameters as keys, in declared order. Raises `NotACall` if that is
-        impossible.
+        Arguments without a key get the names of the tool's parameters as keys, in declared order. Raises `NotACall` if
+        this is impossible.
         """
         given, members = self._arguments.positional, self._arguments.members
         if not given:

@@ -147,7 +147,10 @@ class PythonCallReader(CandidateBase):
         The reason is reported with the text that the call becomes.
         """
         self.lacks_value = False
-        """Whether a value in a call to an offered tool cannot be read. A list with such a call was meant as calls."""
+        """Whether a value in a call to an offered tool cannot be read.
+
+        A list that contains such a call was meant as a list of calls.
+        """
         self._skipped: int = 0
         """How many characters at the end of `_pending_text` were skipped, because they follow an unreadable call."""
         self._has_emitted = False
@@ -426,7 +429,7 @@ class PythonCallReader(CandidateBase):
         return self._on_foreign_text(text, at)
 
     def _on_foreign_text(self, text: str, at: int) -> int:
-        """Accept or reject the calls if prose or another marker comes in place of their closing marker."""
+        """Accept or reject the calls when prose or another marker comes in place of their closing marker."""
         self._notice_quote(text, at)
         if self._is_uncertain and text[at] != "<":
             return self._reject(UNCERTAIN_END, at, broken=True)
@@ -458,8 +461,8 @@ class PythonCallReader(CandidateBase):
     def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
         """Return the closing marker at `text[at]`; "" if there is none.
 
-        If the text ends inside a closing marker, return the part of the marker if the text is `final`, else
-        `NEED_MORE`.
+        If the text ends inside a closing marker, return `NEED_MORE` or, if the text is `final`, the part of the marker
+        that is there.
         """
         for closer in (*self._layout.closers, FENCE) if self._in_fence else self._layout.closers:
             if text.startswith(closer, at):
@@ -551,7 +554,7 @@ class PythonCallReader(CandidateBase):
     def _is_unreadable(self, broken: bool) -> bool:
         """Return whether the current call is to an offered tool, and a value in the call cannot be read.
 
-        The signature of a function does not count: it has names of parameters, but no values.
+        A function's signature is not such a call, because it has names of parameters but no values.
         """
         call = self._call
         return call is not None and call.tool is not None and (broken or call.expects_value)
@@ -599,7 +602,7 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit the calls before `call`, and the part of it that is certain. `last`: whether the call has ended."""
+        """Emit the calls before `call`, and the part of `call` that is certain. `last`: whether `call` has ended."""
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)
@@ -617,7 +620,7 @@ class PythonCallReader(CandidateBase):
 
     @property
     def _is_intended(self) -> bool:
-        """Whether calls are intended, whatever is wrong with them."""
+        """Whether calls are intended, even if something is wrong with them."""
         return self._has_emitted or self._evidence.implies_call
 
     @property
@@ -633,7 +636,7 @@ class PythonCallReader(CandidateBase):
     # --- the end of the text ----------------------------------------------------------------------------------------
 
     def _begins_call(self, text: str) -> bool:
-        """Return whether a text that was cut off begins a call. In Python's syntax, a tool's name alone begins none."""
+        """Return whether a text that was cut off begins a call. In Python's syntax, a tool's name is not enough."""
         del text
         return False
 

@@ -28,9 +28,9 @@ LIST_HEAD: Final = rf"\[\s{{0,64}}+(?:\Z|[\"'](?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 STRING_HEAD: Final = rf"(?:\Z|(?:\[\s{{0,64}}+)?+(?:\Z|{STRING_CALLEE}(?:\Z|\()))"
 """The pattern of what follows the opening quote of a reply in quotes."""
 NO_PROGRAM: Final = r"(?<![\w=(,\[{{:\"']{})"
-"""A cheap pattern that rules out most quotes in programs by looking at the character before the quote.
+"""A cheap pattern that rules out most quotes in programs by the character before the quote.
 
-A quote at the beginning of a reply has no such character before it.
+Quotes in programs usually follow characters such as `=` or `(`. A quote at the beginning of a reply follows none.
 """
 LIST_ALIAS: Final = '"'
 STRING_ALIAS: Final = "'"
@@ -58,7 +58,8 @@ def begins_in_quotes(text: str, start: int, end: int, *, fresh: bool, options: P
 def string_list_head(labels: tuple[str | None, ...]) -> Head:
     """Return a `Head` that finds a reply that is only a list of strings. The head's `alias` is a quote.
 
-    `labels`: the labels of the code fences in which the list counts; None among them means outside of fences.
+    `labels`: the labels of the code fences in which such a list is recognized. None in `labels` stands for text outside
+    of fences.
     """
     return Head(
         ("[",),

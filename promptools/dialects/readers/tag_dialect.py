@@ -113,7 +113,7 @@ def has_value_lines(template: str) -> bool:
 
 
 class WrapperTemplate(NamedTuple):
-    """The opening and the closing tag of a wrapper, which is around one call or around all calls of a turn."""
+    """The opening tag and the closing tag of a wrapper around one call, or around all calls of a turn."""
 
     opener: str
     closer: str
@@ -156,7 +156,7 @@ def read_templates(
     odd_wrappers: Sequence[str],
     prefixes: Sequence[str],
 ) -> FormatTemplates:
-    """Read the templates of a format, which are known to be valid; an empty `wrapper` means no wrapper."""
+    """Read the templates of a format. They must be valid; an empty `wrapper` means that the format has no wrapper."""
     call_tag, param_tag = read_call(call), read_parameter_template(parameter)
     assert call_tag is not None
     assert param_tag is not None
@@ -197,7 +197,7 @@ def closer_pattern(word: str, prefixes: Sequence[str]) -> str:
 
 _HEADER_NAME: Final = r"[\w.:/-]{1,128}"
 Bare: TypeAlias = Literal["never", "anywhere", "line"]
-"""Where calls count without their wrapper: nowhere, anywhere, or at the beginning of a line."""
+"""Where calls without their wrapper are recognized: nowhere, anywhere, or at the beginning of a line."""
 
 TAGS_WORDING: Final = Instructions(
     text="",
@@ -218,12 +218,12 @@ class TagDialect(DeclaredDialect):
     (`{call}`) or all calls (`{calls}`). `prefixes`: the texts that may replace `{prefix}` in a template; calls are
     written with the first. `wrappers`: further opening tags of the wrapper that the family writes. `odd_wrappers`:
     opening tags that count as the wrapper's only before a call in the family's own spelling; they are recorded as a
-    fix. `bare`: where calls count without their wrapper. `trim`: the white space to remove around a value: one line
-    break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: whether values with markup are in CDATA sections.
-    `json_calls`: whether the wrapper may contain calls as JSON. `namespaced`: whether any namespace may precede the
-    name of a tool. `values`: how values other than texts are written: as JSON, as JSON with Python's constants, or as
-    Python prints them. `header`: the template of the text before each call, which names the tool, too. `separator`: the
-    text between two calls.
+    fix. `bare`: where calls are recognized without their wrapper. `trim`: the white space to remove around a value: one
+    line break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: whether values with markup are in CDATA
+    sections. `json_calls`: whether the wrapper may contain calls as JSON. `namespaced`: whether any namespace may
+    precede the name of a tool. `values`: how values other than texts are written: as JSON, as JSON with Python's
+    constants, or as Python prints them. `header`: the template of the text before each call, which names the tool, too.
+    `separator`: the text between two calls.
     """
 
     wording = TAGS_WORDING
@@ -294,7 +294,7 @@ class TagDialect(DeclaredDialect):
         return self._wrapped([(call.name, self._render_call(call)) for call in calls])
 
     def _wrapped(self, written: Sequence[tuple[str, str]]) -> str:
-        """Return calls, each given as its tool's name and its text, with the wrapper and headers around them."""
+        """Return the text of calls with headers and wrapper. `written`: the tool's name and the text of each call."""
         each = self._header + (self._wrapper_template if "{call}" in self._wrapper_template else "{call}")
         listed = self._separator.join(fill(each, {"name": name, "call": text}) for name, text in written)
         return self._wrapper_template.replace("{calls}", listed) if "{calls}" in self._wrapper_template else listed
@@ -324,7 +324,7 @@ class TagDialect(DeclaredDialect):
         return fill(self._parameter_template, {"key": key, "value": text, "string": "true" if string else "false"})
 
     def _complete(self, given: Mapping[str, str]) -> Instructions:
-        """Return the instructions that a dialect's table gives, completed with the default texts of this kind."""
+        """Return the instructions from a dialect's table, completed with the default texts for this kind of dialect."""
         if given.get("text"):
             return TAGS_WORDING._replace(**{"format": self._wrapped([(NAME_SLOT, self._generic_call())]), **given})
         values = _VALUES_IN_CDATA if self.grammar.cdata else _VALUES
@@ -373,7 +373,7 @@ class TagDialect(DeclaredDialect):
         yield Head(literals, f"(?:{_any_of(literals)}){boundary}{LOOKAHEAD_PATTERN}", body_starts="", begins=begins)
 
     def _bare_heads(self, templates: FormatTemplates, where: Bare) -> Iterator[Head]:
-        """Yield `Head` objects that find a call without its wrapper. `where`: where such calls count."""
+        """Yield `Head` objects that find a call without its wrapper. `where`: where such calls are recognized."""
         call = templates.call
         if where == "never":
             return
@@ -491,7 +491,10 @@ def _names(templates: FormatTemplates) -> TagNames:
 
 
 def _is_shared(opener: str, kind: TagKind, prefixes: Sequence[str]) -> bool:
-    """Return whether `SHARED_NAMES` reads an opening tag as a tag of the type `kind`, including its name."""
+    """Return whether `SHARED_NAMES` reads an opening tag as one of the type `kind`, and finds the name in it.
+
+    The tag of a wrapper needs no name.
+    """
     for text in spelled(opener.replace("{name}", "x").replace("{key}", "x"), prefixes):
         tag = SHARED_NAMES.read_tag(text, 0) or SHARED_NAMES.read_token(text, 0)
         if tag is None or tag.kind != kind or (kind != "wrap" and tag.name is None):

@@ -1,4 +1,4 @@
-"""Decide, by the first tags in a text, whether a call begins there, for formats whose calls are tags."""
+"""Decide from the first tags in a text whether a call begins there; this is for formats whose calls are tags."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TagHeads:
         return tag.kind == "element" and known
 
     def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether a call in this family's own spelling follows tokens that other formats have, too."""
+        """Return whether the text begins with tokens that other formats share, and a call in this family's spelling."""
         del fresh
         first = self._read(text, start, end, options, count=6)
         if not first.tags:
@@ -134,7 +134,7 @@ class TagHeads:
     def _begins_nameless(self, first: FirstTags, options: ParseOptions) -> bool | NeedMore:
         """Return whether a call begins at a tag without a name.
 
-        Either an element must name the tool, or the text after the tag must be the name, and a parameter must follow.
+        There are two cases: an element names the tool, or the text after the tag is the name and a parameter follows.
         """
         name = first.texts[0].strip()
         if not _MAY_BE_NAME.match(name):
@@ -178,7 +178,7 @@ class TagHeads:
 
 
 def may_be_tool(name: str | None, options: ParseOptions) -> bool:
-    """Return whether a name is an offered tool's, or a plausible name if the tools are unknown."""
+    """Return whether a name is the name of an offered tool or, if the tools are unknown, a plausible name of a tool."""
     if not name:
         return False
     if options.tools is None:

@@ -145,7 +145,7 @@ _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 
 
 class FieldCall(CallBuilder):
-    """A call whose name follows its opening tag."""
+    """Collects the name, the arguments and the fixes of a call whose name follows its opening tag."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options)
@@ -266,7 +266,7 @@ class SingleCallReader(TagReader):
         self._state = self._read_token
         self._call = FieldCall(options, evidence, definite=definite)
         self._text_pieces: list[str] = []
-        """The text since the last tag that counted; inside a value, the text of the value."""
+        """The text since the last tag that was not kept as text; inside a value, the text of the value."""
         self._text_size = 0
         self._key = ""
         self._open_calls = self._open_values = 0
@@ -309,7 +309,7 @@ class SingleCallReader(TagReader):
     def _token_after(self, index: int) -> Tag | str | NeedMore | None:
         """Return the first token after `index` that is not white space.
 
-        Return None if the text ends before that, or in an unfinished tag.
+        Return None if the text ends before such a token, or inside an unfinished tag.
         """
         at = self._buffer.after(index)
         if at is NEED_MORE or at is None:

@@ -98,7 +98,7 @@ _PAIR = lazy_pattern(r"([A-Za-z_][\w:-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|[“�
 
 
 class Tag(NamedTuple):
-    """One tag.
+    """A tag: its text, its kind, its name and its attributes.
 
     `kind` "noise": a token around calls that carries no meaning; "end": an end-of-turn token; "cut": the end of the
     text, which may be an unfinished tag.
@@ -110,7 +110,7 @@ class Tag(NamedTuple):
     name: str | None = None
     """The name of the tool or the parameter that the tag gives; for an element, its own name."""
     empty: bool = False
-    """Whether the tag closes itself."""
+    """Whether the tag is self-closing, as `<tag/>` is."""
     attributes: dict[str, str] = {}  # noqa: RUF012  never changed
 
     @property
@@ -124,7 +124,7 @@ class TagNames:
     """Holds the names of a format's tags.
 
     `spaces`: the namespaces that may precede a name. `marked_wrappers`: names of wrappers that count only after a
-    namespace or DeepSeek's bars, because they are too common alone. `name_attribute` and `key_attribute`: the
+    namespace or DeepSeek's bars, because the names alone are too common. `name_attribute` and `key_attribute`: the
     attributes that name a tool and a parameter.
     """
 
@@ -134,7 +134,7 @@ class TagNames:
     spaces: tuple[str, ...] = ()
     marked_wrappers: tuple[str, ...] = ()
     dsml: bool = False
-    """Whether DeepSeek's bars may precede a name."""
+    """Whether DeepSeek's bars, such as those in `<｜DSML｜invoke`, may precede a name."""
     name_attribute: str = "name"
     key_attribute: str = "name"
     naming_element: str = ""
@@ -212,7 +212,7 @@ class TagNames:
     def may_become_tag(self, tail: str, elements: Collection[str] | None) -> bool:
         """Return whether more text may turn `tail` into a tag.
 
-        `elements`: the names of other elements that count as tags; if None, all elements count.
+        `elements`: the names of elements that count as tags, too; if None, all elements do.
         """
         begun = _UNFINISHED.match(tail)
         if begun is None:
@@ -318,7 +318,7 @@ SHARED_NAMES: Final = TagNames(
 
 
 _WINDOW = 2048
-"""How many characters are searched for a tag at once. The limit avoids copies of a long text after a short call."""
+"""How many characters are searched for a tag in one step. The limit avoids copies of a long text after a short call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ class TagTokenizer:
         self._names = names
         self._markers = reply_markers()
         self.elements: Collection[str] | None = ()
-        """The names of other elements that count as tags; if None, all elements count."""
+        """The names of elements that count as tags, besides the format's own tags; if None, all elements do."""
         self.spaced_keys: Collection[str] = ()
         """The names of parameters that contain white space."""
         self.splits_cdata = False
@@ -497,7 +497,10 @@ class TokenBuffer:
         self._text, self._at = text + self.rest, 0
 
     def feed_to(self, reader: Candidate) -> bool:
-        """Feed the text that is not yet split into tokens to another reader; return whether that reader has decided."""
+        """Feed the text that is not yet split into tokens to another reader.
+
+        Return whether that reader now knows whether the text is a call.
+        """
         if not self.rest_size:
             return False
         end = reader.feed(self._text, self._at)
@@ -528,7 +531,10 @@ class TokenBuffer:
         self.index += 1
 
     def after(self, index: int) -> int | NeedMore | None:
-        """Return the index of the first token after `index` that is not white space; None at the end of the text."""
+        """Return the index of the first token after `index` that is not white space.
+
+        Return None if the text ends before such a token, and `NEED_MORE` if the token has not arrived yet.
+        """
         at = self._blank_to.get(index, index + 1)
         while at < len(self.tokens) or self.read():
             token = self.tokens[at]
