@@ -41,18 +41,18 @@ The comparison shows early whether the call may be quoted from one of these text
 NEAR_CONTEXT = 64
 """Number of characters before a call without markers to search for signs that the call is part of something larger."""
 _STRUCT = lazy_pattern(r"[^\W\d_a-z]\w*[ ]?\Z")
-"""The name of a type, as Rust prints it before the fields of a struct."""
+"""Matches a type's name at the end of a text, as Rust prints it before the fields of a struct."""
 _FENCE = lazy_pattern(r"\A(?:`{3,}|~{3,})[ \t]*+[\w.+#-]{0,32}+[ \t]*+\r?\n?")
 _STEM = lazy_pattern(rf"[^])}}<>\n]{{0,{MAX_STEM}}}+")
-"""Text after a call's opener, up to the first character that may end the call."""
+"""Matches the text after a call's opener, up to the first character that may end the call."""
 _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
-"""An empty list after a marker: some models write this to say that they make no call."""
+"""Matches an empty list after a marker. Some models write such a list to say that they make no call."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
-"""Matches a character of a word and then the first letter of a marker: such a marker begins inside a longer word."""
+"""Matches a character of a word before the first letter of a marker: the marker begins inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
-"""The beginning of a subscript, as in `list[int]`.
+"""Matches the beginning of a subscript, as in `list[int]`.
 
 `_INDEXED` allows only ASCII before the bracket, since in other scripts `[` may follow a word without a space.
 """
@@ -200,7 +200,7 @@ def in_candidate(state: ParserState, text: str, at: int, _final: bool) -> Progre
 
 
 def close_candidate(state: ParserState, finish_reason: str | None) -> None:
-    """At the end of the text, decide whether what the open candidate has read is a call."""
+    """At the end of the text, decide whether the text that the open candidate has read is a call."""
     candidate = state.candidate
     assert candidate is not None
     candidate.reader.close(finish_reason)
@@ -308,7 +308,7 @@ def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[
     """Write a block without calls, such as `[TOOL_CALLS][]`: leave it out of the content, or keep it as text.
 
     A block of readable tags, such as `<tool_call>`, is left out only if it has its closing tag, and if text comes on at
-    most one side of it. Between two texts, such a block stays in the content, since the texts may be about it.
+    most one side of it. Between two texts, such a block stays in the content, since the texts may be about the block.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)
@@ -356,7 +356,7 @@ def _record_tries(state: ParserState, candidate: OpenCandidate, end: int, *, is_
 
 
 def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
-    """Return whether the call is quoted from the conversation. A fence that the model put around it is ignored."""
+    """Return whether the call is quoted from the conversation, ignoring a fence that the model put around the call."""
     parts = _all_parts(reader)
     if not any(part.kind in ("call", "malformed") for part in parts):
         return False
@@ -366,7 +366,11 @@ def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
 
 
 def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
-    """Write a quoted call: as text if text precedes it, else as a call that becomes text if text follows."""
+    """Write a call that is quoted from the conversation.
+
+    If text precedes the call, it is written as text. If not, it is a tentative call, which becomes text if text
+    follows.
+    """
     parts = [*state.code.fence_markup, *_all_parts(candidate.reader)]
     state.code.fence_markup = []
     raw = "".join(part.raw for part in parts)
@@ -411,7 +415,7 @@ def _is_named(state: ParserState, candidate: OpenCandidate) -> bool:
 
 
 def _is_part_of_larger(state: ParserState, candidate: OpenCandidate, parts: list[Part]) -> bool:
-    """Return whether what seems to be a bare call is inside a larger structure or a program."""
+    """Return whether text that looks like a bare call is part of a larger structure or of a program."""
     before = state.out.last_text(NEAR_CONTEXT)
     if before.rstrip().endswith(('":', "':", "=", "(")):
         return True

@@ -2,9 +2,9 @@
 
 In *prose*, the machine searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect (the
 text that begins a call), a brace. From a head on, a candidate of that dialect reads the text until it is decided
-whether this is a call. Calls of tier S (special tokens) and A (readable tags) are calls whatever follows. Those of tier
-B (bare JSON) are tentative: they stay calls if only calls, fences and white space follow. If other text follows, they
-become text again, byte for byte.
+whether this is a call. A call of tier S (in special tokens) or A (in readable tags) stays a call whatever follows. A
+call of tier B (bare JSON) is tentative: it stays a call if only calls, fences and white space follow. If other text
+follows, it becomes text again, byte for byte.
 
 The machine holds back: the longest end of the text that may become a marker (at most a few hundred characters),
 trailing white space (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.
@@ -67,13 +67,14 @@ STATES: Final[dict[StateName, StateFunction]] = {
 MAX_RESYNC_WORK = 8
 """Limit on the text that is parsed again because a possible call never ended, as a multiple of the first such text.
 
-A candidate (text that may be a call) that is open at the end of the text may give back a rest, which it read but did
-not take. The rest is parsed again, and may contain another unclosed candidate, which leaves another rest. All rests
-together may be this many times as long as the first. Any further rest becomes text, even if it contains a call.
+A candidate (text that may be a call) that is open at the end of the text may give back a remainder: text that it read
+but did not take. The remainder is parsed again. It may contain another unclosed candidate, which gives back another
+remainder. All remainders together may be this many times as long as the first. Any further remainder becomes text, even
+if it contains a call.
 
 A candidate proves to be unclosed only at the end of the text. So without a limit, a text with many such candidates
-would take quadratic time. The limit counts characters rather than candidates because each rest is shorter than the one
-before: up to some sixteen candidates of equal length are all read.
+would take quadratic time. The limit counts characters rather than candidates because each remainder is shorter than the
+one before. So up to about sixteen candidates of equal length are all read.
 
 No known rule finds every call and stays linear. If one candidate is unclosed, a later candidate of the same kind may
 still be closed: it is read from another quotation mark on, so text that was inside a string for the first candidate may

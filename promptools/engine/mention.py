@@ -27,13 +27,13 @@ _TEMPLATE = lazy_pattern(r"(?:[=(\[{,:]|\breturn) ?`[^`\n]*\Z")
 _TYPOGRAPHIC = lazy_pattern(r"[“„«「『]\Z")
 _TRIPLE = lazy_pattern(r"(?:\"\"\"|''')\Z")
 _LONG = lazy_pattern(r"<<[-~]?[ ]?[\"']?\w+[\"']?[ ]*\Z|\w[\"']?:[ ]+[|>][+-]?[ ]*\Z")
-"""A line that ends by opening a long string: a shell's here-document, or a block of YAML."""
+"""Matches the end of a line that opens a long string: a shell's here-document, or a block of YAML."""
 _CELL = lazy_pattern(r"[ ]{0,3}\|(?:.*\|)?[ ]+\Z")
 _HTML = lazy_pattern(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
 _EMPHASIS_LENGTH = 4
-"""Number of characters before a call that show whether it is emphasized: the marks and one character before them."""
+"""Number of characters that show whether a call is emphasized: the marks before it, and one character before them."""
 _EMPHASIS = lazy_pattern(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
 _HEADING = lazy_pattern(r"[ ]{0,3}#{1,6}[ \t]")
 _ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
@@ -124,7 +124,7 @@ def may_be_mentioned(before: str) -> bool:
 
 
 def in_line(before: str) -> bool:
-    """Return whether the text before a call shows that it is in a string, an argument, a table, a log or a patch."""
+    """Return whether the text before a call puts the call into a string, an argument, a table, a log or a patch."""
     above, _, line = before.rpartition("\n")
     if not line.strip() and _opens_long_string(above[above.rfind("\n") + 1 :]):
         return True
@@ -163,9 +163,9 @@ def _opens_long_string(line: str) -> bool:
 
 
 def in_block(before: str) -> bool:
-    """Return whether a call after `before` is in HTML, a transcript, or Markdown (heading, emphasis, indented code).
+    """Return whether the text before a call puts the call into HTML, a transcript, or certain kinds of Markdown.
 
-    Indented text below a list item is not code.
+    These kinds are headings, emphasis and indented code. Indented text below a list item is not code.
     """
     if _HTML.search(before) or _EMPHASIS.search(before[-_EMPHASIS_LENGTH:]):
         return True

@@ -73,7 +73,7 @@ class MessageRouter:
         self._streamer: ArgumentStreamer | None = None
         self._sources = options.sources
         self._maybe_quoted = False
-        """Whether the call may be quoted from the conversation. If so, no part of it is emitted before its end."""
+        """Whether the call may be quoted from the conversation. If so, the call is emitted only as a whole."""
         self._calls_are_definite = True
         """Whether calls remain calls, no matter what follows."""
         self._after_quoted_call = False
@@ -84,12 +84,12 @@ class MessageRouter:
         self._addressed_user = False
         """Whether the assistant has addressed the user. If so, text before a call is content too."""
         self._has_reasoning = False
-        """Whether the assistant has begun a message of reasoning. If so, text without a header is not reasoning."""
+        """Whether the assistant has begun a reasoning message. If so, text without a header is not reasoning."""
         self._outside_space: list[str] = []
-        """White space outside of messages, held back: it is text only after text or a call, and before more text."""
+        """Held white space outside of messages. It is text only if text or a call precedes it, and text follows it."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
-        """Whether another role has begun a message after the assistant's. If so, the rest is made up, and left out."""
+        """Whether another role has begun a message after the assistant's. The rest is then made up, and is left out."""
         self._offset = 0
 
     @property
@@ -241,7 +241,11 @@ class MessageRouter:
         return False
 
     def _write_quoted(self, opened: MessageStart, ended: MessageEnd) -> None:
-        """Write a quoted call: as text if text precedes it, else as a call that becomes text if text follows."""
+        """Write a call that is quoted from the conversation.
+
+        If text precedes the call, it is written as text. If not, it is a tentative call, which becomes text if text
+        follows.
+        """
         raw = "".join((opened.raw, *self._call_text, ended.raw))
         if self._out.has_text:
             at = self._out.record.offset

@@ -181,7 +181,7 @@ class StreamParser:
 
 
 def _with_reasoning(events: list[Event]) -> list[Event]:
-    """Apply the `WasReasoning` events: return the other events, with each `Text` in their spans as `Reasoning`."""
+    """Apply the `WasReasoning` events: drop these events, and turn each `Text` inside their spans into `Reasoning`."""
     end = max((event.span.end for event in events if isinstance(event, WasReasoning)), default=0)
     return [
         Reasoning(event.text, event.span) if isinstance(event, Text) and event.span.end <= end else event

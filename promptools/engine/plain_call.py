@@ -103,7 +103,7 @@ def write_plain_call(options: ParseOptions, plan: ScanPlan, out: Emitter, text: 
 
 
 def _is_allowed(options: ParseOptions) -> bool:
-    """Return whether the options allow the fast path, which requires that each text of the plain form is a call."""
+    """Return whether the options allow the fast path: under them, every text of the plain form must be a call."""
     return (
         options.expect in EXPECTED_DIALECTS
         and options.strictness == "balanced"

@@ -54,9 +54,9 @@ _HEAD = lazy_pattern(r"(?:`{3,}|~{3,})[ \t]{0,16}[\w.+#-]{0,32}[ \t]{0,16}(?:\r?
 _GAP = lazy_pattern(r"[\s,;]{0,256}")
 _MARGIN = lazy_pattern(r"[ \t\r]{0,16}(?:\n[ \t]{0,16})?")
 _EMPTY_LINE = lazy_pattern(r"\n[ \t]*\r?\n")
-"""Matches an empty line, which ends a paragraph, and any inline code in it."""
+"""Matches an empty line. It ends a paragraph, and any inline code in the paragraph."""
 _UNFINISHED = lazy_pattern(r"(?:\n[ \t]*+\r?|(?<!`)`++)\Z")
-"""Matches an end of the text that may become the end of inline code."""
+"""Matches characters at the end of the text that may be part of the end of inline code."""
 _BODY_ENDS = ("}", "]", ")", ">")
 MAX_QUOTED_CALL = 4096
 """Maximum number of characters in which to search for the end of inline code that spans several lines.
@@ -66,7 +66,7 @@ The end is needed to find out whether the code is a quoted call.
 MAX_SPACE_AFTER = 256
 _SPACE_AFTER = lazy_pattern(rf"\s{{0,{MAX_SPACE_AFTER}}}")
 MAX_RUN = 64
-"""A run of this many backticks or tildes, or more, is text and opens no fence."""
+"""A run of this many backticks or tildes, or more, is text and does not open a fence."""
 
 
 def enter_code(state: ParserState, match: re.Match[str], final: bool) -> Progress:
@@ -297,11 +297,11 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
 
 
 _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
-"""Matches one or more pieces of inline code, with only characters between them that begin no marker."""
+"""Matches one or more pieces of inline code. Between the pieces are only characters that cannot begin a marker."""
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
-"""Matches a whole code fence, which is skipped in one step if its first word begins no call."""
+"""Matches a whole code fence. A fence whose first word cannot begin a call is skipped in one step."""
 SWEEP_MINIMUM = 1024
-"""Maximum length of a text that each call of `prose` searches anew. In a longer text, the last search is resumed."""
+"""Length up to which each run of `prose` searches a text anew. In a longer text, it resumes the last search."""
 MAX_UNFINISHED_CLOSER = 256
 """The maximum length of an unfinished closer at the end of a reply, with the white space before the closer."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
@@ -314,7 +314,7 @@ _OPENER = lazy_pattern(
 )
 """Matches the end of a truncated text if this end counts as the beginning of a call.
 
-It must begin with a whole tag, or with a special token that may be cut off. A name and more tags may follow.
+The match must begin with a whole tag, or with a special token that may be cut off. A name and more tags may follow.
 
 `function` is not a name if a name follows: `<tool_call>function get_weather` (Step-Audio 2), `<tool: function>` (CWM).
 """
@@ -322,7 +322,7 @@ _LAST_NAME = lazy_pattern(r"[\w-]{1,128}\Z")
 TRUNCATED = "cut"
 """Takes the place of a scanner group for a call that was truncated before its dialect was clear."""
 _COMMENT = lazy_pattern(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
-"""A comment of Python after a call: `[ping()]  # why`."""
+"""Matches a Python comment after a call: `[ping()]  # why`."""
 _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 
 
@@ -416,7 +416,7 @@ def _begins_head(state: ParserState, group: str) -> bool:
 
 
 def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, MarkerScanner]:
-    """Return two scanners: the one to use now, and the one to use after the next text."""
+    """Return two scanners: one to use until the next text, and one to use after that text."""
     if text is not state.search.checked_text:
         state.search.checked_text, state.search.has_rare_word = text, state.plan.rare_words.occurs_in(text)
     sought = state.tool_scanners
@@ -446,7 +446,7 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the end of a match that is only text: code, or a closing tag, without a call. None for other matches."""
+    """Return the end of a match that is only text (code without a call, or a closing tag after no call); else None."""
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())
@@ -466,7 +466,7 @@ def _write_tail(state: ParserState, text: str, final: bool) -> None:
 
 
 def _match_code_fence(state: ParserState, text: str, start: int) -> re.Match[str] | None:
-    """Return the match of the whole fence that begins at `start`; None if its first word may begin a call."""
+    """Return the match of the whole fence at `start`; None if it is unfinished, or its first word may begin a call."""
     fence = _PLAIN_FENCE.match(text, start)
     if fence is None or not fence[2]:
         return fence
@@ -583,7 +583,7 @@ def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Read what follows a call: a comment, a made-up result, or a separator before another call; else go to prose."""
+    """Read what follows a call: a comment, a made-up result, or a separator before another call. All else is prose."""
     if state.comment_follows:
         comment = _COMMENT.match(text, at)
         if comment is not None and comment.end() == len(text) and not final:

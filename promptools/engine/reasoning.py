@@ -77,7 +77,7 @@ class CloserIndex:
 
 
 def reasoning_start(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Skip an opening tag of reasoning that a server added to a reply that already starts inside reasoning."""
+    """Skip an opening reasoning tag that a server added to a reply that already starts inside reasoning."""
     bare = state.write_space(text, at)
     if bare > at:
         return bare
@@ -243,8 +243,8 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
     """Handle a call in reasoning that is never closed.
 
-    If an earlier parse has recorded whether the call is meant, follow that verdict. If not, hold the call. If the text
-    is itself a held text that is parsed separately, begin a new level at the call instead.
+    If the text is a held text that is being parsed separately, begin a new level at the call. In any other text, follow
+    the verdict of an earlier parse on whether the call is meant. If there is no verdict, hold the call.
     """
     if state.levels is not None:
         state.begin_level(len(text) - at)
@@ -276,7 +276,7 @@ def _may_rescue(state: ParserState, thought: str) -> bool:
     """Return whether the calls at the end of closed reasoning may be meant.
 
     From the first of these calls on, the reasoning must contain only calls, none of them malformed, and the reply must
-    have no text or call before.
+    have no text or call before them.
     """
     if state.options.rescue is False or state.out.has_text or state.out.has_call:
         return False

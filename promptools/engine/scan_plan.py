@@ -50,7 +50,7 @@ from promptools.schema.spelling import NAMESPACES
 MOST_LETTERS: Final = 3
 """Maximum number of letters at the beginning of a tool's name that are looked up, ignoring case."""
 MAX_HELD_NAME: Final = 128
-"""Maximum number of characters of an unfinished tool's name that are held back at the end of the text."""
+"""Maximum length of an incomplete tool name that is held back at the end of the text."""
 WORTH_A_PATTERN: Final = 4096
 """Number of lines that are looked up without success before a pattern of the tools' names is compiled.
 
@@ -82,7 +82,7 @@ class FirstWordPatterns(NamedTuple):
     before_names: re.Pattern[str]
     """Matches a word that may be before a name, such as a namespace."""
     labels: tuple[str, ...]
-    """Words, sorted and as `fold` returns them, that are held back at the end of the text while they are incomplete."""
+    """Sorted results of `fold`: words that are held back at the end of the text while they are incomplete."""
 
 
 class FirstWords:
@@ -254,7 +254,7 @@ class LineHeads:
         return LineStartMarkers(first_words, prose) if prose else None
 
     def first_word_patterns(self) -> FirstWordPatterns:
-        """Return the patterns of the first words with which a head may begin; these are the same for all tools."""
+        """Return patterns for the first word of a head (the beginning of a call). They are the same for all tools."""
         gates = dict.fromkeys(head.gate for head in self._heads.values() if _occurs_in_prose(head))
         names, tags = ({*self._first_words(gate)} if gate in gates else None for gate in (NAME_GATE, TAG_GATE))
         before = {*NAMESPACES, *(names or ())}
@@ -438,11 +438,11 @@ class ScanPlan:
 
 
 _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
-"""Special tokens that no dialect declares: next to a call, and after the end of a turn, they are not text."""
+"""Finds special tokens that no dialect declares. Next to a call, or after the end of a turn, they are not text."""
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return a dict from scanner group to head, with the head's dialect, for all heads to search for."""
+    """Return a dict that maps the scanner group of each head to search for to the head's dialect and the head."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)

@@ -153,9 +153,9 @@ class StandaloneResult(NamedTuple):
     dialects: frozenset[str]
     """The dialects of the calls."""
     verdicts: dict[int, bool]
-    """Maps the length of a rest of the text to whether this rest consists of calls and nothing else.
+    """Maps the length of a suffix of the text to whether the suffix consists of calls and nothing else.
 
-    One rest is the whole text; another begins at each call in reasoning that is never closed.
+    One suffix is the whole text. Another one begins at each call in reasoning that is never closed.
     """
 
 
@@ -163,7 +163,8 @@ class StandaloneResult(NamedTuple):
 class Levels:
     """Holds the levels of a text that is parsed as a separate reply.
 
-    Another level begins at each call in reasoning that is never closed; see `machine.parse_standalone`.
+    A level is a piece of the text that has its own output. The first level begins with the text, another one at each
+    call in reasoning that is never closed; see `machine.parse_standalone`.
     """
 
     size: int
@@ -179,7 +180,7 @@ class SearchState:
         self.text = ""
         """The chunk in which markers of prose were last searched for."""
         self.checked_text = ""
-        """The chunk that `has_rare_word` is about."""
+        """The chunk to which `has_rare_word` applies."""
         self.has_rare_word = False
         """Whether `checked_text` contains a word of `ScanPlan.rare_words`. If not, it cannot contain a rare marker."""
         self.swept_text = ""

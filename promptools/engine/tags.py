@@ -1,7 +1,7 @@
-"""How tags of reasoning and of answers, special tokens and lone closers in prose are handled.
+"""How reasoning tags, answer tags, special tokens and lone closers in prose are handled.
 
-tag of reasoning    opens or closes reasoning; inside a sentence, where a tag may be a word, it is text
-tag of an answer    markup that frames the content
+reasoning tag       opens or closes reasoning; inside a sentence, where a tag may be a word, it is text
+answer tag          markup that frames the content
 lone closer, token  markup if it is beside a call; if not, text, or debris that is left out
 """
 
@@ -81,7 +81,7 @@ def _is_word(state: ParserState, group: str, marker: str, match: re.Match[str], 
 
 
 def _may_go_on(state: ParserState, marker: str) -> bool:
-    """Return whether a closing tag of reasoning that has no opening tag comes in the middle of a sentence.
+    """Return whether a closing reasoning tag, which has no opening tag, comes in the middle of a sentence.
 
     If it does, the sentence may continue after the tag.
     """
@@ -173,7 +173,7 @@ def reasoning_is_over(state: ParserState) -> bool:
 
 
 def _is_in_sentence(state: ParserState, marker: str) -> bool:
-    """Return whether a tag of reasoning is inside a sentence of the answer, where it may be a word."""
+    """Return whether a reasoning tag is inside a sentence of the answer, where it may be a word."""
     before = state.out.last_text(CONTEXT)
     line = before[before.rfind("\n") + 1 :]
     if not line.strip() or not state.out.has_text:

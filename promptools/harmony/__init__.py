@@ -55,7 +55,7 @@ _HOMES = {
     "render_ids": "prompts",
     "render_text": "prompts",
 }
-"""Maps each name that is not in `transcript` to the module that defines it."""
+"""Maps each exported name to the module that defines it, except for names from `transcript`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from promptools.errors import UsageError, clip
 from promptools.harmony.renderer import Encode
 
 Decode: TypeAlias = Callable[[int], bytes]
-"""A function that returns the bytes of an ordinary token, perhaps only a part of a character.
+"""A function that returns the bytes of an ordinary token, which may be only part of a character.
 
 Raises KeyError for other tokens.
 """

@@ -94,7 +94,7 @@ IN_DISTRIBUTION = frozenset(("browser", "container", "python", "repo_browser"))
 REASONING_INPUT_KEYS = ("reasoning", "reasoning_content", "thinking")
 """The keys that servers use for reasoning, in the order in which they are looked up."""
 FREE_TEXT: Schema = {"type": "string"}
-"""The parameters that are declared for a function that takes free text, such as apply_patch of openai/gpt-oss."""
+"""The schema declared as the parameters of a function that takes free text, such as openai/gpt-oss's apply_patch."""
 PARAGRAPH_BREAK = "\n\n"
 WRITTEN = "written_in_harmony"
 """The key for the raw reply in an assistant's message. `convert` uses it to write the message as the model wrote it."""
@@ -238,9 +238,10 @@ def _namespaces(tools: Sequence[Tool], names: RecipientNames, described: Mapping
 
 
 def _nonempty_parameters(schema: Schema) -> Schema | None:
-    """Return the schema, or None if it has no parameters: in training, `() => any` was declared in this case.
+    """Return the schema, or None if it has no parameters.
 
-    Source: openai/harmony, format.md.
+    In the training of gpt-oss, a function without parameters was declared as `() => any`. Source: openai/harmony,
+    format.md.
     """
     keywords = {key for key, value in schema.items() if value not in ({}, [], False)}
     return schema if keywords - {"type", "title", "$schema"} or schema.get("type", "object") != "object" else None
@@ -369,7 +370,8 @@ class _MessageConverter:
 def written_messages(text: str) -> list[Message]:
     """Return the messages of a reply, with the headers that the model wrote; empty unless the reply is strict Harmony.
 
-    A header that needed repairs is not kept: in the history it would teach the model to write more headers like it.
+    If a header needs repairs, the result is empty, because in the history such a header would teach the model to write
+    more headers like it.
     """
     try:
         parsed = parse(text, "assistant", strict=True).messages if text else ()
@@ -432,7 +434,7 @@ def _channel_and_type(recipient: str) -> tuple[str, str]:
     """Return the channel and content type of a call.
 
     Functions are called on `commentary` with `json`: in vLLM's measurements this is better than `<|constrain|>json`.
-    Tools in separate namespaces are called on `analysis` with `code`, as gpt-oss itself does in 50 of 61 real calls of
+    Tools in separate namespaces are called on `analysis` with `code`, as gpt-oss itself does in 50 of 61 real calls to
     container.exec and repo_browser.
     """
     return ("commentary", "json") if recipient.startswith(f"{FUNCTIONS}.") else ("analysis", "code")

@@ -28,7 +28,7 @@ from promptools.patterns import lazy_pattern
 
 
 MAX_HEADER = 256
-"""Maximum number of characters of a header. A longer text is not a header, or a header without its `<|message|>`."""
+"""Maximum number of characters of a header. A longer text is not a header, or is a header without `<|message|>`."""
 ASSISTANT = "assistant"
 HEADER_WORDS = (ASSISTANT, *CHANNELS, "json", "code")
 """The fixed words of headers."""
@@ -42,10 +42,10 @@ HEADER_DEBRIS = lazy_pattern(rf"(?:[\s{STRAY_PUNCTUATION}]|assistant|analysis|co
 _TOKENS = ("<|channel|>", "<|constrain|>", "<|start|>")
 _ADDRESS = lazy_pattern(r"to=\s?[^\s<{\[]")
 _SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(ASSISTANT), 0, -1))})\\Z")
-"""Matches `assistant`, or the first letters of this word, at the end of a text."""
+"""Matches `assistant`, or its first letters, at the end of a text."""
 _OPENING_BRACKET = lazy_pattern(r"[{\[]")
 _TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
-"""Matches a bracket right after a tag, as in `<json>{`. It does not begin the content: more of the header follows."""
+"""Matches a bracket right after a tag, as in `<json>{`. Such a bracket is part of the header, not of the content."""
 _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
@@ -198,7 +198,7 @@ class _HeaderReader:
     known: IsTool | None
     glued: bool
     spaced: bool
-    """Whether a space follows each token, so that such a space is not recorded as a deviation."""
+    """Whether a space follows each token. If so, these spaces are not recorded as deviations."""
     role: Role | None = None
     name: str = ""
     channels: list[str] = field(default_factory=list[str])
@@ -217,7 +217,7 @@ class _HeaderReader:
     unknown_author: str = ""
     """The first word after `<|start|>`, if it is not a known role."""
     expects_recipient: bool = False
-    """Whether white space follows `to=`, so that the next word is the recipient."""
+    """Whether white space follows `to=`. If so, the next word is the recipient."""
 
     def feed(self, piece: Piece) -> None:
         if isinstance(piece, HarmonyToken):
@@ -418,7 +418,7 @@ class HarmonyEnd(NamedTuple):
 class Aside(NamedTuple):
     """Text outside of messages.
 
-    The kinds: `space` is white space. `token` is a control token, or a header, that begins and ends no message.
+    The kinds: `space` is white space. `token` is a control token, or a header, that neither begins nor ends a message.
     `debris` is what is left of an unfinished header, or text after the end of the reply. `words` is any other text.
     """
 

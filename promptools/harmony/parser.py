@@ -200,7 +200,7 @@ class MessageMachine:
         self._held.add(piece, self._offset)
 
     def _hold_suffix(self, text: str) -> str:
-        """Return the held text and `text`, except for an end that may be the first word of a header; hold this end."""
+        """Return the held text and `text`, but hold the end back if it may be the first word of a header."""
         text = self._tail + text
         end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
@@ -329,7 +329,7 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token inside a message's content. `counts` says that the token is certainly not part of it."""
+        """Read a token inside a message's content. `counts` says that it certainly is not content."""
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -419,7 +419,7 @@ class MessageMachine:
         self._offset = offset
 
     def _read_trial(self, pieces: Sequence[Piece]) -> Iterator[Item]:
-        """Read the rest of the text on trial: yield its items as if the first piece, a token, ended the content."""
+        """Read `pieces` on trial, supposing that the first of them, a token, ends the content; yield their items."""
         trial = MessageMachine(self._role, known=self._known)
         trial._state, trial._before_first_message, trial._is_trial = "content", False, True
         token = pieces[0]
@@ -493,7 +493,7 @@ class MessageMachine:
             yield from self._end_content(by, raw)
 
     def _drop_header(self, header: str, end: int, *, long: bool) -> Iterator[Item]:
-        """Emit a header that begins no message as text outside of messages.
+        """Emit a header as text outside of messages, because no message begins with it.
 
         `end` is the offset after the header's known words. `long` says that the header is longer than `MAX_HEADER`. The
         rest of a long header is read like text between messages, in which another header may begin.

@@ -45,7 +45,7 @@ _BEFORE_OPENING = frozenset(" \t\r\n([{<>:=,;/-—\"'“`*_")
 _BEFORE_ITEM = frozenset("([{<:=,")
 """Characters after which a quotation mark opens a quotation, even if the mark could also close one."""
 _HEADER = lazy_pattern(r"(?:[\w.=:<|>-]|[ \t]){0,256}")
-"""Matches text that consists of characters of a header."""
+"""Matches text in which every character may be part of a header."""
 _AFTER_CLOSING = frozenset(" \t\r\n)]}<>:=,;./-—!?\"'”`*_")
 
 TurnStage: TypeAlias = Literal["between", "header", "call", "none"]
@@ -340,7 +340,7 @@ class StringDoubt:
 
 
 def is_rest_of_reply(items: Iterable[Item]) -> bool:
-    """Return whether only whole messages follow the end of a call, which is the first item. O(n).
+    """Return whether only whole messages follow the first item, which is the end of a call. O(n).
 
     The arguments of each further call must be strict JSON.
     """
@@ -379,7 +379,7 @@ class Doubt(Protocol):
     """Reads the text after a token in quotes until it is clear whether the token is content or ends the content."""
 
     def feed(self, piece: Piece) -> Settled | None:
-        """Read a piece; return the decision, or None as long as the decision is open."""
+        """Read a piece; return the decision, or None until it is made."""
         ...
 
     @property
@@ -398,7 +398,7 @@ class HeldQuote:
     def __init__(self, doubt: Doubt, before: str, token: HarmonyToken, offset: int) -> None:
         """Hold the token, which is at `offset` in the text.
 
-        Hold `before` too: the end of the text before the token, which may be the first word of a header.
+        Also hold `before`, the end of the text before the token, because it may be the first word of a header.
         """
         self._doubt = doubt
         self.held = HeldPieces()
@@ -409,7 +409,7 @@ class HeldQuote:
         """The index of the token among the held pieces."""
 
     def feed(self, piece: Piece, offset: int) -> Settled | None:
-        """Hold a piece, or only the part that was read to decide; return the decision, or None if there is none."""
+        """Hold a piece, or only the part of it that decides; return the decision, or None until it is made."""
         settled = self._doubt.feed(piece)
         if settled is None:
             self.held.add(piece, offset)
@@ -420,8 +420,8 @@ class HeldQuote:
     def close(self, read_rest: Callable[[Sequence[Piece]], Iterable[Item]], *, cut: bool) -> int | None:
         """Signal the end of the text; return the index of the token that ended the content, or None if all is content.
 
-        `cut` says that the server cut the text off. `read_rest` reads pieces as if the first piece, a token, ended the
-        content.
+        `cut` says that the server cut the text off. `read_rest` reads pieces that begin with a token, on the assumption
+        that this token ends the content.
         """
         if self._doubt.close() or (cut and self._doubt.may_go_on):
             return None
@@ -460,7 +460,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """Characters, any of which ends the code or block quote in which a token is shown; empty outside of these."""
+        """If a token is shown in code or in a block quote, the characters that end this code or quote; else empty."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""

@@ -19,7 +19,7 @@ from promptools.patterns import lazy_pattern
 FUNCTIONS = "functions"
 """The namespace of tools whose names have no namespace."""
 INVALID_NAME = "__invalid_tool__"
-"""Replaces a name in the history that contains only control tokens; vLLM writes the same."""
+"""Replaces a name in the history that contains only control tokens; vLLM uses the same replacement."""
 
 _NO_NAMESPACES = frozenset((FUNCTIONS, "all", *ROLES, *CHANNELS, *CONTENT_TYPES))
 """Words with another meaning in a header, so no tool that takes free text gets one of them as its recipient."""

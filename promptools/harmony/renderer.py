@@ -92,7 +92,7 @@ class Message:
 
 
 class ControlToken(NamedTuple):
-    """A control token by its name, such as `start`."""
+    """A control token, identified by its name, such as `start`."""
 
     name: str
 
@@ -254,7 +254,7 @@ _WORDS = lazy_pattern(
     r"| ?[!-/:-@\[-`{-~]{1,3}"
     r"|\s*\n|\s+|."
 )
-"""Pieces of about one token each, modelled on how o200k_base splits text before it merges pieces."""
+"""Matches pieces of about one token each, modeled on how o200k_base splits text before it merges pieces."""
 
 
 class Part(NamedTuple):

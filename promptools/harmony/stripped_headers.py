@@ -2,7 +2,7 @@
 
     analysisNeed the weather.assistantcommentary to=functions.get_weather json{"city": "Oslo"}
 
-This is a message of reasoning and a call. Without tokens a header is recognized by words that no sentence has in that
+This is a reasoning message and a call. Without tokens, a header is recognized by words that no sentence has in that
 form: `assistant` glued to a channel, or `to=` and a tool's name before a bracket. `StrippedHeaderFinder` replaces each
 such header by the pieces of a complete header, with tokens whose raw text is empty. So the state machine handles both
 kinds of headers alike, and the raw texts still add up to the text that was fed. A suffix that may become a header is
@@ -57,7 +57,7 @@ _SPACES = (" ", "\n", "\t", "\r")
 
 
 def _header_prefixes(before: Iterable[str]) -> frozenset[str]:
-    """Return all prefixes of those headers without tokens that begin with a text in `before`.
+    """Return all prefixes of headers without tokens. Each of these headers begins with a text in `before`.
 
     Prefixes of headers that have kept a token after `assistant`, such as `assistant<|channel|>`, are included.
     """
@@ -129,7 +129,7 @@ class StrippedHeaderFinder:
         self._held = ""
         self._at_start = True
         self.done = False
-        """Whether a control token of a header was read, so that the search has stopped."""
+        """Whether a control token of a header was read. If so, the search has stopped."""
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
         """Read a piece, and yield it with tokens before and after each header. A suffix may be held back."""

@@ -30,7 +30,7 @@ TOKEN_IDS = MappingProxyType({
 })  # fmt: skip
 """Ids of control tokens in the vocabulary `o200k_harmony`; the other ids up to 201087 are named `reserved_N`.
 
-openai-harmony 0.0.8 calls 200018 reserved as well. The name used here is in gpt-oss' own tokenizer.json.
+openai-harmony 0.0.8 calls 200018 reserved as well. The name used here is in gpt-oss's own tokenizer.json.
 """
 
 CONTROL_MARKUP = markup_escaper(frozenset((*(f"<|{name}|>" for name in TOKEN_IDS), "<|reserved_{n}|>")))

@@ -9,10 +9,10 @@ description of an object, the comma on a separate line. It differs only where th
 - In a list of types, an array keeps its items, and an object its properties. The library writes the bare type name.
 - A schema that has properties but no type is an object, and `null` alone is `null`. The library writes `any` for both.
 - Every line of a description, a title or an example is a comment. The library makes only the first line a comment. A
-  default is written as the library writes it, with its line breaks: gpt-oss' own `apply_patch` has one with two lines.
+  default is written as the library writes it, with its line breaks: that of gpt-oss's own `apply_patch` has two lines.
 - A key that is not an identifier is quoted, and a quote inside an enumeration is escaped.
 
-A function whose parameters are an empty object is declared as `() => any`, as in the document of the format. The
+A function whose parameters are an empty object is declared as `() => any`, as the format's documentation shows. The
 library writes `(_: {` and `})` around nothing. `promptools.harmony.conversation` leaves such parameters out.
 
 A recursive type is `any` where it recurs. A type that is nested too deeply or is too large is `any` too.

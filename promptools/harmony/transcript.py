@@ -1,4 +1,4 @@
-"""Parse Harmony into messages: a reply or a whole conversation, in chunks or at once, from text or from token ids.
+"""Parse Harmony into messages: a reply or a conversation, in chunks or as a whole, from text or from token ids.
 
 Lenient parsing accepts any text that a model or a server produced, and names each repair. Strict parsing raises an
 error for any deviation. This module assembles the items of `ItemParser` into messages; `promptools.parse` uses the

@@ -67,7 +67,7 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """Maps a zone to the white space before a removed piece; it is emitted if the next text begins without any."""
+        """Maps a zone to white space before a removed piece. It is emitted if the next text does not begin with any."""
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
@@ -85,18 +85,18 @@ class Emitter:
         in the zone.
         """
         self.group_is_quoted = False
-        """Whether a held call is quoted from the conversation. If so, a closing tag does not prove that it is meant."""
+        """Whether a held call is quoted from the conversation. If so, a closing tag does not confirm the call."""
         self.tokens_are_text = False
         """Whether a special token was text, or began something that is not a call. If so, all later tokens are text."""
         self.shows_calls = False
         """Whether an unreadable bare call to an offered tool was taken as text.
 
-        Such a call may be an example with a placeholder.
+        If so, later tentative calls count as examples, since such a call may be an example with a placeholder.
         """
         self.shows_fences = False
         """Whether a call in a code fence turned out to be an example. If so, later calls in fences are examples too."""
         self.records_refusals = False
-        """Whether to record texts that look like the beginning of a call but begin none."""
+        """Whether to record texts that look like the beginning of a call but are not."""
         self.at_start = True
         """Whether the reply so far consists only of white space, reasoning and markup."""
         self._lines: dict[Zone, _LastLine] = {}
@@ -144,7 +144,7 @@ class Emitter:
         return self.last_text(size - len(held)) + held
 
     def in_block_quote(self, following: str = "") -> bool:
-        """Return whether the current line begins as a Markdown block quote; `following` is text that was not added yet.
+        """Return whether the current line begins as a Markdown block quote; `following` is text to be added.
 
         Text after a call or a tag is treated as the beginning of a line. All uses together are O(n), since text is
         searched once.
@@ -168,7 +168,7 @@ class Emitter:
 
     @property
     def is_after_tag(self) -> bool:
-        """Whether only white space has been seen since a tag of reasoning or of an answer."""
+        """Whether only white space has been seen since the last reasoning tag or answer tag."""
         return not self._group and self._preceded_by == "tag"
 
     # --- text ----------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a special token that begins no call. The token is removed later, unless the text around it quotes it."""
+        """Add a special token that does not begin a call. It is removed later, unless the text around it quotes it."""
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:
@@ -340,7 +340,7 @@ class Emitter:
         self._tokens.append(part)
 
     def _resolve_tokens(self, following: str, *, before_call: bool = False) -> None:
-        """Remove the held tokens, or emit them as text; `following` is the text after them, empty at the end."""
+        """Remove the held tokens, or emit them as text. `following` is the text after them, or empty at the end."""
         if not self._tokens:
             return
         tokens, self._tokens = self._tokens, []
@@ -386,7 +386,7 @@ class Emitter:
         self.add_parts([Part(why, raw)], definite=not self._group)
 
     def reclassify_as_reasoning(self, raw: str) -> None:
-        """Add a closing tag of reasoning that has no opening tag, and turn the text before it into reasoning."""
+        """Add a closing reasoning tag, which has no opening tag, and turn the text before it into reasoning."""
         self._resolve_tokens("")
         self.reject_group()
         self._emit_message_space()
@@ -405,7 +405,7 @@ class Emitter:
         self.set_zone("text")
 
     def set_zone(self, zone: Zone) -> None:
-        """Set the zone (answer or reasoning) without adding a tag, which was added before or is not in the reply."""
+        """Set the zone (answer or reasoning). Its tag was added before, or is not in the reply."""
         self._zone = zone
         self._preceded_by = "tag"
 

@@ -8,9 +8,10 @@ Why `unescape` is exact: `escape` inserts backslashes only after the first chara
 look for markup as if the backslashes at such places were absent. So an escaped text has markup at the same places as
 before, each with one more backslash, which `unescape` removes. Text that was escaped before gets a second backslash.
 
-A label that begins with three backticks is the label of a code fence. It matches what readers take for this fence: more
-backticks, tildes instead, letters in any case, and white space before the label. The backslash goes before the last two
-backticks or tildes, so that no run of three is left in front of the label: ``` ``\``tool_code ```.
+A label that begins with three backticks stands for a code fence. It also matches other forms that may be read as this
+fence: more than three backticks, tildes in place of backticks, letters in either case, and white space between the
+backticks and the word after them. The backslash goes before the last two backticks or tildes, so that no run of three
+is left in front of the word: ``` ``\``tool_code ```.
 
 In a token, `{n}` matches a number, and `{word}` matches letters, digits and `_:/.-`. In a label, `{name}` matches up to
 128 characters without white space, and a trailing `\n` matches the end of the line.
@@ -40,7 +41,10 @@ _HOLES: Final = {
     "\n": r"(?=[ \t]*(?:[\r\n]|\Z))",
 }
 _LINE: Final = r"(?<![^\r\n\v\f\x85\u2028\u2029])[ \t]*"
-"""The beginning of a line and its indent; a line begins after any character that some reader takes for a line break."""
+"""The beginning of a line, and its indent.
+
+A line begins after every character that any reader of the text may treat as a line break.
+"""
 
 
 def is_valid_token(token: str) -> bool:
@@ -92,7 +96,7 @@ class MarkupEscaper:
         return self._tokens.escape_parts(texts, on_escape)
 
     def escape_json(self, text: str) -> str:
-        r"""Replace the first character of each token in JSON by an escape such as `\u003c`, which keeps the value."""
+        r"""Replace the first character of each token in JSON with an escape such as `\u003c`, which keeps the value."""
         return self._tokens.escape_json(text) if self._tokens is not None else text
 
     def unescape(
@@ -106,7 +110,7 @@ class MarkupEscaper:
     def may_be_in_json(self, json_text: str) -> bool:
         """Return whether the strings of the JSON `json_text` may contain markup.
 
-        This is a cheap check of the whole text at once.
+        The check is cheap, because the JSON is searched as one text.
         """
         return any(kind.may_be_in_json(json_text) for kind in self._kinds)
 
@@ -239,7 +243,7 @@ def _longest_literal(symbols: Sequence[str]) -> str:
 def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], before: str, backslash: str) -> str:
     """Build a pattern that matches the first character of a token or label, followed by `backslash`.
 
-    `symbol_lists` has, for each token or label, its symbols: characters, and placeholders such as `{n}`.
+    `symbol_lists` has the symbols of each token or label. A symbol is a character, or a placeholder such as `{n}`.
     """
     tails: dict[str, list[list[str]]] = {}
     for symbols in symbol_lists:
@@ -255,8 +259,8 @@ def _pattern(symbol_lists: Iterable[Sequence[str]], firsts: Collection[str], bef
 def _fence_pattern(labels: Iterable[str], backslash: str) -> str:
     """Build the pattern of a fence with one of `labels`.
 
-    It matches the fence up to its last two characters, then `backslash`. Tildes open a fence, but do not close a fence
-    that backticks opened.
+    The pattern matches the fence up to its last two characters, then `backslash`. Tildes open a fence, but do not close
+    a fence that backticks opened.
     """
     rests = sorted(label.removeprefix(FENCE) for label in labels)
     branches: list[str] = []

@@ -32,9 +32,10 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class WasReasoning:
-    """A closing tag of reasoning without an opening tag: each `Text` inside `span` was reasoning.
+    """A correction: each `Text` inside `span` was reasoning.
 
-    White space at the very beginning of the reply was not reasoning.
+    It follows a closing reasoning tag that has no opening tag, or a message header that shows that the text before it
+    was reasoning. White space at the very beginning of the reply was not reasoning.
     """
 
     span: Span

@@ -88,7 +88,7 @@ class TriedStrategy(NamedTuple):
 
 
 EarlyOutput: TypeAlias = "Part | EarlyCallStart | EarlyArguments"
-"""What may be emitted while a call is still read: settled parts, then the call's start and pieces of its arguments."""
+"""What may be emitted before a call ends: settled parts, then the call's start and pieces of its arguments."""
 
 
 class CandidateBase:
@@ -122,10 +122,10 @@ class Candidate(Protocol):
     the last `len(unread)` characters, which the candidate only looked at.
 
     `definite`: whether the parts are final no matter what follows; if not, they are tentative. `early`: output that may
-    be emitted before the end; the engine takes it from this list. Parts in `early` are settled: `parts` then hold only
-    what comes after them, and none of that is text. `head`: the markup before the calls. Before anything in `early`,
-    the engine emits `head`, empties it and removes it from `parts`. `tries`: the strategies that were tried, for the
-    trace.
+    be emitted before the end; the engine takes it from this list. If `early` has parts, they are settled: `parts` then
+    hold only what comes after them, and none of it is text. `head`: the markup before the calls. Before anything in
+    `early`, the engine emits `head`, empties it and removes it from `parts`. `tries`: the strategies that were tried,
+    for the trace.
     """
 
     parts: list[Part]
@@ -155,7 +155,7 @@ class MessageStart(NamedTuple):
     """The header of a message."""
 
     kind: Literal["thoughts", "words", "call", "other"]
-    """`other` is a message of another role, such as a user that the model made up."""
+    """`other`: a message with another role than the assistant's, such as a user message that the model made up."""
     raw: str
     name: str = ""
     """The name of the called tool; in a message that is a tool's result, the name of that tool."""

@@ -1,8 +1,8 @@
 """Decide whether a call in a reply is quoted from the conversation.
 
-If a web page, a log or a question contains a call, a model that talks about it may quote that call. The comparison
-ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. Each text is also
-searched with its escapes decoded, since a tool's result is often JSON or HTML with the call inside a string.
+If a web page, a log or a question contains a call, a model that talks about this text may quote the call. The
+comparison ignores white space and the `>` of block quotes, since a model indents and wraps what it quotes. Each text is
+also searched with its escapes decoded, since a tool's result is often JSON or HTML with the call inside a string.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from promptools.patterns import lazy_pattern
 
 MAX_SEARCHES = 64
-"""Maximum number of calls in a reply that are searched for.
+"""Maximum number of calls in a reply that are searched for in the conversation.
 
 If one of these is quoted, all further calls count as quoted.
 """

@@ -180,7 +180,7 @@ class ReplyRecord:
     def _is_repeat(self, call: Call) -> bool:
         """Return whether `call` repeats an earlier call in another dialect.
 
-        A repeat in the same dialect is a further call.
+        An equal call in the same dialect is a further call, not a repeat.
         """
         self._dialects.add(call.dialect)
         if len(self._dialects) < 2:

@@ -16,7 +16,7 @@ the caller then decides whether the marker is complete.
 
 All searches are O(n). Two kinds of text need special care for that. First, a model caught in a loop repeats the same
 near miss: an offset is skipped if its text equals the text of the last miss (`lookahead_text`). Second, a text may have
-many markers that begin no call: such a text is searched with a `ForwardSearch`.
+many markers that do not begin a call: such a text is searched with a `ForwardSearch`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def marker_pattern(marker: Marker) -> re.Pattern[str]:
 
 
 LONG_PATTERN = 1000
-"""Length of a joint pattern of several markers above which the pattern is compiled only after `OFTEN` uses."""
+"""Length above which a joint pattern of several markers is compiled only after `OFTEN` uses."""
 OFTEN = 500
 """Number of times that markers are matched one by one before their joint pattern is compiled.
 
@@ -340,7 +340,7 @@ class LineStartMarkers:
 
     search_literals = ("\n",)
     prefixes = ("\n\t", "\n\t\t", *(f"\n{' ' * size}" for size in range(9)))
-    """One string, a line break and an indent, for each indent that a call may have.
+    """A line break with each indent that a call may have, one string per indent.
 
     A line that is indented further does not begin a call.
     """
@@ -396,9 +396,9 @@ RareMarkers: TypeAlias = RareLiteralMarker | LineStartMarkers | LetterMarkers
 
 
 PREFIX_LENGTHS = (16, 8, 2, 1)
-"""Lengths of the prefixes by which the markers at an offset are selected, in the order in which they are tried.
+"""Lengths of the prefixes that select the markers to try at an offset, in the order in which the lengths are tried.
 
-The longest of these prefixes with which any marker begins selects the markers.
+The longest of these prefixes with which any marker begins is used.
 """
 WINDOW_LENGTH = PREFIX_LENGTHS[0]
 """Length of a window: the characters at an offset that the gate's pattern examines.
@@ -617,7 +617,7 @@ def _gate_pattern(markers: tuple[Marker, ...]) -> re.Pattern[str]:
 class ForwardSearch:
     """Searches one text from front to back, and remembers the next match of each of the scanner's searches.
 
-    It is used for text with many markers that begin no call. All searches together are O(n). Without remembered
+    It is used for text with many markers that do not begin a call. All searches together are O(n). Without remembered
     matches, each search might go through the whole rest of the text for the next occurrence of a rare marker.
     """
 

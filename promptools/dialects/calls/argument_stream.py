@@ -6,8 +6,8 @@ then waits until the call is complete, and is repaired like any other call.
 
 Arguments come from two sources. The arguments of a server's structured call are a JSON document that ends where the
 server says. The arguments of a call in text are what a dialect's reader has found so far. There, a later closing marker
-or quote may show that a string ends at another place, so only whole members are sent (`whole_members`), except for text
-without quotes between tags.
+or quote may show that a string ends at another place, so only whole members are sent (`whole_members`). An exception is
+text without quotes between tags, which is sent while it arrives.
 
 A state is a method that reads one token and returns where it ends:
 
@@ -60,19 +60,19 @@ _STRING_TEXT = lazy_pattern(
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
 )
 _MAX_ESCAPE = 12
-"""The length of the longest escape, a surrogate pair."""
+"""The length of the longest escape in a JSON string: a surrogate pair, such as `\\ud83d\\ude00`."""
 _KINDS = {'"': "string", "{": "object", "[": "array"}
 _ANNOTATIONS = frozenset((
     "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description", "examples", "format",
     "readOnly", "title", "writeOnly",
 ))  # fmt: skip
-"""Keywords of a schema that assert nothing."""
+"""Schema keywords that do not restrict the value, such as `description`."""
 _INCREMENTAL_KEYWORDS: dict[str, frozenset[str]] = {
     "string": frozenset(("type",)),
     "object": frozenset(("type", "properties", "required", "additionalProperties")),
     "array": frozenset(("type", "items")),
 }
-"""Maps a JSON type to the keywords of a schema that can be checked while a value of this type arrives."""
+"""Maps a JSON type to the schema keywords that can be checked while a value of this type arrives."""
 _UNCONSTRAINED = frozenset(("type", "description", "title", "default", "examples"))
 _SCALAR_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -87,7 +87,7 @@ _SUBSCHEMA_KEYWORDS = (
 
 @dataclass(slots=True)
 class _Frame:
-    """Holds an object or array that is not closed yet; `node` is its schema (True: any value)."""
+    """An object or array that is not closed yet. `node` is its schema; True allows any value."""
 
     closer: str
     node: Any
@@ -97,9 +97,9 @@ class _Frame:
 
 
 class ArgumentStream:
-    """Streams the arguments of one call. O(n). How the input is split into pieces does not change what is sent.
+    """Streams the arguments of one call in O(n). How the input is split into pieces does not change what is sent.
 
-    `graph` is the tool's schema; it is None if the tool is unknown, and then nothing is sent. Sending starts once
+    `graph` is the tool's schema. If it is None, because the tool is unknown, nothing is sent. Sending starts once
     `least` characters are ready.
     """
 
@@ -110,13 +110,13 @@ class ArgumentStream:
         """Whether the next member of the arguments is sent only as a whole."""
         self._stopped = graph is None
         self._state: Callable[[ArgumentStream, str, int], int | None] = ArgumentStream._open
-        """The current state, as a function: a bound method would keep this object alive until garbage collection."""
+        """The current state: a function, because a bound method would make a reference cycle with this object."""
         self._frames: list[_Frame] = []
         self._unread = ""
         self._read: list[str] = []
         """The text that has been read but may not be sent yet."""
         self._held: tuple[int, int, Any] | None = None
-        """The held value: the number of objects and arrays around it, its index in `_read`, and its schema."""
+        """For the value that is held back: the number of open brackets around it, its index in `_read`, its schema."""
         self._ready: list[str] = []
         """The text that may be sent."""
         self._sent: list[str] = []
@@ -156,7 +156,7 @@ class ArgumentStream:
         return ready
 
     def cancel(self) -> None:
-        """Stop, and forget everything that `feed` returned: the client never received it."""
+        """Stop, and forget everything that `feed` returned, because the client never received it."""
         self._sent.clear()
         self._stop()
 
@@ -354,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema only asks for the scalar type of `value`, so that no check can change or reject it."""
+    """Return whether a schema only asks for the scalar type of `value`, which then no check can change or reject."""
     kind = scalar_type(schema)
     return (
         kind is not None
@@ -445,9 +445,9 @@ def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
 
 
 def _next_value(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
-    """Return the value to write next: the next item of the innermost array or, in an object, `value`.
+    """Return the value that the current token of the sent text begins.
 
-    `value` belongs to the key that was read last.
+    Inside an array, this is the next item. Elsewhere, it is `value`: the arguments, or the value of the last key.
     """
     if not frames or is_object(frames[-1][0]):
         return value

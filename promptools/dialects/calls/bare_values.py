@@ -29,7 +29,7 @@ from promptools.types import Call, Fix, Malformed, Tool
 ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
 _NO_JSON_NUMBER = lazy_pattern(r"\+|-?0\d")
-"""A number that is not valid JSON, such as `007` or `+49`. If a string is allowed, it is read as a string."""
+"""Matches a number that is not valid JSON, such as `007` or `+49`. Where a string is allowed, it is read as one."""
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:

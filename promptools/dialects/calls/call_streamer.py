@@ -32,7 +32,7 @@ from promptools.types import Call, Malformed, Tool
 
 
 class CallStreamer:
-    """Sends the tool's name for one call, and the part of its arguments that can no longer change."""
+    """Sends the beginning of one call: the tool's name, and the part of the arguments that can no longer change."""
 
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
@@ -98,7 +98,7 @@ _BEFORE_ARGUMENTS = lazy_pattern(rf"{_OPENING}(?=\{{)")
 _BEFORE_FIRST_KEY = lazy_pattern(rf'{_OPENING}(?=\{{{_SPACE}(?:\}}|"(?!(?:type|properties)")[^"\\]*"))')
 """Matches the text before arguments, unless their first key is `type` or `properties`, as in a tool's definition."""
 _NAME_AS_KEY = lazy_pattern(rf'\{{{_SPACE}"([^"\\]*)"{_SPACE}:{_SPACE}(?=\{{)')
-"""Matches the text before the arguments if the tool's name is their key: `{"get_weather": {...}}`."""
+"""Matches the text before the arguments if their key is the tool's name, as in `{"get_weather": {...}}`."""
 
 
 class ArgumentStreamer(CallStreamer):
@@ -113,7 +113,7 @@ class ArgumentStreamer(CallStreamer):
         self._opening = _NAME_AS_KEY if keyed else _BEFORE_FIRST_KEY if name is None else _BEFORE_ARGUMENTS
         # the patterns match an envelope, so the beginning of an envelope is put before arguments alone
         self._buffer = f'{{"name": {dump(name)}, "arguments": ' if name is not None else ""
-        """The text that has arrived but is not in the stream of arguments yet."""
+        """The text that has arrived but has not been passed to the `ArgumentStream`."""
 
     def feed(self, piece: str, *, last: bool = False) -> list[EarlyCallStart | EarlyArguments]:
         """Read a piece of the object; return the output that may be sent now. `last` says that no piece follows."""
@@ -156,13 +156,13 @@ class ArgumentStreamer(CallStreamer):
 
 
 Trim = Literal["line", "verbatim", "strip"]
-"""The white space around a value that is not part of the value: one line break on each side, none, or all of it."""
+"""Which white space around a value does not belong to the value: a line break on each side, none, or all of it."""
 
 LAYOUT: Final = " \t\r\n"
 
 
 class MemberStreamer(CallStreamer):
-    """Streams one call to the tool `name`, whose arguments come one after the other. O(n) in characters."""
+    """Streams one call to the tool `name`. The arguments come one after the other. O(n) in characters."""
 
     def __init__(self, options: ParseOptions, name: str, trim: Trim = "verbatim") -> None:
         super().__init__(options)
@@ -170,13 +170,13 @@ class MemberStreamer(CallStreamer):
         self._trim: Trim = trim
         self._has_members = False
         self._key: str | None = None
-        """The parameter that was begun last. Text may still be added to its value."""
+        """The name of the open parameter, to whose value text may still be added; None if no parameter is open."""
         self._is_text = False
         """Whether the value of the open parameter is sent while it arrives."""
         self._at_start = False
         self._held_space: list[str] = []
         self._sent_size = 0
-        """Number of characters of the value that have been sent."""
+        """Number of characters of the open parameter's value that have been sent."""
         self.pending: list[EarlyOutput] = []
         """The output that may be sent; the caller sends it and clears the list."""
 
@@ -202,7 +202,7 @@ class MemberStreamer(CallStreamer):
     def begin_parameter(self, key: str, given: Mapping[str, Any], *, verbatim: bool) -> None:
         """Begin a parameter.
 
-        `given` has the arguments before it. `verbatim` says that the parameter's value is its text, unchanged.
+        `given` has the arguments before this one. `verbatim` says that the parameter's value is its text, unchanged.
         """
         self.start()
         self._end_parameter(given)
@@ -231,7 +231,7 @@ class MemberStreamer(CallStreamer):
         self._held_space = [text[len(bare) :]]
 
     def _strip_leading(self, text: str) -> str:
-        """Return the beginning of a value without the white space before it that `Trim` excludes.
+        """Return the beginning of a value, without the leading white space that does not belong to it (see `Trim`).
 
         If the value begins with `<`, return "": such a value is sent only when it is complete.
         """

@@ -41,7 +41,7 @@ NAME_KEYS = (
     "toolName",
 )
 AMBIGUOUS_NAME_KEYS = frozenset({"action", "command"})
-"""Keys of `NAME_KEYS` that are just as often parameters, as in `{"command": "ls -l"}`, which names no tool."""
+"""Keys of `NAME_KEYS` that are just as often parameters: `{"command": "ls -l"}`, for example, does not name a tool."""
 ARGUMENT_KEYS = (
     "arguments",
     "parameters",  # Llama 3.1 and later
@@ -88,12 +88,18 @@ _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
 _NO_KEYS: frozenset[str] = frozenset()
 
 MAX_WRAPPERS = 16
-"""Maximum number of wrappers around a call, one inside the other, that are unwrapped. Only an attack has more."""
+"""Maximum number of nested wrappers around a call that are unwrapped. Only an attack has more."""
 
 MAX_HALF_DOUBLED = 16
-"""Number of elements of a list that may begin with `{{` but end with `}`. For each, the rest of the list is reread."""
+"""Maximum number of elements of a list that may begin with `{{` but end with `}`.
+
+To find the end of such an element, the whole rest of the list is scanned.
+"""
 MAX_LIST_OFFSETS = 4
-"""Maximum number of occurrences of a wrapper's key tried to find its list, since a string may contain the key too."""
+"""Maximum number of places that are tried as the beginning of the list under a wrapper's key.
+
+The key may also occur inside a string, so the first place may be wrong.
+"""
 
 
 @cache
@@ -103,7 +109,7 @@ def _name_patterns() -> tuple[re.Pattern[str], ...]:
 
 
 class JsonNode(NamedTuple):
-    """A JSON value and its place in the text, `source[start:end]`. `exact`: this text is strict JSON."""
+    """A JSON value and its text, `source[start:end]`. `exact` says that this text is strict JSON."""
 
     value: Any
     source: str
@@ -111,7 +117,7 @@ class JsonNode(NamedTuple):
     end: int
     exact: bool
     member_spans: MemberSpans | None = None
-    """For an object, the span of each member's value by key; None if the spans are not known yet."""
+    """For an object, maps each key to the span of the member's value; None if the spans are not known yet."""
     fixes: tuple[Fix, ...] = ()
     closers_supplied: int = 0
     """Number of missing closing brackets that were added. Like `fixes`, set only if the value came in one piece."""
@@ -177,9 +183,10 @@ def member_node(node: JsonNode, key: str) -> JsonNode:
 
 
 def _wrapped_node(node: JsonNode, key: str, anchors: frozenset[str]) -> JsonNode:
-    """Return the node of the member `key`, such as `tool_calls`, which contains calls.
+    """Return the node of the member `key`, such as `tool_calls`, whose value contains calls.
 
-    If the member is a list, the node always has the list's own span. Raises `NotACall` if this span cannot be found.
+    If the value is a list, the node has the span of the list, even if the object around it is not strict JSON. Raises
+    `NotACall` if this span cannot be found.
     """
     inner = member_node(node, key)
     if node.exact or not is_array(inner.value):
@@ -265,7 +272,7 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Add the arguments next to `function` to a call found under that key (Groq's Llama fine-tunes)."""
+    """Add arguments from the keys next to `function` to a call found under `function` (Groq's Llama fine-tunes)."""
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:
@@ -314,10 +321,10 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read an object without a key for the name.
+    """Read a call from an object that has no key for the tool's name, such as `name`.
 
-    Its only key is the tool's name, or the arguments are under a key such as `arguments`, or the object is the
-    arguments.
+    The object's only key is the tool's name, or the arguments are under a key such as `arguments`, or the object itself
+    is the arguments.
     """
     keys: dict[str, Any] = node.value
     if tools is not None and len(keys) == 1:

@@ -38,9 +38,9 @@ from promptools.types import Call, Fix, Malformed, MalformedReason
 
 
 UNREADABLE_REASONS = ("invalid_json", "truncated", "limit")
-"""The reasons of a malformed call whose JSON could not be read.
+"""Values of `Malformed.reason` for a call whose JSON could not be read.
 
-The JSON may be readable if it is taken to end elsewhere.
+Such JSON may be readable if another place is taken as its end.
 """
 
 
@@ -128,7 +128,7 @@ def read_calls(
     strict: bool = True,
     keys: tuple[str, str] | None = None,
 ) -> list[Part]:
-    """Read the JSON value at the start of `raw` as calls; return parts that together are the value's text. O(n).
+    """Read the JSON value at the start of `raw` as calls; return parts that together cover the value's text. O(n).
 
     If the value cannot be read, the result is a single part with all of `raw`. `close` says that the text ended inside
     the value, so that closing brackets may be missing. `stopped` says that the model finished, as the finish reason
@@ -160,7 +160,7 @@ def read_calls(
 
 
 def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> str | None:
-    """Return the tool's name after the family's key for names, near the start of unreadable JSON; None if not found."""
+    """Find the tool's name near the start of unreadable JSON, by the family's key for names; None if not found."""
     if keys is None or not keys[0]:
         return None
     match = re.search(rf'"{re.escape(keys[0])}"\s*:\s*"([^"\\\n]{{1,128}})"', raw[:limit])
@@ -174,7 +174,7 @@ def _unresolved_calls(node: JsonNode, name: str | None, options: ParseOptions) -
 
 
 def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
-    """Read an object with the family's keys, unless it was read as a complete call with the usual keys."""
+    """Read an object by the keys of the model's family, unless the usual keys have made it a complete call."""
     members = unresolved.node.value
     if not is_object(members) or (unresolved.name is not None and unresolved.arguments is not None):
         return unresolved
@@ -244,7 +244,7 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 def unreadable_part(
     raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
-    """Return a malformed part for JSON that cannot be read if a call was certainly meant; else raise `NotACall`.
+    """Return a malformed part for unreadable JSON with which a call was certainly meant; else raise `NotACall`.
 
     `named` is the tool that the markup around the JSON names.
     """
@@ -284,7 +284,10 @@ def as_invalid_json(part: Part, dialect: str) -> Part:
 
 
 _RESIDUE = lazy_pattern(r"[\]}) \t\r\n]*(?:assistant|analysis|commentary|final)*[ \t\r\n]*\Z")
-"""Matches surplus brackets, and the words that SGLang leaves of the header of gpt-oss's next message."""
+"""Matches surplus brackets, then words such as `assistant` and `final`.
+
+The words are what SGLang leaves of the header of gpt-oss's next message.
+"""
 _FIRST_KEY = lazy_pattern(r'\{\s*"[^"]*"')
 
 
@@ -293,7 +296,7 @@ MAX_CONCATENATED = 16
 
 
 class ParsedArguments(NamedTuple):
-    """Holds the calls that a text of arguments contains, and the offset at which each call ends."""
+    """Holds the calls that were read from the text of a call's arguments, and the offset at which each call ends."""
 
     calls: list[Call | Malformed]
     """One call, or several if a server concatenated the arguments of several calls."""
@@ -350,7 +353,7 @@ def read_arguments(
 
 
 def _read_value(body: str, options: ParseOptions, *, ended: bool) -> tuple[JsonNode, tuple[Fix, ...]]:
-    """Read the JSON value in `body`, which may have text before the value. Raises `Unreadable`."""
+    """Read the JSON value in `body`. Text may precede the value. Raises `Unreadable`."""
     anchors = options.anchors
     try:
         node, fixes, _ = read_node(body, 0, len(body), anchors)
@@ -411,7 +414,7 @@ def _resolve(
 ) -> list[Call | Malformed]:
     """Resolve the call with the arguments `node`.
 
-    If `name` cannot be a tool's name, the name or whole calls are searched for inside the arguments.
+    If `name` cannot be a tool's name, the arguments must show which tool is called, or contain whole calls.
     """
     tools = options.tools
     if PLAUSIBLE_NAME.match(_strip_header(name)) and ("<" not in name or tools is None or tools.find(name) is not None):
@@ -440,7 +443,7 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return a malformed call for a name that is no tool's name, or for arguments that are a tool's definition."""
+    """Return a malformed call if `name` is not the name of a tool, or if the arguments are not accepted (`why`)."""
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, evidence.dialect, tool)

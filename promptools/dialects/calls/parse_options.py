@@ -22,14 +22,14 @@ class ParseOptions(NamedTuple):
     json_answer: bool
     anchors: frozenset[str]
     rescue: bool | None = None
-    """Whether a call that ends the reasoning of a reply without content counts.
+    """Whether a call counts if it ends the reasoning of a reply that has no content.
 
     None: such a call counts only in dialects that set `rescues`.
     """
     single_shot: bool = False
     """Whether the whole reply is parsed in one piece and only the result is used, not the events."""
     accept: frozenset[str] | None = None
-    """The names of the dialects whose calls count in addition to the expected dialect; None: all dialects."""
+    """The names of the dialects whose calls count in addition to calls in the expected dialect; None: all dialects."""
     sources: QuotableTexts | None = None
     """Texts of the conversation. A call that is quoted from one of these texts does not count."""
     restore: RestoreArguments | None = None
@@ -43,8 +43,8 @@ class Evidence(NamedTuple):
 
     `wrapped`: whether the possible call is inside something that shows a call, such as tags or a field of the response.
     `expected`: whether it is in the dialect that the request asked for. `sentinel`: whether it is after a marker that
-    prose cannot contain, so that even a call to a tool that is not offered is meant. `wrapper_first`: whether it is
-    inside tags with no text before them. `at_start`: whether no text and no call precedes it and no code fence is open.
+    prose cannot contain, so that a call is meant even if its tool is not offered. `wrapper_first`: whether it is inside
+    tags with no text before them. `at_start`: whether no text and no call precedes it and no code fence is open.
     """
 
     dialect: str

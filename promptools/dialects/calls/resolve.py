@@ -217,10 +217,10 @@ def sole_string_parameter(tool: Tool | None) -> str | None:
 def _unwrap(
     node: JsonNode | None, arguments: dict[str, Any], tool: Tool, options: ParseOptions, fixes: list[Fix]
 ) -> tuple[JsonNode | None, dict[str, Any]]:
-    """If the arguments are in turn a call, at any depth, replace them by the arguments of the innermost call.
+    """If the arguments are themselves a call, at any depth, replace them with the arguments of the innermost call.
 
-    A call is not replaced if the tool declares parameters with the keys of a call. Raises `InvalidArguments` if an
-    inner call names another tool.
+    Nothing is replaced if the tool declares parameters that have the same names as the keys of a call. Raises
+    `InvalidArguments` if an inner call names another tool.
     """
     assert options.tools is not None
     keys = options.tools.keys(tool.name)

@@ -5,7 +5,8 @@
         {"tool_name": "get_weather", "parameters": {"city": "Oslo"}}
     ]```
 
-The tool `directly_answer` means no call. Source: CohereForAI/c4ai-command-r-plus model card (2024-04).
+An entry for the tool `directly_answer` means that no tool is called. Source: CohereForAI/c4ai-command-r-plus model card
+(2024-04).
 """
 
 from __future__ import annotations

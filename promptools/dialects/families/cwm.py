@@ -33,7 +33,7 @@ CLOSER = "</tool>"
 ANY_TOOL = "function"
 """The word in `<tool: function>`, which says that the tool's name is on the next line."""
 COMMAND = "command"
-"""The parameter that takes text that is not JSON. If the tool has no such parameter, its only parameter takes it."""
+"""The parameter that takes a command. If the tool has no such parameter, its only parameter takes the command."""
 
 _WORD = r"[^\W\d][\w.:/-]{0,127}+"
 _SPACE = r"[ \t]{0,4}+"
@@ -76,7 +76,7 @@ class Cwm(NamedMarkerJson):
     """The dialect of CWM: `<tool: function>`, the tool's name, its arguments, and `</tool>`."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a `Candidate` for the arguments after `head`, whose first character shows whether they are JSON."""
+        """Return a `Candidate` for the arguments after `head`. Their first character shows whether they are JSON."""
         named = _NAMED.match(head)
         name = named[1] if named is not None else ""
 
@@ -139,7 +139,7 @@ class CommandReader(CandidateBase):
         self._decide(text.removesuffix(cut) if begun else text, cut if begun else "", whole=whole)
 
     def _add_line(self, line: str) -> bool:
-        """Add a line; return whether the line contains the closing tag of this call, not of a quoted one."""
+        """Add a line; return whether it contains the closing tag of this call, rather than that of a quoted call."""
         self._line = []
         closed = _CLOSED.search(line)
         if closed is not None and not self._quoted:

@@ -7,8 +7,8 @@
 
     <｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>
 
-One pattern reads both: after the separator comes a name on a separate line, or the arguments. Source: the
-tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito v2 writes the same.
+One pattern reads both forms: after the separator comes either the tool's name on a separate line, or the arguments.
+Source: the tokenizer configurations of DeepSeek-V3 (2024-12), R1 and V3.1 (2025-08); Cogito v2 writes the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RESULT_TOKENS = (
 )
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
-"""The pairs of bar and space that models write in markers. The pair `|` and `_`, Kimi K2's spelling, is left out."""
+"""The pairs of bar and space characters that models write in markers, except for Kimi K2's pair: `|` and `_`."""
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ ALL_ALIAS = "all"
 MAX_HELD = 4096
 """Maximum number of characters that are held back if the first line is `all`.
 
-If they contain the header of a call, the line is a header too. If not, the line is content.
+If these characters contain the header of a call, the line `all` is a header too. If not, it is content.
 """
 
 CLOSERS = Closers(right=("<|stop|>",), wrong=(), openers=(">>>", "<|from|>", "<|recipient|>"), required=False)
@@ -67,7 +67,7 @@ def _code_begins(text: str, start: int, end: int, *, fresh: bool, options: Parse
 
 
 def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a call begins whose first tokens are missing.
+    """Return whether the text begins a call whose first tokens are missing.
 
     Return False if the tools are unknown, since then any word could be a name.
     """
@@ -85,7 +85,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether `text[start:end]` is a v2 header of content for the user, without its first tokens."""
+    """Return whether `text[start:end]` is a v2 header of content for the user that lacks its first tokens."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
@@ -109,7 +109,7 @@ _STRIPPED_ALL = Head(
     at_line_start=True,
     at_start=True,
 )
-"""The first line of a reply for the user, `all`, from which a server has stripped the markers."""
+"""Finds the line `all` at the beginning of a reply for the user if a server has stripped its markers."""
 HEADS = (
     Head(
         (),
@@ -204,7 +204,7 @@ def functionary() -> DeclaredDialect:
 
 
 class UserHeaderCandidate(CandidateBase):
-    """Reads a header of content for the user, which is markup. The header alone is enough to decide this."""
+    """Reads the header of content for the user. A header is markup, whatever text follows it."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read the header; return the index just past it."""

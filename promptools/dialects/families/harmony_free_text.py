@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from promptools.types import Malformed, Tool
 
 UNDECLARED_PARAMETER = "input"
-"""The name of the parameter for the text if the tool is not offered; custom tools use the same name."""
+"""The parameter that gets the free text if the tool is not offered. OpenAI's custom tools use the same name."""
 _FIRST_KEY = lazy_pattern(r'\s*\{\s*"([^"\\]+)"\s*:')
 
 

@@ -31,9 +31,9 @@ _FIX = Fix("marker", "harmony: JSON that addresses no tool was left out before w
 
 
 class UnaddressedJson:
-    """Leaves out a JSON object at the start of a message for the user if it names no tool and words follow it. O(n).
+    """Leaves out a JSON object at the start of a message for the user, if the object names no tool and text follows it.
 
-    The object is held back until it is clear what follows. All other segments are passed on.
+    The object is held back until it is clear what follows. All other segments are passed on. O(n) in characters.
     """
 
     def __init__(self, options: ParseOptions) -> None:
@@ -59,7 +59,7 @@ class UnaddressedJson:
                 yield segment
 
     def close(self) -> Iterator[Segment]:
-        """Yield the held segments as they are, since no words followed the JSON."""
+        """Yield the held segments unchanged, since the JSON is not left out."""
         held, self._held, self._scanner = self._held, [], None
         yield from held
 
@@ -112,7 +112,7 @@ class UnaddressedJson:
         yield words._replace(raw=bare)
 
     def _names_no_tool(self, text: str) -> bool:
-        """Return whether a text is a JSON object that is not a whole call, since it names no tool."""
+        """Return whether a text is a JSON object that names no tool, and so is not a whole call."""
         _, _, end = read_members(text)
         if end != len(text):
             return False

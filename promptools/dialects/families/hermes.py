@@ -42,7 +42,7 @@ TAGS = (
 """Tags that models put around the JSON of a call. Models are trained on the first of them."""
 
 AMBIGUOUS_TAGS = ("json", "JSON", "xml", "response", "invoke", "functions", "tool_request")
-"""Tags with other uses: JSON in them needs as much evidence as JSON without tags."""
+"""Tags that have other uses too, so JSON in them needs as much evidence of a call as JSON without tags."""
 
 _TAG = lazy_pattern(rf"<({'|'.join((*TAGS, *AMBIGUOUS_TAGS))})\b")
 
@@ -51,7 +51,7 @@ _BEFORE = (
     r"|```[\w+-]{0,16}\s{0,16}(?:\Z|(?=[{\[]))"
     r"|[A-Za-z_][\w.:-]{0,63}\s{0,8}(?:\Z|(?=[{\[])))"
 )
-"""Matches the text between the tag and the bracket of the JSON, if any: a code fence, or the name of the tool."""
+"""Matches what is between the tag and the bracket of the JSON: nothing, a code fence, or the name of the tool."""
 _NO_BRACKET = r"(?<=\n)(?=[{\[])"
 """Matches the position between a tag that lacks its `>` and JSON at the beginning of the next line."""
 _ELEMENTS = sequence(
@@ -66,7 +66,7 @@ _ELEMENTS = sequence(
     any_literal_text(("<arguments>", "<parameters>")),
     r"\s{0,64}",
 )
-"""Matches `<tool_call>`, the name as an element, and an opening tag before the arguments, such as `<arguments>`."""
+"""Matches `<tool_call>`, an element that contains the name, and the opening tag of the arguments (`<arguments>`)."""
 _NAMED = lazy_pattern(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
 _CHANNELS = ("commentary", "analysis")
 _HEADED = sequence(

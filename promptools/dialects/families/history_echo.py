@@ -69,7 +69,7 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a printed call begins. Parsing must be lenient, and a tool that is named must be offered."""
+    """Return whether a printed call begins. Parsing must be lenient; if the text names a tool, it must be offered."""
     del fresh
     if options.strictness != "lenient":
         return False

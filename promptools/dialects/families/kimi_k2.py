@@ -4,8 +4,8 @@
     <|tool_call_end|><|tool_calls_section_end|>                                                     (in one line)
 
 The header, `functions.get_weather:0`, is the call's id. Models leave out the tokens of the section, the first or last
-token of the call, `functions.`, the number, and sometimes the name. Without the name, the arguments must show the tool.
-Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and Kimi K2 Thinking.
+token of the call, `functions.`, the number, and sometimes the name. If the name is missing, the arguments must show
+which tool is called. Source: moonshotai/Kimi-K2-Instruct, docs/tool_call_guidance.md (2025-07), and Kimi K2 Thinking.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECTION_ENDS = (SECTION_END, "<|tool_call_section_end|>")
 
 _GAP = r"\s{0,16}"
 _SECTION_TEXT = r"[^<{]{0,200}+"
-"""Matches text between the beginning of the section and the first call, which is not meant for users."""
+"""Matches text between the beginning of the section and the first call. Such text is not meant for users."""
 _HEADER = r"[^<{]{1,200}+"
 _OPENER = any_of(literal_text(CALL), sequence(any_literal_text(SECTIONS), _SECTION_TEXT, literal_text(CALL)))
 _OPENERS = lazy_pattern(rf"(?s:.*{re.escape(CALL)})|{'|'.join(map(re.escape, SECTIONS))}")
@@ -139,7 +139,7 @@ class KimiK2(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the id of a call, such as `functions.get_weather:0`; `number` counts all earlier calls."""
+        """Return the id of a call, such as `functions.get_weather:0`; `number` is the number of all earlier calls."""
         return f"functions.{call.name}:{number}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:

@@ -37,7 +37,7 @@ from promptools.types import Fix, MalformedReason
 ARROWS = "[TOOL_CALL]"
 _ENDS = {"[TOOL_REQUEST]": "[END_TOOL_REQUEST]", ARROWS: "[/TOOL_CALL]"}
 _PYTHON = {opener: CallLayout(closers=(closer,), one_per_line=True) for opener, closer in _ENDS.items()}
-"""Maps each opener to the `CallLayout` of calls in Python's syntax after it."""
+"""Maps each opener to the `CallLayout` of the Python calls that may follow it."""
 _CALL = lazy_pattern(r"""\{\s*tool\s*=>\s*(["'])([^"'\n]{1,128})\1\s*,\s*args\s*=>\s*""")
 _KEY = lazy_pattern(r"\s*,?\s*--([\w.-]{1,128})(?:\s+|=)")
 _NEXT = lazy_pattern(r"[\n{}]|,?\s--[\w.-]{1,128}[\s=]")

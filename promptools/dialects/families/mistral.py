@@ -50,7 +50,7 @@ _MARKS = rf"(?:{re.escape(MARK)}\s{{0,8}}){{0,4}}"
 _OPENER = sequence(_MARKS + literal_text("[TOOL_CALLS"), r"\]?", _SPACES)
 
 _BEFORE = sequence(_NAME, r"[ \t]{0,8}", literal_text("[TOOL_CALLS"), r"\]?", _SPACES, optional_steps(_ARGS), FENCE)
-"""Matches the name before the marker, with at most `[ARGS]` and a code fence between marker and arguments."""
+"""Matches a name and the marker after it. Only `[ARGS]` and a code fence may come between marker and arguments."""
 _NAME_FIRST = lazy_pattern(rf"({_NAME})[ \t]*\[TOOL_CALLS")
 
 _HEAD = lazy_pattern(
@@ -60,7 +60,7 @@ _AGAIN = lazy_pattern(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
 _STRING = lazy_pattern(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
 """Matches the content of a JSON string, up to the closing quote or an incomplete escape."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
-"""Matches a name with the call's id appended, which is what remains of a call if a server strips the markers."""
+"""Matches a name with the call's id appended, as calls begin if a server strips the markers."""
 
 CLOSERS = Closers(
     right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), required=False, next_name=_AGAIN
@@ -169,7 +169,7 @@ def mistral() -> DeclaredDialect:
 
 
 class MistralCandidate(JsonBlockReader):
-    """Reads the arguments of a call, which may be in a JSON string.
+    """Reads the arguments of a call. They may be inside a JSON string.
 
     If the text ends before any arguments, the name alone is a call, but only if a tool of this name is offered.
     """

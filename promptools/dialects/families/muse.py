@@ -51,7 +51,7 @@ HEADER = RareLiteralMarker(
     prefixes=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
     first_characters=frozenset("t"),
 )
-"""Finds text that may be a header without its first tokens, which a server has put into the prompt."""
+"""Finds text that may be a header without its first tokens. A server has put these tokens into the prompt."""
 
 
 def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:

@@ -59,16 +59,16 @@ _NAMED = lazy_pattern(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
 _TEXT_LABELS = lazy_pattern(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
-"""Matches the labels after which plain text is an input. Other labels also occur in manuals."""
+"""Matches the labels after which plain text is taken as a tool's input. Other labels also occur in manuals."""
 _NO_INPUT = rf"{_TEXT_LABELS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
-"""Matches the same labels at the end of the text, with no input after them."""
+"""Matches the labels of `_TEXT_LABELS` at the end of the text, with no input after them."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
 _CALLEE = lazy_pattern(r"[^\W\d][\w.-]{0,80}")
 _INLINE = CallLayout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
-    """Return whether the label at `text[start]` names an offered tool; `None` and `Finish` are not tools."""
+    """Return whether the label at `text[start]` names an offered tool; if the tools are unknown, any plausible name."""
     match = _NAMED.match(text, start, end)
     if match is None:
         return False

@@ -41,7 +41,7 @@ _PARTIAL_ATTRIBUTE = sequence(
 )
 """Matches an attribute that is cut off by the end of the text."""
 _ATTRIBUTES = rf"(?:(?:{_ATTRIBUTE}){{0,6}}(?:{_PARTIAL_ATTRIBUTE}|\s{{0,8}}(?=/?(?:>|\Z)))|\s[^<>]{{0,400}}+)?"
-"""Matches the attributes of a tag, whose values may contain brackets, or any other text inside a tag."""
+"""Matches what follows the name in a tag: attributes, whose values may contain brackets, or any other text."""
 ELEMENT: Final = sequence("<", _WORD, _ATTRIBUTES, r"/?", ">")
 _BARE = sequence(_WORD, r"[ \t]{0,8}\r?", r"\n", r"[ \t]{0,8}", rf"(?:(?=<{_WORD}>)|<(?:\Z|{_WORD}\Z))")
 _NAME = lazy_pattern(_WORD)
