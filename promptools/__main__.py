@@ -12,7 +12,7 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""An entry for each Ctrl+C that Python dropped and no thread has repeated yet; `main` checks the list at the end."""
+"""One entry for each Ctrl+C that Python dropped and no thread has repeated. `main` checks the list when it ends."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> None:
-    """End the process at once with status 130, without waiting for threads; only called while no work is running."""
+    """Exit immediately with status 130, without waiting for threads. Called only while no work is running."""
     try:
         sys.stdout.flush()
     finally:
@@ -62,7 +62,7 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt that came during a finalizer or a lock's callback, where Python would only print it."""
+    """Repeat an interrupt that came in a finalizer or a lock's callback, because Python only prints such interrupts."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
         _thread.start_new_thread(_interrupt, ())  # in this thread, the interrupt would be an error of this hook

@@ -28,7 +28,7 @@ class CommonOptions(ClientSettings, total=False):
     """
 
     provider: str | SdkProvider | None
-    """The name of a provider in the config, or a kind of server (`vllm`); with openai 3, also an object of the SDK."""
+    """The name of a provider in the config, or a kind of server (`vllm`); with openai 3, also an SDK provider."""
     admin_api_key: str | None
     workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
     organization: str | None
@@ -97,7 +97,7 @@ class OpenAI(openai.OpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[CopyOptions]
     ) -> Self:
-        """Return a copy of the client with some options, promptools' or the SDK's, replaced.
+        """Return a copy of the client in which some options are replaced, either promptools' settings or the SDK's own.
 
         The copy shares the circuit breaker, unless `breaker=` is given.
         """
@@ -120,7 +120,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[AsyncCopyOptions]
     ) -> Self:
-        """Return a copy of the client with some options, promptools' or the SDK's, replaced.
+        """Return a copy of the client in which some options are replaced, either promptools' settings or the SDK's own.
 
         The copy shares the circuit breaker, unless `breaker=` is given.
         """
@@ -130,7 +130,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
 
 
 def _pop_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove promptools' settings from `options` and return the settings; a provider object is left for the SDK."""
+    """Remove promptools' settings from `options` and return them. Leave a provider object in `options` for the SDK."""
     names = [
         name
         for name in options
@@ -144,7 +144,7 @@ def _is_provider_name(provider: object) -> bool:
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Return the session for a constructor's promptools settings, and the remaining options for the SDK.
+    """Split a constructor's options: return the session for promptools' settings, and the other options for the SDK.
 
     If a provider of the config decides the server's address, the SDK's options get the provider's address and key.
     """
@@ -181,7 +181,7 @@ def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, 
 
 
 def _copy_options(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with which to create a copy of a client; they include the copy's session."""
+    """Return the options for the constructor of a client's copy; these options include the copy's session."""
     theirs = dict(changes)
     ours = _pop_settings(theirs)
     if ours:

@@ -27,7 +27,7 @@ MAX_QUOTED = 200
 
 
 def clip(text: str, limit: int = MAX_QUOTED) -> str:
-    """Shorten `text` to `limit` characters, and append the number of characters that were left out."""
+    """Shorten `text` to `limit` characters if it is longer, and append how many characters were left out."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text) - limit} more characters)"
@@ -100,7 +100,7 @@ class UsageError(PromptoolsError):
 
 
 class ModelError(PromptoolsError):
-    """The model's reply cannot be used; `reply` is the reply, if it was read."""
+    """The model's reply cannot be used; `reply` is that reply, or None if no reply was read."""
 
     def __init__(self, message: str, *, reply: Reply | None = None) -> None:
         super().__init__(message)
@@ -112,7 +112,7 @@ class MissingSentinel(ModelError):
 
 
 class BadHeader(ModelError):
-    """Harmony text that is parsed strictly has an invalid header, or text outside of its messages.
+    """Harmony text that is parsed strictly has an invalid message header, or text outside of its messages.
 
     `deviations` says what is wrong with the header.
     """
@@ -125,8 +125,8 @@ class BadHeader(ModelError):
 class UpstreamError(PromptoolsError):
     """The server failed.
 
-    `status` is the HTTP status of the response (None: no response). `body` is the text of the response. `kind` is the
-    kind of failure, such as `context_length_exceeded`.
+    `status` is the HTTP status of the response, or None if there was no response. `body` is the text of the response.
+    `kind` is the kind of failure, such as `context_length_exceeded`.
     """
 
     def __init__(self, message: str, *, status: int | None = None, body: str = "", kind: str = "unknown") -> None:

@@ -26,7 +26,7 @@ def is_text_list(value: object) -> bool:
 
 
 def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
-    """Return the value of a JSON text; `default` if the text is not JSON, or is nested too deeply to be read.
+    """Parse a JSON text; return `default` if the text is not JSON, or is nested too deeply to be read.
 
     `options` are passed to `json.loads`. The text `null` gives None too; pass another `default` to detect invalid text.
     """
@@ -37,7 +37,7 @@ def try_json(text: str | bytes, default: Any = None, **options: Any) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """Return a string, number, boolean, or list of these as TOML.
+    """Return a string, number, boolean, or list of such values as TOML.
 
     The JSON of such a value is valid TOML too, except that TOML requires the control character DEL to be escaped.
     """
@@ -58,7 +58,7 @@ def parse_finite_float(token: str) -> float:
 
 
 def write_json(value: object, what: str, *, compact: bool = False) -> str:
-    """Return a value as JSON. Raises `UsageError` if it is nested too deeply; the message begins with `what`."""
+    """Return a value as JSON. If it is nested too deeply, raise `UsageError` with a message that begins with `what`."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
     except RecursionError:
@@ -71,7 +71,7 @@ def write_json(value: object, what: str, *, compact: bool = False) -> str:
 T = TypeVar("T")
 
 MAX_DEPTH = 400
-"""Maximum nesting of a value that is copied, since `json`, which recurses, must be able to write the copy later."""
+"""Maximum nesting of a value to copy. It is limited because `json`, which recurses, has to write the copy later."""
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 

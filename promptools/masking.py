@@ -28,11 +28,11 @@ KEY_FIELDS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key
 """The header fields that contain an API key, whether for the proxy or for the server."""
 MASK = "***"
 MIN_KEY_LENGTH = 12
-"""Minimum length of a key that is masked in data for an app; shorter keys may be words (`EMPTY`, `lm-studio`)."""
+"""Minimum length of a key to mask in data that an app receives; shorter keys may be words (`EMPTY`, `lm-studio`)."""
 MIN_SECRET_LENGTH = 8
-"""Minimum length of a credential that is masked in stored or displayed data, where masking too much does no harm."""
+"""Minimum length of a credential to mask in data that is stored or shown, where masking too much does no harm."""
 MAX_SECRETS = 64
-"""Maximum number of credentials of one request that are searched for. A client can send many; API keys come first."""
+"""Maximum number of credentials per request that are searched for, API keys first, because a client can send many."""
 _MAX_LENGTH = 512
 """Maximum number of characters of a credential that are compared.
 
@@ -110,8 +110,9 @@ def mask_url(url: str) -> str:
 class SecretMask:
     """Replaces secrets in text, in JSON values, and in text that comes in pieces.
 
-    A secret is replaced by asterisks, or by what `mask` returns for the text that was found. With `bounded`, only a
-    part of a very long secret is compared. Without this limit, clients could choose secrets that make the search slow.
+    A secret is replaced by asterisks, or by the result of `mask` for the text that was found. If `bounded` is true,
+    only a part of a very long secret is compared. Without this limit, clients could choose secrets that make the search
+    slow.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class SecretMask:
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
-        """The pattern of all secrets, verbatim and escaped; None if the mask has no secrets."""
+        """The pattern that matches all secrets, verbatim and escaped; None if the mask has no secrets."""
         if not self._bounded:
             return re.compile("|".join(_pattern_of(secret) for secret in self._secrets)) if self._secrets else None
         left, patterns = _MAX_ESCAPABLE, list[str]()
@@ -150,12 +151,12 @@ class SecretMask:
         return value
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
-        """Return the pieces of a text with the secrets replaced, even those that span several pieces."""
+        """Return the pieces of a text with the secrets replaced, even secrets that span several pieces."""
         return mask_pieces(pieces, self.pattern, self._mask)
 
 
 def mask_pieces(pieces: Sequence[str], pattern: re.Pattern[str] | None, mask: Callable[[str], str]) -> list[str]:
-    """Replace all matches in the pieces of a text; the replacement goes into the piece where the match begins."""
+    """Replace all matches in a text that is in pieces; a replacement goes into the piece in which its match begins."""
     masked: list[str] = []
     matches = [] if pattern is None else [(found.span(), mask(found[0])) for found in pattern.finditer("".join(pieces))]
     start = index = 0
@@ -187,7 +188,7 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return the offset from which `text` may be an incomplete secret; `len(text)` if there is no such offset."""
+        """Return the offset in `text` from which its end may be an incomplete secret; `len(text)` if there is none."""
         if not text or text[-1] not in self._characters:  # a quick check, mostly true at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
@@ -229,12 +230,12 @@ def _is_escapable(character: str) -> bool:
 
 
 def _parts_of(secret: str) -> list[str]:
-    """Return the parts of a secret: single characters, and runs of backslashes."""
+    """Split a secret into single characters and runs of backslashes."""
     return _PART.findall(secret)
 
 
 def _forms_of(part: str) -> list[str]:
-    """Return patterns for one part of a secret: verbatim, and escaped as in HTML, in URLs and in JSON.
+    """Return patterns for one part of a secret (see `_parts_of`): verbatim, and escaped as in HTML, URLs and JSON.
 
     JSON and URL escapes may be nested three levels deep, because a gateway may quote the error that it got from another
     gateway. A run of backslashes matches possessively (`++`), so that a key full of backslashes, which any client can
@@ -276,7 +277,7 @@ def _values(field: str) -> list[str]:
 
 
 def _password(text: str) -> list[str]:
-    """Return a list with the password in a value of Basic authorization; an empty list for any other value."""
+    """If the text is a Basic authorization value, return its password in a list; if not, return an empty list."""
     try:
         decoded = base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):

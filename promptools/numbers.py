@@ -24,15 +24,15 @@ def as_number(value: Any) -> int | float | None:
 
 
 def as_count(value: Any) -> int | None:
-    """Return `value` as a non-negative integer, for counts of tokens or nanoseconds; None if it is anything else.
+    """Return `value`, a count of tokens or nanoseconds, as a non-negative integer; None if it is anything else.
 
-    Some servers write 9.0 for 9.
+    A float such as 9.0 is accepted too, because some servers write 9.0 for 9.
     """
     number = as_number(value)
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 
 
 def as_timestamp(value: Any) -> int:
-    """Return `value` as whole seconds since 1970; 0 if it is not a time between 1970 and the year 9999."""
+    """Return `value` as whole seconds since 1970; 0 if it is not a time from 1970 to the end of the year 9999."""
     number = as_number(value)
     return int(number) if number is not None and 0 <= number <= MAX_TIMESTAMP else 0

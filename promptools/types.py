@@ -17,9 +17,9 @@ ToolPlacement = Literal["developer", "system", "auto"]
 FinishReason: TypeAlias = str
 NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
-"""A function that restores text in a call's arguments that was escaped in the request: `<\\|im_end|>` to `<|im_end|>`.
+"""A function that undoes the request's escaping in a call's arguments: `<\\|im_end|>` becomes `<|im_end|>`.
 
-It returns the arguments and the fixes.
+It returns the arguments and a fix for each text that it restored.
 """
 
 FixKind = Literal[
@@ -71,25 +71,25 @@ class Tool:
     infer: bool | None = None
     """Whether a call that names no tool may mean this tool.
 
-    True: at every strictness. False: never. None: at the strictness `lenient`, inside unmistakable markers of a call,
-    and if the request forces a call.
+    True: at every strictness. False: never. None: at the strictness `lenient`, inside unmistakable call markers, and if
+    the request forces a call.
     """
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Parameter names that models use, mapped to the schema's own: `{"file": "filepath"}`."""
+    """Maps parameter names that models use to the schema's own names: `{"file": "filepath"}`."""
     names: tuple[str, ...] = ()
     """Other names that models use for the tool: `("repo_browser.read_file",)`. They are never declared to a model."""
     free_text: str | None = None
-    """The parameter that takes the whole body of a call in formats that allow free text, such as Harmony."""
+    """The parameter that receives the whole body of a call, in formats that allow free text there, such as Harmony."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A deviation from the strict format that the parser repaired to read a call."""
+    """A deviation from the strict format that was repaired in order to read a call or an answer."""
 
     kind: FixKind
     detail: str
     path: str = ""
-    """JSON pointer of the value inside the arguments; empty for the call itself."""
+    """JSON pointer to the repaired value inside the arguments; empty if the fix concerns the call itself."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the value as a dict that can be written as JSON."""
@@ -98,7 +98,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call. `arguments_json` is `arguments` as JSON; in a call without fixes, it is the model's own text."""
+    """A complete call. `arguments_json` is `arguments` as JSON; if there are no fixes, it is the model's own text."""
 
     id: str
     name: str
@@ -108,7 +108,7 @@ class Call:
     span: Span = Span(0, 0)
     dialect: str = ""
     unknown_tool: bool = False
-    """Whether the tool was not offered. Such a call is read only where markers or its position show a call."""
+    """Whether the tool was not offered. Such a call is read only if markers or its position show that it is a call."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the value as a dict that can be written as JSON."""
@@ -210,7 +210,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class ParseAttempt:
-    """An attempt to parse a call at one position of the text; `cost` is the number of characters that it read."""
+    """An attempt to parse a call at one position of the text; `cost` is the number of characters that were read."""
 
     strategy: str
     span: Span
@@ -258,13 +258,13 @@ ANSWERED = "answered"
 
 
 def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, Attempt]]:
-    """Yield pairs of an attempt that failed, and the attempt that followed it."""
+    """Yield pairs of attempts: one that failed, and the attempt that followed it."""
     return ((failed, following) for failed, following in pairwise(attempts) if failed.outcome != ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
 class HealingCost:
-    """The extra cost of promptools: the requests, tokens and time of failed attempts that another attempt followed.
+    """The extra cost of promptools: requests, tokens and time of failed attempts that were followed by another attempt.
 
     The last attempt never counts, since without promptools its request would have been sent too. In a request for
     several choices, a failed attempt counts as a whole, even if some of its choices were used.
@@ -272,7 +272,7 @@ class HealingCost:
 
     requests: int = 0
     input_tokens: int = 0
-    """Tokens of the prompts, as the server counted them; a server that answers with an error counts none."""
+    """Number of prompt tokens that the server counted; if it answered with an error, it counted none."""
     output_tokens: int = 0
     seconds: float = 0.0
 
@@ -297,48 +297,48 @@ class ServerInfo:
     """The result of probing a server: its kind and version, what its model can do, and how this was found out."""
 
     kind: str | None = None
-    """The kind of server; None: no response identifies it."""
+    """The kind of server; None if no response identified it."""
     version: str | None = None
     capabilities: tuple[str, ...] | None = None
-    """The model's capabilities, as the server names them; None: not stated."""
+    """The model's capabilities, as the server names them; None if the server states none."""
     context: int | None = None
-    """The context length in tokens for which the model was trained or the server was configured; None: not stated."""
+    """Number of tokens of context for which the model was trained or the server configured; None if not stated."""
     num_ctx: int | None = None
-    """The context length in tokens that Ollama gives the model by default; None: not stated."""
+    """Number of tokens of context that Ollama gives the model by default; None if Ollama does not state it."""
     parser: str | None = None
-    """The parser that Ollama itself uses for the model's replies; None: not stated."""
+    """The parser that Ollama itself uses for the model's replies; None if Ollama does not state it."""
     family: str | None = None
     """The model's family; None if no evidence implies a family, or if the evidence is contradicted."""
     family_by: str = ""
-    """The evidence that decided on the family.
+    """The evidence that determined the family.
 
     It is `chat template`, the name of a field in the server's response (`general.basename`), or `name` for the model's
     name in the request.
     """
     family_why: str = ""
-    """The reason for the family, as text."""
+    """The reason why `family` has this value, as text."""
     family_evidence: tuple[tuple[str, str], ...] = ()
-    """All evidence that was considered, in order, each with the families that it implies.
+    """Each piece of evidence that was considered, in order, with the families that it implies.
 
-    For example `("name 'llama3'", "llama, contradicted")`.
+    For example: `("name 'llama3'", "llama, contradicted")`.
     """
     parameters: float | None = None
-    """The number of the model's parameters, as the server or a name of the model states it; None: not stated."""
+    """The model's parameter count, as stated by the server or by a name of the model; None if it is not stated."""
     template_tools: bool = True
     """Whether the model's chat template renders a request's tools; true if this is unknown."""
     template_dialect: str | None = None
-    """The dialect in which the model's chat template writes calls, found by rendering the template; None: not found."""
+    """The dialect in which the model's chat template writes calls, found by rendering it; None if it was not found."""
     template_why: str = ""
     """How `template_dialect` was found, or why it was not; empty if the template was not rendered."""
     asked: tuple[tuple[str, str], ...] = ()
     """Each request of the probe with its outcome: `("GET /api/version", "HTTP 200")`."""
     why: str = ""
     seconds: float = 0.0
-    """How many seconds probing delayed this request; 0 if the result was cached."""
+    """How many seconds the probe delayed this request; 0 if the result was cached."""
 
     @property
     def answered(self) -> bool:
-        """Whether any request of the probe was answered with an HTTP status."""
+        """Whether at least one request of the probe got a response with an HTTP status."""
         return any(answer.startswith("HTTP") for _, answer in self.asked)
 
     def to_dict(self) -> dict[str, Any]:
@@ -382,7 +382,7 @@ class Trace:
     mode: str | None = None
     notes: tuple[str, ...] = ()
     seen: ServerInfo | None = None
-    """The result of probing the server; None if it was not probed."""
+    """The result of probing the server; None if the server was not probed."""
 
     @property
     def healing(self) -> HealingCost:
@@ -422,7 +422,7 @@ class Reply:
     discarded: tuple[Discarded, ...] = ()
     finish_reason: FinishReason | None = None
     fixes: tuple[Fix, ...] = ()
-    """Fixes to the reply as a whole; fixes to a call are in the call."""
+    """Fixes to the reply as a whole; the fixes to a call are in its `Call`."""
     trace: Trace = field(default_factory=Trace)
 
     def to_dict(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ USAGE_LINES = {
 
 
 def usage_line(thing: object) -> str | None:
-    """Return an example line of code for the framework to which an object, class or module belongs; None if unknown."""
+    """Return the example code for the framework to which an object, class or module belongs; None if it is unknown."""
     if isinstance(thing, ModuleType):
         names = [thing.__name__]
     else:
@@ -74,7 +74,7 @@ class HTTPClient(Protocol):
 
 
 class MessagesClient(Protocol):
-    """A client from the anthropic package, sync or async. The package need not be installed."""
+    """A client from the anthropic package, sync or async. It is a protocol, so that the package is not needed."""
 
     @property
     def messages(self) -> Any:
@@ -132,7 +132,7 @@ def wrap(client: ClientT, **settings: Unpack[Settings]) -> ClientT:
 
 
 def http_client(**settings: Unpack[Settings]) -> openai.DefaultHttpxClient:
-    """Return an HTTP client for a framework's `http_client=`, whose chat completions return working tool calls.
+    """Return an HTTP client, for a framework's `http_client=`, with which chat completions return working tool calls.
 
     The client is openai's `DefaultHttpxClient` (of httpx, or of httpx2 with openai 3) with promptools' transport
     inside. The settings are those of `wrap`. For your own proxy, certificates or timeouts, use
@@ -155,15 +155,15 @@ def _session(http: Any, settings: Settings) -> Session:
 
 
 def _install(client: Any, session: Session, http: Any) -> None:
-    """Replace the HTTP client inside an SDK's client with its wrapped copy, and attach the session."""
+    """Replace the HTTP client inside an SDK client with the wrapped copy `http`, and attach the session."""
     client.__dict__["_client"] = http
     client.__dict__["promptools"] = session
 
 
 def _is_of(package: str, client: object, names: tuple[str, ...]) -> bool:
-    """Return whether an object is an instance of one of the classes `names` of a package.
+    """Return whether an object is an instance of one of a package's classes, given their names.
 
-    The package is imported only if the object's class or one of its bases is from that package.
+    The package is imported only if the object's class, or one of its base classes, is from that package.
     """
     if not any(base.__module__.partition(".")[0] == package for base in type(client).__mro__):
         return False

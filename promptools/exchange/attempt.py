@@ -95,7 +95,7 @@ Preparation: TypeAlias = "Callable[[], PreparedRequest]"
 def preparation(state: ExchangeState, plan: AttemptPlan) -> Steps[Failure | Preparation]:
     """Return the function that encodes the plan's request in its mode, or a failure if raw mode got no usable prompt.
 
-    The function is not called yet, so that the caller can run it in a thread, together with other work.
+    The function is only returned, not called, so that the caller can run it in a thread, together with other work.
 
     Raises `UsageError` if raw mode cannot express the request, if the config's template fails, or if the template does
     not show the tools to the model and no other mode may be tried.
@@ -146,7 +146,7 @@ def _render_body(
 def _begin_call(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[Failure | RenderedPrompt]:
-    """Return the prompt with the beginning of a required call added, if that text is known."""
+    """If a call is required and the text with which calls begin is known, append this text to the prompt."""
     head = beginning_of_call(request, conversation, prompt)
     if head is None:
         head = yield from _beginning_by_template(state, request, conversation, prompt)
@@ -166,7 +166,7 @@ def _begin_call(
 def _beginning_by_template(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[str]:
-    """Return the text with which the template begins calls; empty if it is unknown.
+    """Return the text with which the template begins every call; empty if this text is unknown.
 
     A prompt that ends with this text forces the model to call. If the text is unknown, the model is not forced; the
     reply is then only checked for the required call, as in every mode.
@@ -247,10 +247,10 @@ class AttemptRunner:
         )
 
     def run(self, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Send the request, read the reply, and check it against the request.
+        """Send the request, read the reply, and check the reply against the request.
 
-        `taken` is the beginning of a forwarded reply. If it is given, no request is sent: the rest of that reply is
-        read, and the whole reply is checked.
+        `taken` is the beginning of a forwarded reply. If it is given, no request is sent. Instead, the rest of that
+        reply is read, and the whole reply is checked.
         """
         if taken is not None:
             assert self._state.opened is not None, "what is taken over was opened"
@@ -342,7 +342,7 @@ class AttemptRunner:
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
         """Count the characters since the last emitted text or call.
 
-        The parser may have to read all of them again.
+        They are counted because the parser may have to read them again.
         """
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
@@ -354,9 +354,10 @@ class AttemptRunner:
         return self._writer.add_events(index, events, self.decoder.envelope, logprobs)
 
     def _is_over(self) -> bool:
-        """Return whether reading may stop: whether the model writes only white space after a call.
+        """Return whether reading may stop.
 
-        This must be true of at least one choice, and every other choice must have ended.
+        It may stop if, in at least one choice, the model writes only white space after a call, and if every other
+        choice has ended.
         """
         if not any(reader.may_stop for reader in self.readers.values()):
             return False
@@ -429,7 +430,7 @@ class AttemptRunner:
         return received if received and complete else self._client_index
 
     def _flush_text(self) -> Steps[None]:
-        """After a broken stream, send the held text of each choice that the client has seen in part; drop the calls."""
+        """After a broken stream, send the held text of each choice that the client has partly seen; drop the calls."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
                 data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])
@@ -494,9 +495,9 @@ def _default_envelope(context: Context, model: str) -> Envelope:
 
 
 def final_finish_reason(sent: str | None, reader: ReplyReader, request: ToolRequest, *, ended: bool) -> str | None:
-    """Return the finish reason for the client, given the reason that the server `sent`.
+    """Return the finish reason for the client.
 
-    `ended` says whether the reply is complete.
+    `sent` is the finish reason that the server sent, if any. `ended` says whether the reply is complete.
     """
     if reader.may_stop and sent in {None, "length"}:
         sent = "stop"  # only white space was cut off

@@ -127,7 +127,7 @@ MAX_QUOTED = 2_000
 
 
 def run_route(state: ExchangeState, steps: Steps[None]) -> Exchange:
-    """Run the steps that serve a route without the retry loop; answer an invalid request with HTTP 400."""
+    """Serve a route that does not need the retry loop: run its `steps`, and answer an invalid request with HTTP 400."""
     problem: BaseException | None = None
     try:
         yield from steps
@@ -166,11 +166,11 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
     """Respond with an error after the last possible attempt has failed.
 
     The client gets the server's own error, if there is one, when only one attempt was made or when no other attempt
-    could have helped. With `servers_own`, the client gets the server's error after several attempts too. If the
-    conversation is too long, the client always gets an error that promptools writes.
+    could have helped. If `servers_own` is true, the client gets the server's error after several attempts too. But if
+    the conversation is too long, the client always gets an error that promptools writes.
 
-    Raises the HTTP library's exception if nothing was sent to the client yet, time is left, and the server could not be
-    reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
+    Raises the HTTP library's exception if nothing has been sent to the client, time is left, and the server could not
+    be reached, was too slow, or broke off the only attempt. The SDK then retries as it would without promptools.
     """
     state.error_kind = failure.kind
     sends, notes = len(state.attempts), len(state.notes)
@@ -200,7 +200,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Return whether to pass the server's own error to the client: whether no remedy was tried, or none exists."""
+    """Return whether to pass the server's own error to the client. True if no remedy was tried or none exists."""
     return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 

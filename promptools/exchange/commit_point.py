@@ -17,8 +17,8 @@ they may still turn out to be wrong:
 - malformed calls and discarded text;
 - everything, with the option `hold="all"`.
 
-After a commit, `finish` sends what is held: only plain text if the reply is good, else all that the model wrote, in the
-original order. Without a commit, `finish` sends the whole reply.
+After a commit, `finish` sends what is held. If the reply is good, that is only plain text. If not, it is all that the
+model wrote, in the original order. Without a commit, `finish` sends the whole reply.
 
 A call that is streamed live cannot be held. If it turns out to be malformed, its JSON remains incomplete
 (`failed_live_call`), and an error follows.
@@ -59,7 +59,7 @@ class ChoiceWriter(Protocol):
         ...
 
     def discard_attempt(self) -> None:
-        """Separate a failed attempt's reasoning, which has been written, from the reasoning of the next attempt."""
+        """Separate the next attempt's reasoning from the failed attempt's reasoning, which was already sent."""
         ...
 
     def finish(self, reply: Reply, *, logprobs: Any = None) -> dict[str, Any]:
@@ -99,13 +99,13 @@ class ChoiceStream:
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
-        """Numbers of characters of reasoning and of text still to be skipped, because the client already has them."""
+        """How many characters of reasoning and of text to skip, because the client already has them."""
         self._reasoning_end = -1
         """The offset in the text at which the last reasoning ended; -1 if there was none."""
         self._in_reasoning = False
-        """Whether the closing tag of the reasoning is yet to come."""
+        """Whether reasoning has begun and its closing tag has not arrived."""
         self._text_end = 0
-        """The offset of the end of the text that was received so far."""
+        """The offset at which the text received so far ends."""
         self._live_calls: set[int] = set()
         self._sent_call_ids: set[str] = set()
         self._logprobs: list[Any] = []
@@ -194,7 +194,7 @@ class ChoiceStream:
     def _send_reasoning(self, event: Reasoning, envelope: Envelope) -> list[dict[str, Any]]:
         """Send reasoning, and drop the tags that are held right before it, such as `<think>`.
 
-        If the tags remained held, they would be sent as text if a call failed.
+        If the tags were kept, they would be sent as text when a call fails.
         """
         start = event.span.start
         while self._held and isinstance(last := self._held[-1], Discarded) and last.span.end == start:
@@ -249,7 +249,7 @@ class ChoiceStream:
         return self._request.choice.name in {None, call.name}
 
     def _send_held_as_reasoning(self, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send held text that turned out to be reasoning; text that was already sent remains text."""
+        """Send the held text as reasoning, because it turned out to be reasoning. Text already sent remains text."""
         held, self._held = self._held, []
         reasoning = "".join(event.text for event in (*held, *self._end_answer()) if isinstance(event, Text))
         self._answer = _new_answer(self._request)
@@ -259,7 +259,7 @@ class ChoiceStream:
     # -- writing
 
     def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
-        """Return the chunks of the held text and of `event`; once sent, no other attempt can replace this one."""
+        """Return the chunks of the held text and of `event`. After they are sent, no attempt can replace this one."""
         self.committed = True
         held, self._held = self._held, []
         if isinstance(event, (CallStart, CallEnd)):
@@ -268,7 +268,7 @@ class ChoiceStream:
         return [chunk for part in (*texts, event) for chunk in self._write(part, envelope)]
 
     def _send_held(self, valid: bool, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send what is still held: only plain text if `valid`, else all that the model wrote, in its original order."""
+        """Send what is held: only plain text if `valid`, else all that the model wrote, in the original order."""
         held, self._held = self._held, []
         parts = [
             event.text if isinstance(event, Text) else _raw_text(event)
@@ -279,7 +279,7 @@ class ChoiceStream:
         return self._write(Text(text, _NO_SPAN), envelope) if text else []
 
     def _send_reply(self, reply: Reply, envelope: Envelope) -> list[dict[str, Any]]:
-        """Send a whole reply; nothing of it was sent before, except perhaps reasoning."""
+        """Send a whole reply. Nothing of this reply has been sent, except perhaps its reasoning."""
         events: list[Event] = []
         if self._request.options.hold == "all" and reply.reasoning:
             events.append(Reasoning(reply.reasoning, _NO_SPAN))

@@ -33,11 +33,11 @@ class Caller:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Credentials that were removed from the header fields, such as a key of the proxy; observers must mask them."""
     request_id: str = ""
-    """The id of the request in responses, errors and log lines; empty if it has none."""
+    """The id of the request in responses, errors and log lines; empty if the request has none."""
     on_client_api: Callable[[ClientApi], None] | None = None
-    """Called with the `ClientApi` object that is made for this request alone, if there is one.
+    """Called with the `ClientApi` object of this request, if the request gets an object of its own.
 
-    Only this object can encode errors in the stream of the response.
+    Only that object can encode errors inside the stream of the response.
     """
 
 
@@ -62,16 +62,16 @@ class Route:
 
     target: Target
     url: str | None = None
-    """The full URL of the server's chat completions (None: the URL of the client's request)."""
+    """The full URL of the server's Chat Completions route (None: the URL of the client's request)."""
     headers: Headers = field(default=(), repr=False)
     """Header fields for every request to the server, such as `authorization`.
 
     They replace fields of the same name in the client's request.
     """
     resolve: Callable[[ServerInfo], Target] | None = None
-    """Returns the target, given the result of probing the server. If None, the server is not probed."""
+    """Called with the result of probing the server; returns the target for it. If None, the server is not probed."""
     notes: tuple[str, ...] = ()
-    """Notes for the trace, such as that another server was tried before."""
+    """Notes for the trace, for example that another server was tried first."""
 
 
 Router: TypeAlias = Callable[[str | None, str | None], Route]
@@ -111,7 +111,7 @@ class Context:
     on_reply: Callable[[Reply], None] | None = None
     """Called with every reply that was read and passed to the client, including replies that failed."""
     observer: Observer | None = None
-    """Follows every exchange, and gets the bodies of requests and of the server's responses. None: no observer."""
+    """Follows every exchange, and gets the bodies of requests and of the server's responses; None for no observer."""
     response_bytes: int = 0
     """Number of bytes to keep from the beginning of each response, for the observer."""
     wall_clock: Callable[[], datetime] | None = None
@@ -119,7 +119,7 @@ class Context:
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None
-    """Called with one line for each failed attempt; the line never contains text of the model or the user."""
+    """Called with one line for each failed attempt; the line never contains text that the model or the user wrote."""
     warn: Callable[[str], None] | None = None
     """Called with one line for each invalid call from the server that is returned as text or left out.
 

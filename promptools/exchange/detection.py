@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT = 2.0
 """The time limit for all probes of a server together."""
 DEADLINE_SHARE = 0.25
-"""Probing may take at most this fraction of the time that is left until a deadline.
+"""Largest fraction of the time left until a deadline that probing may take.
 
-A server that is slow to respond to probes may still serve requests.
+The rest is kept for the request, because a server that is slow to answer probes may still serve requests.
 """
 ANY_NAME_TTL = 60.0
 """Number of seconds for which a server's probe results are valid if the server accepts any model name.
 
-Such a server may load another model.
+The time is limited because such a server may load another model.
 """
 _REPLACED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "user-agent"})
 
@@ -77,7 +77,7 @@ class DetectionCache:
         return seen if at < until else None
 
     def models(self, root: str, kind: str = "") -> tuple[ModelDescription, ...]:
-        """Return the models that the server listed, with its descriptions of them."""
+        """Return the models that the server listed, as the server describes them."""
         entry = self._entries.get((root, "", kind))
         return entry[1] if entry else ()
 
@@ -107,7 +107,7 @@ class DetectionCache:
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Return the route with its target updated for the server's software; probe the server if nothing is cached."""
+    """Return the route with its target adapted to the server's software; probe the server if nothing is cached."""
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now
@@ -132,7 +132,7 @@ def probe_server(request: ClientRequest, context: Context, model: str) -> Steps[
 
 
 class _Detector:
-    """Detects one server's software; `kind` is the kind that the config names, or empty."""
+    """Detects one server's software; `kind` is the kind that the config names, or empty if it names none."""
 
     def __init__(self, prober: _Prober, cache: DetectionCache, base: str, kind: str, started_at: float) -> None:
         self._prober, self._cache, self._base, self._kind, self._started_at = prober, cache, base, kind, started_at
@@ -155,7 +155,10 @@ class _Detector:
         return self._cache.get(self._root, "", self._kind, at=self._started_at)
 
     def _detect_server(self) -> Steps[tuple[ServerInfo, tuple[ModelDescription, ...]]]:
-        """Detect the server's software, or only its details if the config names the kind; cache what is certain."""
+        """Detect the server's software, or only its details if the config names the kind.
+
+        The result is cached if it is certain.
+        """
         named = self._kind
         questions = kind_requests(self._base, named) if named else server_requests(self._base)
         answers = (yield from self._prober(questions)) if questions else ()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MAX_ERROR = 1 << 20
-"""Maximum size in bytes of an error that is read whole; `json` takes up to 50 ms to parse it."""
+"""Maximum size in bytes of an error that is read whole. Parsing so large an error with `json` takes up to 50 ms."""
 SHOWN_ERROR = 1 << 16
 """Number of bytes that are kept from the beginning of an error that is longer than `MAX_ERROR`."""
 CLIPPED = (
@@ -51,10 +51,10 @@ _SLICE = 1 << 18
 _STRING = lazy_pattern(
     r'(?:[^"\\]++|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
-"""Matches a part of a JSON string that ends neither inside an escape nor between a pair of surrogates."""
+"""Matches a part of a JSON string; the part never ends inside an escape or between the halves of a surrogate pair."""
 _KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
-"""How many characters of an error's message are compared to find the message in the JSON."""
+"""How many characters at the start of an error's message are compared to find the message in the JSON."""
 _NUMBER = "-+.0123456789eE"
 """Characters that occur in numbers.
 
@@ -85,7 +85,7 @@ def introduces_reply(body: bytes) -> bool:
 
 
 def quoting_message(text: str) -> str:
-    """Return the whole message of a long error; an empty string unless the message quotes the model and is complete.
+    """Return the whole message of a long error if it is complete and quotes the model, else an empty string.
 
     The text is decoded in slices, in linear time; other threads wait for at most one slice.
     """
@@ -100,7 +100,7 @@ def quoting_message(text: str) -> str:
 
 
 def _start_of_message(text: str) -> str:
-    """Return the error message at the start of a JSON text; empty unless the message says that it quotes the model."""
+    """Return the error message at the start of a JSON text if the message says that it quotes the model, else ""."""
     error = error_of(_parse_start(text))
     return error.message if error is not None and introduces_model_text(error.message) else ""
 
@@ -108,7 +108,7 @@ def _start_of_message(text: str) -> str:
 def _decode_string(text: str, at: int, beginning: str) -> str:
     """Decode the JSON string whose content begins at offset `at`.
 
-    Returns an empty string if the content does not start with `beginning`, or if the string is not closed.
+    Returns an empty string if the decoded text does not start with `beginning`, or if the string is not closed.
     """
     parts: list[str] = []
     while (end := _match_end(text, at)) > at:
@@ -180,7 +180,7 @@ class Failure:
     body: bytes = b""
     """The server's error response, unchanged or clipped; for an error in a stream, the JSON of the error."""
     server_error: ErrorBody | None = None
-    """The error that the server reported, under any HTTP status."""
+    """The error that the server reported, whatever the HTTP status of the response."""
     wire: Api = "chat"
     """The API that the response came from."""
     error: BaseException | None = None
@@ -194,7 +194,7 @@ class Failure:
     overflow: Overflow = field(default_factory=Overflow)
     """The token counts of a prompt that is longer than the context."""
     context_limit: int | None = None
-    """The largest context, in tokens, that may be requested instead; None if promptools may not choose the context."""
+    """The largest context, in tokens, that may be requested; None if promptools may not choose the context."""
     prepared: PreparedRequest | None = field(default=None, repr=False)
     """The request as the attempt sent it; None if the client's own request was forwarded, or nothing was sent."""
 
@@ -205,7 +205,7 @@ class Failure:
 
     @property
     def size(self) -> int:
-        """The number of characters of error text that are searched when the failure is handled."""
+        """The number of characters of error text to search when the failure is handled."""
         return len(self.text) + (len(self.server_error.whole_message) if self.server_error else 0)
 
     @property
@@ -242,7 +242,7 @@ def failure_of_status(opened: Opened, body: bytes, wire: Api = "chat") -> Failur
 def failure_of_error(
     problem: ErrorBody, opened: Opened, body: bytes, partial_reply: Reply | None = None, wire: Api = "chat"
 ) -> Failure:
-    """Return the failure for an error that the server reports, under any HTTP status."""
+    """Return the failure for an error that the server reports, whatever the HTTP status of the response."""
     why = clip(" ".join(problem.message.split())) or "an error without a text"
     overflow = read_overflow(problem.message, prompt=problem.prompt_tokens, context=problem.context_tokens)
     kind = classify(problem.message)

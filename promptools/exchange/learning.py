@@ -2,9 +2,9 @@
 
 Before the model's first request, `learn_format` renders a few conversations with the template, on the server or from a
 file named in the config, within `LEARN_TIMEOUT` seconds. From the rendered texts it learns a table that describes the
-format (`promptools.dialects.learn`). A table is not used if its markers could be mistaken for prose. For any other
+format (`promptools.learning.learn`). A table is not used if its markers could be mistaken for prose. For any other
 table, if a built-in dialect reads what the template writes, that dialect is used, because it includes repairs that no
-template shows. If no built-in dialect does, calls are also read in the learned dialect.
+template shows. If no built-in dialect reads it, calls are also read in the learned dialect.
 
 A table is kept under the fingerprint of its template: a digest of the template's renderings of two conversations. The
 fingerprint is the same on every server, even on one that does not show the template. `LearnedDialects` remembers the
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 
 LEARN_TIMEOUT = 2.0
-"""Time limit, in seconds, for all requests together that are made to learn from a template."""
+"""Time limit, in seconds, for learning from one template; it covers all the requests to the server together."""
 ASKED_TIMEOUT = 60.0
-"""Time limit, in seconds, if the user asked for the format to be learned."""
+"""Time limit, in seconds, for learning from one template if the user asked for it."""
 RETRY_SECONDS = 60.0
 """Seconds until a template that could not be rendered is tried again, because its model may have been loading."""
 LOADING = ("options", "num_ctx", "keep_alive")
@@ -137,7 +137,7 @@ class LearnedDialects:
         self._learns = True
 
     def without_learning(self) -> LearnedDialects:
-        """Return a copy that learns nothing more, for replaying recorded replies without a server."""
+        """Return a copy that learns nothing new, so that recorded replies can be replayed without a server."""
         known = copy(self)
         known._learns = False  # noqa: SLF001 - a copy of itself
         return known
@@ -150,14 +150,14 @@ class LearnedDialects:
     def begin(self, place: Place) -> bool:
         """Claim the task of learning a model's format; return whether the claim succeeded.
 
-        The claim fails if another exchange is learning the model, or if this object learns nothing. After a success,
-        `end` must be called.
+        The claim fails if another exchange is learning the model's format, or if this object learns nothing. After a
+        successful claim, `end` must be called.
         """
         mine = object()
         return self._learns and self._learning.setdefault(place, mine) is mine
 
     def end(self, place: Place, finding: Finding | None, until: float = inf) -> None:
-        """Release the claim of `begin`, and remember `finding`, unless it is None, until the time `until`."""
+        """Release the claim made by `begin`. Unless `finding` is None, remember it until the time `until`."""
         if finding is not None:
             self._findings.pop(place, None)
             self._findings[place] = finding, until
@@ -230,7 +230,7 @@ def _loading(body: Mapping[str, Any]) -> dict[str, Any]:
 def _find_out(
     state: ExchangeState, learned: LearnedDialects, place: Place, renderer: Callable[[Ask], TemplateRenderer]
 ) -> Steps[Finding | None]:
-    """Learn a model's format; return None at once if another exchange is already learning it."""
+    """Learn a model's format. If another exchange is already learning it, return None without waiting."""
     if not learned.begin(place):
         return None
     left = state.policy.seconds_left(state.now)
@@ -251,7 +251,7 @@ def _find_out(
 def _renderer(
     state: ExchangeState, route: Route, given: Mapping[str, Any], model: str
 ) -> Callable[[Ask], TemplateRenderer]:
-    """Return a function that creates the renderer of a model's template from an `Ask`, which queries the server."""
+    """Return a function that creates the renderer of a model's template, given an `Ask` to query the server."""
     profile = route.target.profile
     if profile.chat_template is not None:
         return lambda _: FileRenderer(str(profile.chat_template), given)
@@ -266,7 +266,7 @@ def _renderer(
 
 
 class TemplateRenderer(Protocol):
-    """Renders conversations with the template of one model; passed to `promptools.dialects.learn` as a function."""
+    """Renders conversations with the template of one model; passed to `promptools.learning.learn` as a function."""
 
     is_late: bool
     """Whether rendering failed because time ran out or the server did not answer."""
@@ -294,7 +294,7 @@ class FileRenderer:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The content of `tokenizer_config.json`, which is the template file or is next to it."""
+        """What `tokenizer_config.json`, which is the template file or is next to it, says about parsing replies."""
         return read_template(Path(self._path).expanduser()).declared
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
@@ -359,7 +359,7 @@ def _body(
     tools: Sequence[Any] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the request body for a conversation; options that the API lacks become variables of the template."""
+    """Return the request body for a conversation; options that the API lacks become template variables."""
     own = {key: value for key, value in options.items() if key in TEMPLATE_KEYS}
     kwargs = {**as_object(given.get("chat_template_kwargs")), **{key: options[key] for key in options.keys() - own}}
     return {
@@ -388,7 +388,7 @@ def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer], ask: Ask) -> tuple[Finding, float]:
-    """Return the finding about a template, stored or newly learned, and the number of seconds for which it is valid."""
+    """Return the finding about a template, stored or newly learned, and for how many seconds it is valid."""
     render = renderer(ask)
     name = fingerprint(render, render.declared)
     text = learned.read(name)
@@ -415,7 +415,7 @@ def _learn_table(render: TemplateRenderer, name: str) -> str:
 
 
 def _read_table(name: str, text: str) -> Finding | None:
-    """Return the finding in the text that was stored for a template; None if the text cannot be read."""
+    """Return the finding that the text stored for a template describes; None if the text cannot be read."""
     if text.startswith(NOTHING_LEARNED):
         return Finding(
             None, f"nothing was learned from the model's chat template: {text[len(NOTHING_LEARNED) :].strip()}"

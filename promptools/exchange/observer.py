@@ -35,7 +35,7 @@ Received: TypeAlias = "Opened | Piece | Ended | Failed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedExchange:
-    """One exchange. All calls about it pass this same object to the observer, so it can be used as a dict key."""
+    """One exchange. Every call to the observer about this exchange passes the same object, so it can be a dict key."""
 
     id: str
     """Nine random letters and digits."""
@@ -119,17 +119,17 @@ class ExchangeEnd:
     attempts: tuple[ObservedAttempt, ...] = ()
     """All attempts; forwarding a request successfully does not count as an attempt."""
     first_byte_at: float | None = None
-    """When the client got the first byte of the body, not counting keep-alive comments."""
+    """When the client got the first byte of the response's body, not counting keep-alive comments."""
     error_kind: str = ""
     """The kind of the failure that was reported to the client, or `usage` for an invalid request; else empty."""
     streamed: bool = False
     """Whether the response to the client was a stream of events or lines."""
     response: bytes = field(default=b"", repr=False)
-    """The beginning of the response's body; the observer's `response_bytes` is the maximum number of bytes."""
+    """The beginning of the response's body, up to as many bytes as the observer's `response_bytes` says."""
 
 
 class Observer(Protocol):
-    """Follows exchanges. Its methods are called from any thread; the calls about one exchange come in order.
+    """Follows exchanges. Its methods may be called from any thread; the calls about one exchange come in order.
 
     An observer may have an attribute `response_bytes`. `ExchangeEnd.response` then holds up to that many bytes of each
     response to a client.

@@ -80,7 +80,7 @@ class NdjsonWriter(SseWriter):
         return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
 
     def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Convert a line of `/api/chat` to the endpoint that the client called; here, return it unchanged."""
+        """Convert a line of `/api/chat` to the form of the endpoint that was called; here, return it unchanged."""
         return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
@@ -107,7 +107,7 @@ class OllamaJsonWriter(JsonWriter):
         return encode_json(summary.with_report(self._shape(body)))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Convert a response of `/api/chat` to the endpoint that the client called; here, return it unchanged."""
+        """Convert a response of `/api/chat` to the form of the endpoint that was called; here, return it unchanged."""
         return body
 
 
@@ -196,9 +196,9 @@ class ServedRequest:
         yield from self.state.emit(encode_json(body), lambda: Head(status, JSON))
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
-        """Request a route of OpenAI's API from the server; return the JSON response, or None on failure.
+        """Send a request to one of the server's OpenAI routes; return the JSON response, or None on failure.
 
-        If None is returned, the client has already been sent an error. Without a `body`, the request is a GET.
+        If None is returned, an error has already been sent to the client. Without a `body`, the request is a GET.
         """
         state = self.state
         opened = yield from state.send(encode_json(body) if body else b"", path, method="POST" if body else "GET")
@@ -249,7 +249,7 @@ def requested_model(data: Mapping[str, Any]) -> str:
 
 
 _OLLAMA_VERSION = "0.32.15"
-"""The Ollama version to report, whose API is served here; apps refuse versions that are too old for them."""
+"""The Ollama version to report: the one whose API is served here. Apps refuse versions that are too old for them."""
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
@@ -265,7 +265,7 @@ def list_models(served: ServedRequest) -> Steps[None]:
 
 
 def list_running_models(served: ServedRequest) -> Steps[None]:
-    """Respond with all models as running models, because servers other than Ollama have loaded all their models."""
+    """List all the server's models as running, because servers other than Ollama have loaded all their models."""
     models = yield from _models(served)
     if models is not None:
         yield from served.emit({"models": [model.encode_running() for model in models]})
@@ -293,7 +293,7 @@ def show_model(served: ServedRequest) -> Steps[None]:
 
 
 def _models(served: ServedRequest) -> Steps[list[ListedModel] | None]:
-    """Return the server's models; None if the server failed, and the client was sent the error."""
+    """Return the server's models. If the server fails, send an error to the client and return None."""
     listed = yield from served.ask("models")
     if listed is None:
         return None
@@ -323,9 +323,9 @@ def respond_embeddings(served: ServedRequest) -> Steps[None]:
 
 
 def _embed(served: ServedRequest) -> Steps[tuple[list[Any], int] | None]:
-    """Return the vectors and the number of tokens; None if the server failed and the client got the error.
+    """Return the vectors and the number of tokens. If the server fails, send an error to the client and return None.
 
-    A request without a text gets an empty list: on Ollama, such a request only loads the model.
+    A request without a text gets an empty list, because on Ollama such a request only loads the model.
     """
     texts = embedding_inputs(served.data)
     if not texts:
@@ -391,7 +391,7 @@ def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) ->
 
 
 class _RawReply:
-    """A reply of `/v1/completions` while it is being read."""
+    """Reads a reply of `/v1/completions`, and writes its text as lines of `/api/generate`."""
 
     def __init__(self, served: ServedRequest, decoder: ReplyDecoder) -> None:
         self.decoder = decoder
@@ -405,7 +405,7 @@ class _RawReply:
         return b"".join(b"%b\n" % encode_json(self._line(text)) for text in texts)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return the failure of the reply, which has ended; None if nothing is wrong with it."""
+        """Return what is wrong with the reply after its end, as a failure; None if nothing is wrong."""
         decoder = self.decoder
         if decoder.server_error:
             return failure_of_error(decoder.server_error, opened, decoder.body)
@@ -493,7 +493,7 @@ def _encode_load(served: ServedRequest) -> dict[str, Any]:
 
 
 _MAX_LOAD_REQUEST = 4096
-"""Size in bytes above which a chat request is assumed to have messages, without parsing it to find out."""
+"""Size in bytes above which a chat request is not parsed, because it is then assumed to have messages."""
 _RUNNING = b"Ollama is running"
 _ABSENT_STATUSES = frozenset({404, 405})
 _INSTEAD = {
@@ -537,7 +537,7 @@ def serve_ollama_chat(request: ClientRequest, context: Context) -> Exchange:
 def serve_root(request: ClientRequest, context: Context) -> Exchange:
     """Respond to a request for `/`, with which clients check that Ollama is running.
 
-    The response is the server's or, if the server lacks the route, Ollama's.
+    The server's response is forwarded. If the server does not have this route, the response is the one Ollama sends.
     """
     state = ExchangeState(request, replace(context, observer=None))
     try:

@@ -2,7 +2,7 @@
 
 A retry can fix these failures:
 
-- an error whose kind is in `RETRIED_KINDS`, under any status;
+- an error whose kind is in `RETRIED_KINDS`, whatever the HTTP status;
 - an error whose kind is in `REFUSAL_KINDS`, if the request can be changed so that the server accepts it;
 - a stream that is cut off;
 - a reply that the server swallowed: tokens were spent, but nothing was sent.
@@ -10,8 +10,8 @@ A retry can fix these failures:
 A retry is possible only while the client has seen no content, so a reply has two phases:
 
     before content   a stream's events are parsed, and forwarded as they come. The first event that would end the stream
-                     (error, finish reason, end marker) is held, with all that follow; a reply that is not streamed is
-                     held completely. If the reply turns out to be lost, the held data is discarded and the retry loop
+                     (error, finish reason, end marker) is held, with all events after it; an unstreamed reply is held
+                     completely. If the reply turns out to be lost, the held data is discarded and the retry loop
                      takes over.
     after content    bytes are forwarded unparsed; only the end of the stream is looked for. An incomplete event or line
                      is held until its rest arrives, so that an error can follow a broken stream as an event of its
@@ -65,16 +65,16 @@ if TYPE_CHECKING:
 
 
 _DONE_EVENT = lazy_pattern(rb"[\r\n]data: ?\[DONE\][ \t]*(?:\r\n\r\n|\n\n|\r\r)")
-"""Matches the last event of an OpenAI stream. No content can match, since JSON has no raw line breaks."""
+"""Matches the last event of an OpenAI stream. It never matches content, as JSON strings have no raw line breaks."""
 _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
-"""Matches a finish reason that is not null. No content can match, since its quotes would be escaped."""
+"""Matches a finish reason that is not null. It never matches content, because quotes are escaped in JSON strings."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""Number of latest bytes to keep, because the stream's last event, which is shorter, may be split between chunks."""
+"""Number of bytes to keep from the previous chunks: more than the last event, which may be split between chunks."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
-"""Matches the last line of an Ollama stream; other lines may match too, because of their content."""
+"""Matches the last line of an Ollama stream. Other lines can match too, because their content may contain this text."""
 _MAX_LINE = 1 << 16
-"""Maximum number of bytes of a line that are kept to be parsed; the last line has a few hundred."""
+"""Maximum number of bytes of a line that are kept to be parsed. The last line has only a few hundred bytes."""
 
 
 class StreamEndDetector:
@@ -123,14 +123,14 @@ class StreamEndDetector:
 
 
 def _is_last(line: bytes) -> bool:
-    """Return whether a line is the last line: `done` is true in the top-level object, not only in a nested one."""
+    """Return whether a line is the last line, whose top-level object has `done: true`; nested objects do not count."""
     return bool(_DONE_FIELD.search(line)) and as_object(try_json(line)).get("done") is True
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Kinds of failures that are retried, because the model's output, not the request, caused them.
+"""Kinds of failures that are retried because the model's output, and not the request, caused them.
 
-`overflow` (the prompt is too long) is included too, since each server reports it differently.
+`overflow` (the prompt is too long) is an exception: it is included because each server reports it differently.
 """
 MAX_HELD = 1 << 20
 """Maximum number of bytes of a reply to hold while the reply has no content; a longer reply is forwarded."""
@@ -145,7 +145,7 @@ _ENDS: dict[Wire, tuple[bytes, ...]] = {"chat": (b"\n\n", b"\r\n\r\n", b"\r\r"),
 
 
 class Forwarded(NamedTuple):
-    """The numbers of characters of a choice's reasoning and text that the client already has."""
+    """How many characters of a choice's reasoning and of its text the client already has."""
 
     reasoning: int = 0
     text: int = 0
@@ -176,7 +176,7 @@ class PassthroughMonitor:
         self.wire: Wire = wire
         self._can_reword = can_reword
         self.has_content = False
-        """Whether content, a call or a refusal has been seen, or more than `MAX_HELD` bytes."""
+        """Whether content, a call or a refusal has been seen, or more than `MAX_HELD` bytes would have been held."""
         self._streamed = streamed
         self._end_detector = StreamEndDetector(wire)
         self._delimiter = _DELIMITERS[wire]
@@ -189,7 +189,7 @@ class PassthroughMonitor:
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """The decoder of the reply, which is used until the client has seen content."""
+        """Decodes the reply; used only until the client has seen content."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire)
 
     @property
@@ -233,7 +233,7 @@ class PassthroughMonitor:
         return safe
 
     def _complete(self, data: bytes) -> bytes:
-        """Return the bytes up to the end of the last complete event or line, and keep the rest."""
+        """Return all bytes so far up to the end of the last complete event or line, and keep the rest."""
         if not self._buffer and data.endswith(_ENDS[self.wire]):
             return data
         start = max(0, len(self._buffer) - 3)  # a chunk boundary may split the ending
@@ -276,11 +276,11 @@ class PassthroughMonitor:
         return b""
 
     def is_retried(self, failure: Failure) -> bool:
-        """Return whether a retry may help: whether the reply was lost, or the server may accept a changed request."""
+        """Return whether a retry may help. True if the reply was lost, or the server may accept a changed request."""
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over; here always None, as all replies are forwarded."""
+        """Return the reply so far if an attempt should take it over. Here, always None: all replies are forwarded."""
         return None
 
     def flush(self) -> bytes:
@@ -348,7 +348,7 @@ def forward(
     Returns the failure if the connection broke, a stream was cut off, or a retry may help. If the monitor hands the
     reply over to an attempt, returns the reply as far as it was read.
 
-    If a stream of events is silent for `heartbeat` seconds (0: never), comments are sent between two events.
+    Whenever a stream of events is silent for `heartbeat` seconds (0: never), a comment is sent between two events.
     """
     opened = yield from state.send(body, state.client_api.path)
     if isinstance(opened, Failed):
@@ -466,7 +466,7 @@ class FormMonitor(PassthroughMonitor):
 
     @cached_property
     def _decoder(self) -> ReplyDecoder:
-        """The decoder of the reply, for all its choices."""
+        """Decodes the reply, with all its choices."""
         return ReplyDecoder(streamed=self._streamed, wire=self.wire, choices=self._request.n)
 
     def feed(self, data: bytes) -> bytes:

@@ -6,7 +6,7 @@ remedy moves to the next mode, adapts the request, tells the model about its err
 
 A plan ends even without a stop policy, because each remedy uses something up: a mode, one of the allowed corrections,
 the single repetition, or an adaptation. An adaptation is used once per mode. Only `tool_choice` and `without_params`
-may be used a few times; each time they change something else.
+may be used a few times, because each time they change something else.
 
 If a server refuses a request and then accepts it after a change (a rewording), `Refusals` remembers the change for an
 hour. During that time, other requests that the server would refuse are changed before they are sent.
@@ -57,9 +57,9 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
     "no_grammar": "without a grammar, with the call asked for in the prompt",
     "fit": "with a context that holds the prompt",
 }
-"""For each adaptation, the words that follow "sent again" in the trace.
+"""Maps each adaptation (a change to the request) to the words that follow "sent again" in the trace.
 
-The adaptation `format` has a note of its own, `FORMAT_NOTE`.
+The adaptation `format` is missing, because it has a note of its own, `FORMAT_NOTE`.
 """
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
@@ -74,7 +74,7 @@ def describe_adaptation(adaptation: Adaptation, what: Sequence[str] = ()) -> str
 
 
 def _allows_harmony_last(request: ToolRequest, modes: Sequence[ModeName]) -> bool:
-    """Return whether harmony mode may be tried last, though the request's modes do not include it."""
+    """Return whether harmony mode may be tried last, although it is not among the request's modes."""
     return request.profile.harmony_last and request.profile.raw is not None and "harmony" not in modes
 
 
@@ -100,7 +100,7 @@ class AttemptPlan:
         self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
         self._said_otherwise: list[Rewording] = []
         self._unproven: list[tuple[FailureKind, Rewording]] = []
-        """Rewordings that the server has not accepted yet, each with the kind of failure that led to it."""
+        """Rewordings that the server has not accepted so far, each with the kind of failure that led to it."""
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
@@ -208,7 +208,7 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        The agent itself counts the replies, and tells the model what is wrong.
+        This is done because the agent itself counts such replies, and tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}
@@ -305,9 +305,9 @@ class AttemptPlan:
         return True
 
     def _return_to_mode_before(self, failure: Failure) -> str | None:
-        """Go back, once, from an impossible mode to the previous mode, where another sample may succeed.
+        """Go back, once, from an impossible mode to the previous mode, in which another sample may succeed.
 
-        If there is no mode to go back to, the first of the modes that the circuit breaker excluded is tried. Returns a
+        If there is no mode to go back to, choose the first mode that the circuit breaker excluded. Return a
         description of what is tried; None if there is nothing to try.
         """
         if failure.kind not in {"no_raw", "tool_media"} or self._repeated:
@@ -351,7 +351,7 @@ class AttemptPlan:
         return self._skipped.pop(0) if self._skipped else None
 
     def _ignore_breaker(self, modes: Sequence[ModeName]) -> ModeName:
-        """Ignore the circuit breaker from now on, since it excludes every mode; return the first mode."""
+        """Stop using the circuit breaker, because it excludes every mode; return the first mode."""
         self._uses_breaker = False
         first, *self._modes_left = modes
         self.notes[:] = [

@@ -46,7 +46,7 @@ class StoredResponse:
     size: int
     """The length of the response and its conversation as JSON; parts shared with earlier responses count again."""
     discarded: tuple[str, ...] = ()
-    """The ids of reasoning items of failed attempts, which were streamed but do not belong to the response."""
+    """The ids of reasoning items that were streamed in failed attempts and so do not belong to the response."""
 
     @property
     def item_ids(self) -> tuple[str, ...]:
@@ -61,11 +61,11 @@ class StoredResponse:
 
 @dataclass(slots=True)
 class _Shelf:
-    """The responses of one owner, the least recently used first."""
+    """Holds the responses of one owner, the least recently used first."""
 
     responses: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict[str, StoredResponse])
     items: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict[str, "tuple[str, dict[str, Any]]"])
-    """Maps the id of each item in the responses' outputs to the id of its response and the item."""
+    """Maps the id of each output item to a pair: the id of the response that contains the item, and the item."""
     size: int = 0
 
     def add(self, response_id: str, stored: StoredResponse) -> None:
@@ -95,7 +95,7 @@ class _Shelf:
 
 
 class ResponseStore:
-    """The stored responses of all owners.
+    """Stores the responses of all owners.
 
     Each owner may store up to `max_responses` responses, with up to `max_bytes` bytes in total. The responses of all
     owners together take at most `max_total` bytes. If they take more, the owner with the most bytes loses responses
@@ -128,7 +128,7 @@ class ResponseStore:
     def find_item(self, owner: str, item_id: str) -> dict[str, Any] | None:
         """Return an output item of one of this owner's responses; None if the id is unknown.
 
-        For reasoning of a failed attempt, which was streamed but not stored, the item is empty.
+        If the id belongs to reasoning of a failed attempt, which was streamed but not stored, the item is empty.
         """
         shelf = self._shelves.get(owner)
         entry = None if shelf is None else shelf.items.get(item_id)
@@ -201,10 +201,10 @@ class ResponseStore:
 
 
 def owner_of(headers: Headers) -> str:
-    """Return the owner of a request: a digest of the keys in the request, in any header fields."""
+    """Return the owner of a request: a digest of the API keys in any of its header fields."""
     return owner_of_keys(keys_in(headers))
 
 
 def owner_of_keys(keys: Iterable[str]) -> str:
-    """Return the owner of these keys: a digest of the keys."""
+    """Return the owner to whom these API keys belong: a digest of the keys."""
     return hashlib.blake2b(repr(sorted(set(keys))).encode(), digest_size=16).hexdigest()

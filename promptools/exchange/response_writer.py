@@ -32,7 +32,7 @@ _REPLACED_HEADERS = frozenset({
     "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "trailer",
     "etag", *DIGEST_FIELDS,
 })  # fmt: skip
-"""Header fields that describe the server's bytes, which differ from the bytes sent to the client."""
+"""Header fields of the server that are not passed on, because they describe bytes that the client does not get."""
 
 
 class Summary(NamedTuple):
@@ -69,7 +69,7 @@ class ResponseWriter(Protocol):
         ...
 
     def committed(self, index: int) -> bool:
-        """Return whether content or a call of this choice was sent, so that no other attempt can replace it."""
+        """Return whether content or a call of this choice was sent. If so, no other attempt can replace the choice."""
         ...
 
     def failed_live_call(self, index: int) -> Malformed | None:
@@ -109,7 +109,7 @@ class SseWriter:
         self._forwarded: Mapping[int, Forwarded] = {}
 
     def resume(self, forwarded: Mapping[int, Forwarded]) -> None:
-        """Skip what the client already has of each choice; the reply is then added again from its beginning."""
+        """Skip what the client already has of each choice, because the reply is now added from its beginning."""
         self._forwarded = forwarded
 
     def add_events(self, index: int, events: Iterable[Event], envelope: Envelope, logprobs: Any) -> bytes:
@@ -120,7 +120,7 @@ class SseWriter:
         return self._encode(sent)
 
     def committed(self, index: int) -> bool:
-        """Return whether content or a call of this choice was sent, so that no other attempt can replace it."""
+        """Return whether content or a call of this choice was sent. If so, no other attempt can replace the choice."""
         return self._stream(index).committed
 
     def failed_live_call(self, index: int) -> Malformed | None:
@@ -173,7 +173,7 @@ class SseWriter:
         return self._streams[index]
 
     def _writer_maker(self, index: int) -> Callable[[Envelope], ChoiceWriter]:
-        """Return `_make_writer` bound to a choice, without a reference cycle to this object."""
+        """Return a function that calls `_make_writer` for this choice, without a reference cycle to this object."""
         method = WeakMethod(self._make_writer)
 
         def make_writer(envelope: Envelope) -> ChoiceWriter:
@@ -243,9 +243,9 @@ def response_headers(
     unfit: int = 0,
     healing: HealingCost | None = None,
 ) -> Headers:
-    """Return the headers of the response: upstream headers that still apply, the content type, promptools' headers.
+    """Return the response's headers: the server's headers that still apply, the content type, and promptools' own.
 
-    promptools' headers are the mode and the number of attempts. Further headers are left out if they are 0: the number
+    promptools' own headers are the mode and the number of attempts. Three more are added unless they are 0: the number
     of notes, the number of calls that were passed on though they failed the checks, and the cost of failed attempts.
     """
     kept = tuple((key, value) for key, value in upstream if key.lower() not in _REPLACED_HEADERS)
@@ -286,7 +286,7 @@ def encode_json(body: Mapping[str, Any]) -> bytes:
 
 
 def _without_nan(value: Any) -> Any:
-    """Return a copy of a JSON value with NaN and infinity replaced by null; recurse as deeply as it is nested."""
+    """Return a copy of a JSON value with NaN and infinity replaced by null; recurse into each level of nesting."""
     if is_object(value):
         return {key: _without_nan(item) for key, item in value.items()}
     if is_array(value):

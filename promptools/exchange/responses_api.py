@@ -88,7 +88,7 @@ class ResponsesStreamWriter(SseWriter):
         return self._encode([*ended, {"type": "error", **error, "param": None, **named}, last])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
-        """Encode events with their sequence numbers; add the events that begin a response before its first event."""
+        """Encode events with their sequence numbers; put the events that begin a response before the first of them."""
         events = list(bodies)
         if events and not self._sequence_number:
             begun = self._frame.encode("in_progress", [])
@@ -132,13 +132,13 @@ class ResponsesJsonWriter(JsonWriter):
 
 
 _FAILURE_CODES = frozenset({"context_length_exceeded", "shutting_down"})
-"""Error codes that clients may act on; a failed response has one of these, or else `server_error`."""
+"""Error codes that clients may act on; any other code becomes `server_error` in a failed response."""
 
 
 class ResponsesApi:
     """Implements the Responses API for one request.
 
-    `token` is a random text from which the ids in the response are made. `owner` is the owner of the stored response.
+    `token` is a random string from which the ids in the response are made. `owner` will own the stored response.
     """
 
     wire: Wire | None = None
@@ -230,7 +230,7 @@ def serve_response(request: ClientRequest, context: Context) -> Exchange:
 
 
 def count_input_tokens(request: ClientRequest, context: Context) -> Exchange:
-    """Respond with an estimate of a request's tokens, including the conversation that it continues."""
+    """Respond with an estimate of a request's tokens, including the stored conversation that the request continues."""
     api = ResponsesApi(context.response_store, owner=request.owner)
     return respond_token_count(replace(request, client_api=api), context, {"object": "response.input_tokens"})
 
@@ -249,7 +249,7 @@ STORED_ROUTE = f"{_STORED_PATH}{ID_PREFIX}"
 """The prefix of the paths of stored responses; ids with another prefix were not issued here."""
 _INPUT_ITEMS = "input_items"
 _ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
-"""The routes, as pairs of the method and the part of the path after the response's id."""
+"""The routes for a stored response, as pairs of the method and the part of the path after the response's id."""
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 
@@ -306,7 +306,7 @@ def _list_input_items(stored: StoredResponse, parameters: dict[str, list[str]]) 
 
 
 def _as_listed(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an input item in the form for lists: with a `type`, and with the content of a message as parts."""
+    """Return an input item as it appears in lists: with a `type`, and with a message's content as a list of parts."""
     listed = {"type": "message", **item}
     if listed["type"] == "message" and isinstance(listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"
@@ -326,7 +326,7 @@ def _error(message: str) -> dict[str, Any]:
 
 _COMPACTION_ROUTE = "responses/compact"
 _ABSENT_STATUSES = frozenset({404, 405, 501})
-"""Statuses with which servers refuse a route that they lack; some send an error or a page under HTTP 200 instead."""
+"""Statuses that servers return for a route they do not have. Some send an error or a web page with HTTP 200."""
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "crashed"})
-"""Failures in which the server sent an error in place of the reply."""
+"""Kinds of failures in which the server sent an error in place of the reply."""
 
 
 class RetryLoop:
     """Makes attempts until each choice of a request has a reply, or nothing is left to try.
 
-    With `strict`, the client gets an error if a reply's calls remain invalid; otherwise it gets the invalid reply.
+    If `strict` is true, the client gets an error if a reply's calls remain invalid; if not, it gets the invalid reply.
     `keeps_first` says that the caller keeps the bytes of the first reply, and forwards them if no attempt succeeds.
     """
 
@@ -55,7 +55,7 @@ class RetryLoop:
         self.replies: dict[int, Reply] = {}
         self.mode = ""
         self.lost_to_server: Failure | None = None
-        """The first failure in which the server lost a reply and reported that with its own error."""
+        """The first failure in which the server lost a reply and reported an error for it."""
         self.first_refusal: Failure | None = None
         """The server's refusal of the client's own request, if the request was then reworded and sent again."""
         self._last_presentable: dict[int, Failure] = {}
@@ -122,10 +122,10 @@ class RetryLoop:
     def _run_attempt(
         self, plan: AttemptPlan, indices: Sequence[int], taken: TakenReply | None = None
     ) -> Steps[Failure | dict[int, Failure | None]]:
-        """Make an attempt; return its failure, or else the choices that are not served yet.
+        """Make an attempt; return its failure or, if it did not fail as a whole, the choices that still lack a reply.
 
-        Each of these choices is mapped to its failure, or to None if the server never sent it. If the attempt is for a
-        single choice, the failure of the choice is the failure of the attempt.
+        Each of these choices is mapped to its failure, or to None if the server never sent the choice. If the attempt
+        is for a single choice, the failure of the choice is the failure of the attempt.
         """
         attempt = yield from self._prepare_attempt(plan, indices)
         self.mode = plan.mode
@@ -244,8 +244,8 @@ class RetryLoop:
     def _finish_with_failed(self, request: ToolRequest, indices: Sequence[int], failure: Failure) -> Steps[None]:
         """Finish the choice with its failed reply, if there is only one choice and the client may see the reply.
 
-        Otherwise do nothing. Also do nothing if only the format of the answer is wrong and the caller can still forward
-        the first reply, which it keeps (`keeps_first`).
+        In all other cases, do nothing. Also do nothing if only the format of the answer is wrong and the caller can
+        still forward the first reply, which the caller keeps (`keeps_first`).
         """
         verdict = failure.verdict
         if verdict is None or len(indices) > 1 or not self._may_show(failure, request):
@@ -267,7 +267,7 @@ class RetryLoop:
         return not now.calls and bool(before.calls or (before.content.strip() and not now.content.strip()))
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Note in the trace and the log that calls from the server are returned as text, without quoting the model."""
+        """Note in the trace and the log that calls from the server are returned as text. Do not quote the model."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"
@@ -323,7 +323,7 @@ def _size(reply: Reply) -> int:
 
 
 def is_retried_by_sdk(failure: Failure) -> bool:
-    """Return whether the client's SDK retries a request after this failure, provided that it gets the error."""
+    """Return whether the client's SDK retries a request after this failure, if the SDK is sent the error."""
     return failure.kind in {"connect", "timeout"} or failure.error_status in {408, 409, 429}
 
 
@@ -366,7 +366,7 @@ def _trace_report(replies: Sequence[Reply], request: ToolRequest) -> dict[str, A
 
 
 def _healed_answer(reply: Reply) -> dict[str, Any]:
-    """Return the fixes of a formatted answer, and the text around it that was cut off; empty if there are no fixes."""
+    """Return the fixes of a formatted answer, and the text that was removed around it; empty if there are no fixes."""
     if not reply.fixes or reply.calls:
         return {}
     cut = [text.raw for text in reply.discarded if text.why == "around"]

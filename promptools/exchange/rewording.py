@@ -1,6 +1,6 @@
 """Change a request that a server refused, so that the server accepts it.
 
-A rewording changes a fact in the request's profile, or leaves something out of the request.
+A rewording changes a fact in the request's profile, or leaves out or renames something in the request.
 
 `find_rewording` finds out from a failure what was refused, and `reword` changes the request accordingly. For an hour,
 every request to the same server and model is changed in this way before it is sent (`Refusals`), which saves the
@@ -60,30 +60,30 @@ REVEALED_FACTS: dict[_FactAdaptation, dict[str, Any]] = {
     "no_parallel": {"parallel_tool_calls": False},
     "system_first": {"system_place": "first"},
 }
-"""For each adaptation, the profile facts that the refusal reveals about the server."""
+"""Maps each adaptation to the profile facts about the server that the refusal reveals."""
 _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "tool_choice": frozenset({"tool_choice", "function_call"}),
     "no_parallel": frozenset({"parallel_tool_calls"}),
     "no_empty_tools": frozenset({"tools", "functions"}),
 }
-"""For each adaptation, the keys that it removes from a request without tools.
+"""Maps each adaptation to the keys that it removes from a request without tools.
 
-A request with such a key is not forwarded unchanged once the server is known to refuse the key.
+Once the server is known to refuse such a key, a request with the key is no longer forwarded unchanged.
 """
 NOT_REMEMBERED: frozenset[Adaptation] = frozenset({"relax_schema", "functions_only", "format", "fit"})
-"""Adaptations that are not remembered for later requests, whose schemas, tools and answers are different.
+"""Adaptations that are not remembered, because later requests have different schemas, tools and answers.
 
 The context size that `fit` finds is remembered separately, in `ContextSizes`.
 """
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
 _SEEDS = 2**31
-"""Upper bound of the seeds that are chosen; all servers accept seeds below this number."""
+"""Upper bound of the seeds that promptools chooses; all servers accept seeds below this number."""
 ANOTHER_TEMPERATURE = 0.2
-"""The temperature of a second sample if the request asks for 0, which would give the same reply again."""
+"""The temperature of a second sample if the request asks for temperature 0, which would give the same reply."""
 
 
 def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure, mode: ModeName) -> ToolRequest | None:
-    """Return the request changed by one adaptation in response to a failure; None if that changes nothing."""
+    """Apply one adaptation to the request in response to a failure; return None if it changes nothing."""
     match adaptation:
         case "format":
             if failure.verdict is None or not request.checks_response_format:
@@ -126,7 +126,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 
 
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
-    """Return the request, changed so that the server accepts it; None if it contains nothing that was refused.
+    """Change the request so that the server accepts it; return None if it contains nothing that was refused.
 
     `mode` is the mode of the attempt; None stands for any mode.
     """
@@ -184,7 +184,7 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
     """Return whether the request contains what was refused.
 
-    The result of `reword` does not show this, since `reword` may change a profile fact that does not matter here.
+    The result of `reword` does not show this, because `reword` may change a profile fact that does not matter here.
     """
     messages, body = request.messages, request.body
     match rewording.adaptation:
@@ -243,7 +243,7 @@ def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
-    """Return the request with a context that fits the prompt; None if that is impossible or needs no change."""
+    """Raise the request's context to fit the prompt; return None if that is impossible or needs no change."""
     if prompt is None or limit is None:
         return None
     size = fitting_context(prompt, answer=request.max_tokens, limit=limit)
@@ -251,7 +251,7 @@ def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) 
 
 
 def _limit_answer(request: ToolRequest, overflow: Overflow) -> ToolRequest | None:
-    """Return the request with its answer limited to the tokens left in the context; None if the request stays the same.
+    """Limit the request's answer to the tokens left in the context; return None if the request stays the same.
 
     A request that sets `max_tokens` itself is not changed.
     """
@@ -269,7 +269,7 @@ def _without(request: ToolRequest, *keys: str) -> ToolRequest | None:
 
 
 def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolRequest | None:
-    """Leave out parameters that the server does not accept; a limit on the answer's length is renamed instead."""
+    """Leave out parameters that the server does not accept, except that a limit on the answer's length is renamed."""
     reworded = request
     for name in names:
         if name in LIMIT_PARAMETERS:
@@ -289,7 +289,7 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
 
 
 def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
-    """Return the request with a parameter renamed, replacing any value of the new name; None if `name` has no value."""
+    """Rename a parameter to `other`, replacing any value that `other` has; return None if `name` has no value."""
     if request.body.get(name) is None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}

@@ -60,7 +60,7 @@ class RoutedRequest:
     """The URL that the request is sent to."""
     defaults: Options
     has_tools: bool
-    """Whether the request concerns tools."""
+    """Whether the request offers tools, or has calls or results in its history."""
     unchanged_body: bytes | None
     """The body to forward unchanged; None when the request has to be rewritten."""
     notes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class RoutedRequest:
 
     @property
     def provider_model(self) -> tuple[str, str]:
-        """The provider and the model: the key under which facts about a server are remembered.
+        """The provider and the model. Together they are the key under which facts about a server are remembered.
 
         A provider without a name is identified by its base URL, or else by the request's URL.
         """
@@ -123,7 +123,7 @@ class RoutedRequest:
         return None
 
     def is_reworded(self, state: ExchangeState) -> bool:
-        """Return whether to reword this request: whether the server is known to refuse something in it."""
+        """Return whether to reword this request. True if the server is known to refuse something in the request."""
         known = state.context.refusals.get(self.provider_model, state.now)
         return bool(known) and self._rewords(state.context, lambda _: known)
 
@@ -210,7 +210,7 @@ def _check_tool_count(body: dict[str, Any], limit: int | None) -> None:
 
 
 def _without_idle_choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body; remove `tool_choice` if there are no tools, since servers reject a choice without tools."""
+    """Return the body. If it has no tools, remove `tool_choice`, because servers reject that key without tools."""
     if body.get("tools") or body.get("functions"):
         return body
     return {key: value for key, value in body.items() if key not in {"tool_choice", "function_call"}}
@@ -234,8 +234,8 @@ def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) 
 
     Any of these is a reason:
 
-    - the server has another API than the client;
-    - the config has defaults, which are keys of Chat Completions, and the client has another API;
+    - the server's API is not the client's API;
+    - the config has defaults, which are keys of Chat Completions, and the client uses another API;
     - the request sets a thinking budget, for which the server has its own key;
     - the request has reasoning parameters, which the model rejects.
     """
@@ -257,8 +257,8 @@ def run(request: ClientRequest, context: Context) -> Exchange:
     """Run one request: yield effects, receive their results, and return the reply, or None if no reply was read.
 
     If there are several choices, the first reply is returned; `context.on_reply` is called with each reply. The
-    only exceptions raised are those that a driver passed in as `Failed.error`. They are raised only before anything was
-    emitted, or after a part of a forwarded JSON body was emitted.
+    only exceptions raised are those that a driver passed in as `Failed.error`. They are raised only if nothing has been
+    emitted, or if part of a forwarded JSON body has been emitted.
     """
     state = ExchangeState(request, context)
     replies: list[Reply] = []
@@ -348,7 +348,7 @@ def _serve(
 ) -> Steps[list[Reply]]:
     """Serve a request with retries; return all its replies.
 
-    If the request was forwarded before, `failure` says how that failed, and `monitor` holds the server's reply.
+    If the request was forwarded before, `failure` says how that attempt failed, and `monitor` holds the server's reply.
     """
     request = yield from routed.parse(state)
     writer = state.client_api.response_writer(request, begun=state.head_sent)
@@ -412,7 +412,7 @@ def _serve_taken(
 def _serve_choices(
     loop: RetryLoop, routed: RoutedRequest, request: ToolRequest, failure: Failure | None
 ) -> Steps[Failure | None]:
-    """Serve all choices, in one request if the server supports `n`, else one by one; return the remaining failure."""
+    """Serve all choices: in one request if the server supports `n`, else one by one. Return the remaining failure."""
     modes = modes_for(request, tools=routed.has_tools)
     if request.request_count == 1:
         plan = AttemptPlan(request, modes, routed.provider_model, loop.context, loop.now)
@@ -431,7 +431,7 @@ def _serve_choices(
 
 @dataclass(frozen=True, slots=True)
 class PromptPreview:
-    """The request that raw mode would send, with the prompt."""
+    """Holds the request that raw mode would send, with the rendered prompt."""
 
     prepared: PreparedRequest
     notes: tuple[str, ...]

@@ -27,7 +27,7 @@ RECOVERED_NOTE = "the call was read out of the server's error text"
 RECOVERED_TEXT_NOTE = "the answer is what the model wrote, as far as the server's error text contains it"
 
 MAX_VALUES = 300_000
-"""Maximum number of commas and opening brackets in a text from which calls are read."""
+"""Maximum number of commas and opening brackets in a text. No calls are read from a text with more."""
 _SLICE = 1 << 16
 """Number of characters to parse at a time, because one search through a long text would block all other threads."""
 
@@ -61,7 +61,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """Return `failure` with a reply made from the model's text in the error, for a request that accepts no calls.
+    """For a request that accepts no calls, add a reply to `failure`, made from the model's text in the error.
 
     The result is still a failure, and other attempts are made first, because an error contains only part of a reply.
     """
@@ -78,7 +78,7 @@ def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
 
 
 def _model_text(failure: Failure) -> ModelText | None:
-    """Return the model's text that the error quotes; even if the error was clipped, the whole message is searched."""
+    """Return the model's text that the error quotes. If the error was clipped, its whole message is searched anyway."""
     if "salvage" not in REMEDIES[failure.kind]:
         return None
     error = failure.server_error
@@ -93,8 +93,8 @@ def _holds_interpreter(text: str) -> bool:
 def _parse_reply(plan: AttemptPlan, failure: Failure, text: str, new_id: NewId) -> Reply:
     """Parse text as the reply to the failed request, in the mode in which the request was made.
 
-    A request that was forwarded unchanged was made in no mode. Its reply is parsed in the plan's mode, or in native
-    mode if the plan's mode is raw.
+    A request that was forwarded unchanged has no mode. Its reply is parsed in the plan's mode, or in native mode if the
+    plan's mode is raw.
     """
     prepared = failure.prepared
     if prepared is None:  # no prompt was rendered for a forwarded request: read it as in native mode
@@ -133,7 +133,8 @@ def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
 def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
     """Return the tool to which arguments belong, or None, and a fix that says how the tool was found.
 
-    This is the only offered tool or, if there are several, the only one whose schema the arguments match.
+    If a single tool is offered, it is that tool. If several are offered, it is the only one whose schema the arguments
+    match.
     """
     offered = request.offered
     if len(offered) == 1:

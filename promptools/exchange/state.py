@@ -58,11 +58,11 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 LARGE_WORK = 32 * 1024
 """Minimum size in bytes of a request, or of a part of a reply, that may be processed in another thread.
 
-This is about the size of fifty tools, which take 8 ms if they were not seen before, or of 150 short calls in a reply,
+Fifty tools, which take 8 ms if they were not seen before, have about this size. So have 150 short calls in a reply,
 which take 20 ms.
 """
 OWN_FIELDS = {"accept": "application/json", "content-type": "application/json", "user-agent": "promptools"}
-"""Header fields of the requests that promptools makes itself."""
+"""Header fields for the requests that promptools itself makes to have a template rendered."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 """Maps the scheme of a URL to the port that is used if the URL names none."""
 MAX_CACHED_URLS = 256
@@ -135,7 +135,7 @@ class ExchangeState:
         self.heartbeat: Heartbeat | None = None
         """The heartbeat of the response; None while no heartbeat may be sent to the client."""
         self.seen: ServerInfo | None = None
-        """What probing the server found, if it was probed."""
+        """The result of probing the server; None if the server was not probed."""
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
         self._reply_began_at: float | None = None
         """When the first byte of the last response's body arrived."""
@@ -157,7 +157,7 @@ class ExchangeState:
     def phases(self, *, whole: bool) -> tuple[float, float]:
         """Return how many seconds the last attempt took before the reply's first byte, and how many from then on.
 
-        With `whole`, the first number is 0, and the second includes all seconds.
+        If `whole` is true, the first number is 0, and the second includes all seconds.
         """
         first = self._attempt_started_at if whole or self._reply_began_at is None else self._reply_began_at
         return first - self._attempt_started_at, self.now - first
@@ -165,7 +165,7 @@ class ExchangeState:
     # -- effects
 
     def probe(self, requests: tuple[Request, ...], seconds: float) -> Steps[tuple[ProbeResponse | None, ...]]:
-        """Send small requests concurrently; return their responses, with None for a request that failed or was late."""
+        """Send small requests concurrently; return the responses, with None for each that failed or was late."""
         result = yield from self._perform(Probe(requests, seconds))
         assert isinstance(result, Probed), result
         return result.answers
@@ -238,7 +238,7 @@ class ExchangeState:
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
     def template_request(self, body: bytes, path: str) -> Request:
-        """Return a request to render a template, for the client's server, with the client's credentials."""
+        """Return a request to the client's server to render a template, with the client's credentials."""
         request = self._request(body, path)
         kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
         return replace(request, headers=(*kept, *OWN_FIELDS.items()))
@@ -282,7 +282,7 @@ class ExchangeState:
         self.now = (yield Abandon()).at
 
     def wait(self, seconds: float) -> Steps[None]:
-        """Sleep; for zero seconds no effect is yielded."""
+        """Sleep. If `seconds` is 0, no effect is yielded."""
         if seconds > 0:
             yield from self._perform(Wait(seconds))
 
@@ -411,7 +411,7 @@ class ExchangeState:
 def knowing(own: OwnDialects, steps: Steps[T], *, last: bool = False) -> Steps[T]:
     """Run the steps of an exchange, and the `Compute` work that they yield, with additional dialects `own`.
 
-    With `last`, the dialects in `own` are tried after all other known dialects; otherwise they are tried first.
+    If `last` is true, the dialects in `own` are tried after all other known dialects; if not, they are tried first.
     """
     outcome: EffectResult | None = None
     try:
@@ -452,7 +452,7 @@ def api_base(url: str) -> str:
 
 @lru_cache(maxsize=MAX_CACHED_URLS)
 def route_url(url: str, path: str) -> str:
-    """Return the URL of the route `path`, given the URL of any route of the same server; the query is kept."""
+    """Return the URL of the route `path` on the server to which `url` belongs; the query of `url` is kept."""
     address, mark, query = url.partition("?")
     base = api_base(url)
     target = server_root(base) + path if path.startswith("/") else f"{base}/{path}"
@@ -460,9 +460,9 @@ def route_url(url: str, path: str) -> str:
 
 
 def upstream_headers(client: Headers, route: Headers) -> Headers:
-    """Return the client's header fields, overridden by `route`; a field that is empty in `route` is removed.
+    """Return the client's header fields, overridden by those in `route`; a field that is empty in `route` is removed.
 
-    Fields that concern only the client's connection are left out.
+    Fields that concern only the connection from the client are left out.
     """
     dropped = _HOP_BY_HOP | {key.lower() for key, _ in route} if route else _HOP_BY_HOP
     kept = tuple(pair for pair in client if pair[0].lower() not in dropped)

@@ -39,7 +39,7 @@ class UpstreamRequest:
     wire: Api = "chat"
     """The API in whose format the server writes its reply."""
     notes: tuple[str, ...] = ()
-    """Notes for the trace on what could not be passed on."""
+    """Notes for the trace on parts of the request that could not be passed on."""
     context_limit: int | None = None
     """The largest context, in tokens, that may be requested; None if promptools may not choose the context."""
 
@@ -120,7 +120,7 @@ def available_context(request: ToolRequest) -> int | None:
 
 
 class _ReplyFormat(NamedTuple):
-    """The functions that read replies in one API."""
+    """Holds the functions that read replies in the format of one API."""
 
     read_reply: Callable[[Any], list[Delta]]
     read_chunk: Callable[[Any], list[Delta]]
@@ -128,7 +128,7 @@ class _ReplyFormat(NamedTuple):
     is_ndjson: bool = False
     """Whether a stream consists of lines (NDJSON) rather than events (SSE)."""
     ends_with_finish: bool = False
-    """Whether nothing follows the finish reason."""
+    """Whether the finish reason comes with the last event or line, so that nothing follows it."""
 
 
 REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
@@ -156,9 +156,9 @@ REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
 
 
 MAX_REPLY = 1 << 26
-"""Default limit of a reply, in bytes: about 16 million tokens, or a million in a stream with one token per event."""
+"""Default maximum of a reply, in bytes: about 16 million tokens, or a million if streamed with one token per event."""
 _STRING_OVERHEAD = 60
-"""Bytes of overhead of a string, on top of its characters."""
+"""Number of bytes that a string takes in memory besides its characters."""
 
 
 def get_header(headers: Headers, name: str) -> str:
@@ -189,11 +189,11 @@ class ReplyDecoder:
     stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
     """vLLM's stop reason of each choice."""
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Maps the index of a choice to those of its fields in the server's JSON that are not decoded here."""
+    """Maps the index of each choice to those of the choice's JSON fields that this decoder does not decode."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Maps the index of a choice to the fields of its message in the server's JSON that are not decoded here."""
+    """Maps the index of each choice to those of its message's JSON fields that this decoder does not decode."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The fields of the server's last chunks that are not decoded, such as `timings`."""
+    """Fields of the server's last chunks, such as `timings`, that this decoder does not decode."""
     done: bool = False
     """Whether the server signaled the end of the stream."""
     decode_error: str | None = None
@@ -205,7 +205,7 @@ class ReplyDecoder:
     the content so far, and the bytes of an incomplete event or line.
     """
     limit_error: str | None = None
-    """Error message if the limit was exceeded, after which nothing more is read."""
+    """The error message if the limit was exceeded, else None. After this error, nothing more is read."""
     fixes: dict[str, None] = field(default_factory=dict[str, None])
     """Descriptions of the fixes that were needed to parse the server's JSON, without duplicates."""
     _splitter: SseDecoder | LineDecoder | None = None
@@ -219,7 +219,7 @@ class ReplyDecoder:
     _buffered: int = 0
     """How many bytes of `limit` are used so far."""
     _usage_by_choice: dict[int | None, dict[str, Any]] = field(default_factory=dict[int | None, dict[str, Any]])
-    """The last usage of each choice; under None, the usage of all choices together."""
+    """Maps the index of each choice to its latest usage; None stands for all choices together."""
 
     @property
     def body(self) -> bytes:
@@ -232,7 +232,7 @@ class ReplyDecoder:
         return self.done or not self.streamed
 
     def bytes_to_decode(self, data: bytes | None) -> int:
-        """Return how many bytes `feed(data)` would decode; if `data` is None, how many bytes `close` would decode."""
+        """Return how many bytes `feed(data)` would decode or, if `data` is None, how many `close` would decode."""
         if not self.streamed:
             return self._buffered if data is None else 0
         if data is not None and b"\n" not in data and b"\r" not in data:
@@ -270,7 +270,7 @@ class ReplyDecoder:
         return self._record(self._select_choices(REPLY_FORMATS[self.wire].read_reply(bodies[0])))
 
     def _split(self, data: bytes | None) -> list[ServerSentEvent]:
-        """Return the events, or the lines as events, that `data` completes; None marks the end of the body."""
+        """Return the events that `data` completes; a line counts as an event. If `data` is None, the body has ended."""
         if self._splitter is None:
             self._splitter = LineDecoder() if REPLY_FORMATS[self.wire].is_ndjson else SseDecoder()
         if isinstance(self._splitter, SseDecoder):
@@ -328,7 +328,7 @@ class ReplyDecoder:
         return deltas
 
     def _select_choices(self, deltas: list[Delta]) -> list[Delta]:
-        """If only one choice was requested, keep only the first one, as index 0, because clients ignore the others."""
+        """If one choice was requested, keep only the first choice, with index 0, because clients ignore all others."""
         if self.choices > 1:
             return deltas
         first = next((delta.index for delta in deltas if delta.index is not None), None)
@@ -375,7 +375,7 @@ class ReplyDecoder:
 
 
 def _memory_size(delta: Delta) -> int:
-    """Return the approximate size in memory of a delta's text."""
+    """Return the approximate number of bytes that a delta's text takes in memory."""
     calls = sum(
         _STRING_OVERHEAD + len(call.arguments) + len(call.id or "") + len(call.name or "") for call in delta.tool_calls
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 JSON = "json"
 """The name of the dialect for calls that are JSON without any markers."""
 _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\s*+)?+(?=\{)")
-"""Matches what may precede the object: white space and the opening of a code fence."""
+"""Matches what may precede the object: white space and the line that opens a code fence."""
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
@@ -52,7 +52,7 @@ def _wants_the_arguments(request: ToolRequest) -> bool:
 
 
 def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
-    """Return a call if the whole reply is an object of arguments for exactly one of `options.tools`; else None.
+    """Return a call if the whole reply is one object with arguments for exactly one of `options.tools`, else None.
 
     The call has no id yet. O(n) in characters.
     """
@@ -80,7 +80,7 @@ def read_bare_arguments(text: str, options: ParseOptions) -> Call | None:
 
 
 def _readings(node: JsonNode, options: ParseOptions) -> Iterator[UnresolvedCall]:
-    """Yield what may be the arguments: the object itself, then an object inside it, as in `{"arguments": {...}}`."""
+    """Yield the objects that may be the arguments: the object itself, then one inside it (`{"arguments": {...}}`)."""
     yield UnresolvedCall(node, None, node, {}, node.fixes)
     try:
         inner = unresolved_calls(node, options.anchors, options.tools)

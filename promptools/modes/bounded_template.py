@@ -20,9 +20,9 @@ from jinja2.visitor import NodeTransformer
 from promptools.errors import UsageError
 
 MAX_STEPS: Final = 100_000
-"""Maximum number of steps in one rendering: passes through loops, macro calls, and items that filters look at."""
+"""Maximum number of steps in one rendering. Steps are passes through loops, macro calls, and items seen by filters."""
 MAX_SIZE: Final = 2**19
-"""Maximum size of a rendering, and of each value that a template makes, in characters or items."""
+"""Maximum size, in characters or items, of a rendering and of each value that a template makes."""
 
 _steps: ContextVar[list[int] | None] = ContextVar("promptools_template_steps", default=None)
 _STEP = "promptools_step"
@@ -56,7 +56,7 @@ def _count(steps: int) -> None:
 
 
 def _step() -> str:
-    """Count a pass through a loop or a macro; return an empty string, which adds nothing to the output."""
+    """Count a pass through a loop or a macro call; return an empty string, so that nothing is added to the output."""
     _count(1)
     return ""
 
@@ -68,7 +68,7 @@ def _tried() -> bool:
 
 
 def _concat(*values: Any) -> str:
-    """Join values as the template operator `~` does, if the result is not too large."""
+    """Join values as the template operator `~` does; raise UsageError if the result is too large."""
     texts = [str(value) for value in values]
     check_size(sum(map(len, texts)))
     return "".join(texts)
@@ -107,7 +107,7 @@ class _Counting(NodeTransformer):
 
 
 class BoundedEnvironment(SandboxedEnvironment):
-    """The sandbox for templates: it counts a step in each loop and macro, and checks each value that could be large.
+    """A sandbox for templates that counts steps in loops and macros, and checks each value that could be large.
 
     Templates may change lists, because the templates of Kimi K2 do so.
     """
@@ -125,7 +125,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         return counted
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Apply an operator, unless the result would be too large."""
+        """Apply an operator; raise UsageError, without applying it, if the result would be too large."""
         if operator == "*":
             check_size(_size(left) * _number(right) + _size(right) * _number(left))
         elif operator == "**":
@@ -137,7 +137,7 @@ class BoundedEnvironment(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, function: Any, *args: Any, **options: Any) -> Any:
-        """Call a function or a method, unless a number among its arguments could make a text too large."""
+        """Call a function or a method; raise UsageError if a number in its arguments, or its result, is too large."""
         for value in (*args, *options.values()):
             check_size(_number(value))
         result = super().call(context, function, *args, **options)
@@ -146,7 +146,7 @@ class BoundedEnvironment(SandboxedEnvironment):
 
 
 def _checked(function: Any) -> Any:
-    """Wrap a filter so that the sizes of its input and of its result are checked."""
+    """Wrap a filter so that steps are counted for its input, and large numbers and large results are refused."""
 
     @wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
@@ -169,7 +169,7 @@ def _length(value: Any, *kinds: type[Any]) -> int:
 
 
 def _items(value: Any) -> int:
-    """Return the number of steps to count for a filter that goes through this value."""
+    """Return the number of steps to count for a filter that processes this value."""
     return _length(value, range, list, tuple, dict) or _size(value) // 64
 
 

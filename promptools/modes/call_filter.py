@@ -36,7 +36,7 @@ HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary",
 _MARKUP = lazy_pattern(r"[<>{}]")
 """Matches characters that no tool name contains.
 
-vLLM 0.28 takes everything after `to=` for the name, even the arguments.
+Names from the server can contain them, because vLLM 0.28 treats everything after `to=` as the name, even the arguments.
 """
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
 """The prefixes of trace notes about calls that the request forbids."""
@@ -58,15 +58,15 @@ class CallFilter:
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     notes: list[str] = field(default_factory=list[str])
     discarded: list[Discarded] = field(default_factory=list[Discarded])
-    """Calls that were dropped because of a placeholder in them. No parser has recorded them as discarded."""
+    """Calls that were dropped because they contain a placeholder. No parser has recorded these calls as discarded."""
     left_out: list[str] = field(default_factory=list[str])
-    """The arguments of calls that the server parsed, and that were dropped because `tool_choice` is `none`."""
+    """The arguments of calls that the server parsed and that were dropped because `tool_choice` is `none`."""
     _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])
     _sources: dict[tuple[str, str], CallSource] = field(default_factory=dict[tuple[str, str], CallSource])
     _early: set[int] = field(default_factory=set[int])
 
     def on_start(self, event: CallStart, source: CallSource) -> list[Event]:
-        """Pass on the start of a call before the call's end is known, if that is allowed."""
+        """Pass on the start of a call although the call's end is not known, if that is allowed."""
         name = self._client_name(event.name)
         if not self._may_start_early(name, source):
             return []
@@ -95,7 +95,7 @@ class CallFilter:
         return [replace(event, index=index)] if index is not None and index in self._early else []
 
     def on_end(self, event: CallEnd, source: CallSource, raw_of: Callable[[Span], str]) -> list[Event]:
-        """Pass on a complete call if it is allowed; otherwise return an error or text in its place, or drop it.
+        """Pass on a complete call if the request allows it; if not, return an error or text in its place, or drop it.
 
         `raw_of` returns the text that the model wrote for a span.
         """
@@ -162,9 +162,9 @@ class CallFilter:
         """Turn a forbidden call in text back into text; drop a forbidden call that the server parsed.
 
         If `tool_choice` is `none`, a call in Harmony is dropped too, since text in Harmony cannot look like a call. If
-        no tool is offered, the arguments of a Harmony call become text, since they may be all that the model wrote:
-        agents offer no tools in their last turn. A header without arguments is dropped: it is markup, not text for a
-        user.
+        no tool is offered, the arguments of a Harmony call become text, since they may be all that the model wrote
+        (agents offer no tools in their last turn). A header without arguments is dropped, because it is markup and not
+        text for a user.
         """
         unoffered = self.request.choice.kind != "none"
         if source == "text" and dialect != _HARMONY:
@@ -193,10 +193,10 @@ class CallFilter:
         return self._fail(Malformed(index, raw, "invalid_arguments", message, span, call.name, call.dialect))
 
     def _placeholder_in(self, call: Call) -> str:
-        """Return the placeholder that a call has instead of a value, as in the prompt's examples; empty if none.
+        """Return the placeholder that a call has in place of a value, as the prompt's examples do; empty if none.
 
-        Models write such calls when a value is the result of another call that they make at the same time
-        (`add_to_playlist` with `<song_id>`, after `find_song`: Qwen2.5-Coder-1.5B). A text that occurs in the
+        Models write such calls when a value is the result of another call that they make at the same time. For example,
+        Qwen2.5-Coder-1.5B calls `add_to_playlist` with `<song_id>` right after `find_song`. A text that occurs in the
         conversation is a value, not a placeholder.
         """
         placeholder = placeholder_in(call.arguments) if self.prepared.examples else ""
@@ -204,7 +204,7 @@ class CallFilter:
         return "" if said else placeholder
 
     def _fail_unfilled(self, call: Call, index: int, placeholder: str, raw: str, span: Span) -> list[Event]:
-        """Drop a call with a placeholder if earlier calls may provide the value; otherwise reject it as malformed."""
+        """Drop a call with a placeholder if earlier calls may provide the value; if not, reject it as malformed."""
         if self.calls:
             self.notes.append(f"the call of {call.name!r} was left out: {placeholder} stands in place of a value")
             self.discarded.append(Discarded(raw, "markup", span))

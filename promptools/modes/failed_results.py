@@ -18,7 +18,7 @@ _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing too
 
 
 class AnsweredStep(NamedTuple):
-    """The names of the tools whose calls failed, and of those whose calls succeeded, in one reply of the model."""
+    """Holds, for one reply of the model, the tools whose calls failed and the tools whose calls all succeeded."""
 
     failed: tuple[str, ...]
     succeeded: tuple[str, ...]
@@ -44,7 +44,7 @@ def answered_steps(turns: Sequence[Turn]) -> Iterator[AnsweredStep]:
 
 
 def _step(results: Sequence[Result]) -> AnsweredStep:
-    """Return an `AnsweredStep` for results that are given from the last to the first."""
+    """Return the `AnsweredStep` for the results of one reply; `results` begins with the last result."""
     failed, succeeded = dict[str, None](), dict[str, None]()
     for result in reversed(results):
         (failed if _failed(result) else succeeded)[result.name] = None
@@ -58,7 +58,7 @@ def _failed(result: Result) -> bool:
 def _holds_error(content: str) -> bool:
     """Return whether a text is a JSON object whose `error` is a string, an object or true.
 
-    A number under `error` does not count, since it may be a measurement.
+    A number as `error` does not count, since it may be a measurement.
     """
     if not content.lstrip().startswith("{") or '"error"' not in content:
         return False

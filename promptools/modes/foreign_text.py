@@ -42,8 +42,8 @@ def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEsca
 
     `dialect` is the dialect of prompt mode, or None in native mode.
 
-    In native mode the server's template writes calls and results. If the template's dialect is known, they are assumed
-    to be in that dialect. Otherwise, if the model's family is known, they are assumed to be in the profile's dialect.
+    In native mode the server's template writes calls and results. If the template's dialect is known, the calls and
+    results are assumed to be in that dialect. If only the model's family is known, the profile's dialect is assumed.
     """
     if not request.options.escape:
         return ForeignEscaper(NO_ESCAPES, NO_ESCAPES)
@@ -60,7 +60,7 @@ def foreign_escaper(request: ToolRequest, *, dialect: str | None) -> ForeignEsca
 def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[MarkupEscaper, MarkupEscaper]:
     """Return the escapers for text that others wrote, and for the model's own replies.
 
-    `known` are the control tokens in the profile; None if they are unknown.
+    `known` holds the control tokens in the profile, or is None if they are unknown.
     """
     control = all_control_tokens() if known is None else frozenset(known)
     return (
@@ -71,11 +71,11 @@ def _escapers(known: tuple[str, ...] | None, own: WrittenMarkup) -> tuple[Markup
 
 @dataclass(slots=True)
 class ForeignEscaper:
-    """Escapes markup in the text of one request that the app did not write, and records the escaped forms."""
+    """Escapes markup in those texts of one request that the app did not write, and records the escaped forms."""
 
     markup: MarkupEscaper
     own_markup: MarkupEscaper
-    """Escapes control tokens in the model's own replies to earlier attempts, but not the markup of calls in them."""
+    """Escapes control tokens in the model's replies to earlier attempts, but leaves the markup of calls as it is."""
     forms: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -92,8 +92,8 @@ class ForeignEscaper:
     def escape_tools(self, tools: list[Any], unchanged: Tools | None = None) -> list[Any]:
         """Escape tools, except for their names and types; return the same list if nothing needs escaping.
 
-        If `tools` are the unchanged payloads of a `Tools` object, that object may be passed as `unchanged`, since it
-        can be searched faster.
+        If `tools` holds the unchanged payloads of a `Tools` object, that object may be passed as `unchanged`, because
+        it can be searched faster than the list.
         """
         if unchanged is not None:
             marked = _may_contain(unchanged, self.markup)
@@ -105,7 +105,7 @@ class ForeignEscaper:
         return [self._escape_tool(tool) if is_object(tool) else tool for tool in tools]
 
     def escape_prepared(self, tools: Tools) -> Tools:
-        """Return prepared tools with their markup escaped, for tools that are rendered into the prompt."""
+        """Escape the markup in prepared tools, for tools that are rendered into the prompt."""
         return Tools(self.escape_tools(tools.to_openai())) if _may_contain(tools, self.markup) else tools
 
     def rename_marked(self, names: Iterable[str], sent: Mapping[str, str] = NO_NAMES) -> Mapping[str, str]:
@@ -155,9 +155,9 @@ class ForeignEscaper:
         return Turn(message, calls, result, turn.attachments)
 
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape a field of a message other than the content.
+        """Escape a message field that is not the content.
 
-        Any field may reach the prompt, since templates write fields such as `tool_plan`.
+        Every field is escaped, because templates write fields such as `tool_plan` into the prompt.
         """
         if key == "tool_calls" and is_array(value):
             return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
@@ -171,7 +171,7 @@ class ForeignEscaper:
         }
 
     def _escape_part(self, part: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape the fields of a content part other than its text; images and sound are not escaped."""
+        """Escape all fields of a content part except text, images and sound."""
         if not is_object(part):
             return part
         return {
@@ -267,7 +267,7 @@ def _may_contain(tools: Tools, text_markup: MarkupEscaper) -> bool:
 
 
 def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[str], str]) -> Any:
-    """Copy JSON of any depth, changing every string and key; return the same object if no string `matches`. O(n)."""
+    """Copy JSON of any depth with `change` applied to each string and key, or return it if none `matches`. O(n)."""
     if not any(map(matches, _strings(value))):
         return value
     top: list[Any] = [value]
@@ -287,7 +287,7 @@ def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[st
 
 
 def without_patterns(value: dict[str, Any], matches: Callable[[str], bool]) -> dict[str, Any]:
-    """Copy a schema, leaving out each `pattern` for which `matches` is true."""
+    """Copy a schema without those of its `pattern` keywords for which `matches` is true."""
     top = {"": value}
     containers: list[Any] = [top]
     while containers:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 HARMONY_FAMILY = "gpt-oss"
 """The family of models trained on Harmony."""
 RECOMMENDED_SAMPLING: Mapping[str, float] = MappingProxyType({"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0})
-"""Sampling parameters that are sent unless the request sets them; they leave the model's own distribution unchanged.
+"""Sampling parameters to send unless the request sets them; they leave the model's token distribution unchanged.
 
 The README of openai/gpt-oss recommends this (2025-08: temperature 1.0, top_p 1.0). Without these values, llama.cpp
 truncates the distribution, and vLLM takes its defaults from a file that may be missing.
@@ -124,7 +124,7 @@ def _convert(request: ToolRequest, template: Mapping[str, Any], messages: Sequen
 
 
 def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
-    """Return the request's reasoning effort, which may be in any of several fields."""
+    """Return the request's reasoning effort, which can be in several fields; None if the request has none."""
     efforts = (
         body.get("reasoning_effort"),
         as_object(body.get("reasoning")).get("effort"),
@@ -137,7 +137,7 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
     """Return the request's messages with the config's system prompt and, at the end, the instruction (if not empty).
 
-    With the placement `replace`, the config's system prompt replaces the instructions at the beginning.
+    If the profile's `system_prompt_placement` is `replace`, that prompt replaces the instructions at the beginning.
     """
     messages, configured = request.messages, request.system_prompt
     if written := request.options.written:
@@ -170,7 +170,7 @@ def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -
 
 
 def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
-    """Return the beginning of the reply that is written at the end of the prompt; empty if there is none."""
+    """Return the text with which the reply is begun at the end of the prompt; empty if there is no such text."""
     fixed = PREFILLS.get(request.options.prefill)
     if fixed is not None:
         return fixed
@@ -195,7 +195,7 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Return the beginning of a call's header in gpt-oss' format, as far as it is the same for all these tools.
+    """Return the beginning of a call's header in gpt-oss' format, up to where it would differ between these tools.
 
     The text ends at a token boundary.
     """
@@ -216,7 +216,7 @@ def _render_prompt(
 ) -> RawPrompt:
     """Render the prompt as token ids if the vocabulary is known, else as text.
 
-    Only a prompt in the form of text must be escaped, because token ids are never searched for control tokens.
+    Only a text prompt must be escaped, because token ids are never searched for control tokens.
     """
     vocabulary = request.vocabulary() if request.vocabulary is not None and request.profile.raw_ids else None
     if vocabulary is None:
@@ -240,7 +240,7 @@ def _render_prompt(
 
 
 def _corrections(request: ToolRequest) -> frozenset[str]:
-    """Return the texts of feedback that is sent as reasoning; empty unless HarmonyReAct is imitated.
+    """Return the feedback texts that are sent as reasoning; empty unless HarmonyReAct is imitated.
 
     Such a text may end with a sentence that contains control tokens. HarmonyReAct's harness sends them as tokens, so
     this sentence must not be escaped.
@@ -268,7 +268,7 @@ def _prefill_ids(prefill: str, encode: Encode) -> Iterator[int]:
 
 
 def _recommended_sampling(request: ToolRequest) -> dict[str, float]:
-    """Return those of the recommended sampling parameters that the server accepts."""
+    """Return the recommended sampling parameters that the server accepts."""
     return {
         key: value
         for key, value in RECOMMENDED_SAMPLING.items()

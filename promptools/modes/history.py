@@ -34,7 +34,8 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
 """Roles whose messages do not count as text that the model may quote.
 
-The model may repeat its own calls, and the app's instructions show it how to write calls.
+They are excluded because the model may repeat its own calls, and because the app's instructions show it how to write
+calls.
 """
 _OTHER_ROLES = {"developer": "system", "function": "tool"}
 _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
@@ -42,7 +43,7 @@ _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message of the conversation, parsed.
+    """A parsed message of the conversation.
 
     For an assistant's message, `calls` holds the calls. For a tool's message, `result` holds the text, and
     `attachments` holds the other parts, such as images.
@@ -55,14 +56,14 @@ class Turn:
 
     @property
     def role(self) -> str:
-        """The message's role; `developer` is returned as `system`, and the older `function` as `tool`."""
+        """The message's role, with `system` in place of `developer`, and `tool` in place of the older `function`."""
         role = as_text(self.message.get("role"))
         return _OTHER_ROLES.get(role, role)
 
 
 @dataclass(slots=True)
 class _PendingCalls:
-    """The calls that await results while a history is read in order."""
+    """Keeps track of the calls that await results while a history is read in order."""
 
     names: dict[str, str] = field(default_factory=dict[str, str])
     pending: list[Call] = field(default_factory=list[Call])
@@ -170,7 +171,7 @@ def _dump(value: Any) -> str:
 
 
 def alnum9_id(call_id: str) -> str:
-    """Return `call_id` if it consists of nine letters and digits, else such an id made from its hash (vllm#9019)."""
+    """Return `call_id` if it is nine letters and digits. If not, make such an id from its hash (vllm#9019)."""
     if _ALNUM9.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -187,14 +188,14 @@ def alnum9_id(call_id: str) -> str:
 Message = dict[str, Any]
 BLANK_LINE = "\n\n"
 FIRST_USER_MESSAGE = "(The conversation begins.)"
-"""The user message that is added if a conversation begins with the assistant and the template forbids that."""
+"""The user message that is put before a conversation that begins with the assistant, if the template forbids that."""
 LATER_SYSTEM = "(System message)\n"
 """The prefix of a system message that is sent as a user message."""
 _SYSTEM_ROLES = frozenset(("system", "developer"))
 
 
 def has_stray_system(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a conversation has a `developer` message, or a system message that is not at its beginning."""
+    """Return whether a conversation has a `developer` message, or a system message that is not its first message."""
     return any(
         message.get("role") == "developer" or (position and message.get("role") == "system")
         for position, message in enumerate(messages)
@@ -205,8 +206,8 @@ def place_system(turns: Sequence[Turn], profile: Profile) -> tuple[list[Turn], t
     """Turn system messages after the beginning into marked user messages, unless the template accepts them there.
 
     Also returns a note for the trace, if there are such messages. The messages are not moved into the first message,
-    because that would change the beginning of the prompt, which the server has cached. The user messages count as
-    foreign text. So their markup is escaped, and cannot be read as markup of the conversation.
+    because that would change the beginning of the prompt, which the server has cached. As user messages they count as
+    foreign text, so their markup is escaped and cannot be read as markup of the conversation.
     """
     placed = list(turns)
     # Qwen3.5's template raises `System message must be at the beginning.` (llama.cpp#27367).
@@ -231,7 +232,7 @@ def _marked(content: Any) -> Any:
 
 
 def plain_message(turn: Turn, profile: Profile) -> Message:
-    """Copy a message without its calls and null fields; adapt its parts and reasoning field to the server."""
+    """Copy a message without calls and null fields; adapt its content parts and reasoning field to the server."""
     dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
     message = {
         key: value
@@ -308,14 +309,14 @@ def fit_template(system: str, messages: Iterable[Message], profile: Profile) -> 
 
 
 def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
-    """Prepend the system text to the first user message, or add one."""
+    """Prepend the system text to the first message if it is the user's, else put a new user message before it."""
     if messages and messages[0].get("role") == "user":
         return [{**messages[0], "content": join_contents(system, messages[0].get("content"))}, *messages[1:]]
     return [{"role": "user", "content": system}, *messages]
 
 
 def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
-    """Merge adjacent messages of the same role; if the first message is the assistant's, put a user message before it.
+    """Merge adjacent messages with the same role; if the assistant comes first, put a user message before that.
 
     Results are never merged, and nothing is merged into a message with calls.
     """
@@ -345,12 +346,12 @@ RepeatAction = Literal["hint", "answer", "none"]
 `hint` adds a line to the prompt, `answer` asks for an answer without tools, and `none` only notes it in the trace.
 """
 PROMPTING_MODES: frozenset[ModeName] = frozenset({"prompt", "harmony"})
-"""The modes in which promptools writes the prompt; in these, the hint is the default."""
+"""The modes in which promptools itself writes the prompt; in these modes, `hint` is the default action."""
 _RESULT_ROLES = frozenset(("tool", "function"))
 
 
 class RepeatedCall(NamedTuple):
-    """A call in the last assistant message, and how many times the conversation contains it with the same result."""
+    """A call in the last assistant message, and how many times it occurs in the conversation with the same result."""
 
     name: str
     times: int
@@ -380,7 +381,7 @@ class _Answered(NamedTuple):
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
     """Return a call in the last assistant message that was made at least `least` times with the same result.
 
-    Of several such calls, the most frequent is returned. None is returned if no call was made that often, or if the
+    If there are several such calls, return the most frequent one. Return None if no call was made that often, or if the
     model has answered since. O(n) in the size of the conversation.
     """
     starts = [position for position, message in enumerate(messages) if message.get("role") == "assistant"]
@@ -399,7 +400,7 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
 
 
 def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns without calls that were repeated with the same results; the last of equal calls is kept.
+    """Return the turns; if several turns have the same calls with the same results, return only the last of these.
 
     Only turns since the user's last message are compared, each together with the results that follow it. A small model
     that sees a call twice keeps repeating the call, even if it is told not to. O(n) in the size of the conversation.
@@ -417,9 +418,9 @@ def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _step_key(step: Sequence[Turn]) -> str:
-    """Return a key for a turn with calls and their results; equal turns have equal keys.
+    """Return a key for a turn and the results that follow it; equal turns have equal keys.
 
-    The key is empty for a turn that never counts as a repetition.
+    If the turn can never count as a repetition, such as one without calls, the key is empty.
     """
     if not step[0].calls:
         return ""
@@ -437,7 +438,7 @@ def hint_turns(
 ) -> tuple[list[Turn], tuple[str, ...]]:
     """Return the turns, with a hint about a repeated call if `mode` gives hints; also return notes for the trace.
 
-    `sent` maps the names of tools to the names under which they are sent.
+    `sent` maps the names of tools to the names under which they are sent to the server.
     """
     line, notes = _hint(request, mode, sent)
     last = _last([turn.result is not None for turn in turns])

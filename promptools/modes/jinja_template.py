@@ -38,7 +38,7 @@ Transformers 5.13 and later read the first key, earlier versions the second.
 
 
 _USED = frozenset(("model", "messages", "tools", "documents", "reasoning_effort", "chat_template_kwargs"))
-"""The parameters of a request that `notes_on_unused` does not report."""
+"""Request parameters that `notes_on_unused` does not report."""
 
 
 class _Template(NamedTuple):
@@ -47,7 +47,7 @@ class _Template(NamedTuple):
 
 
 def render_template(path: str, body: Mapping[str, Any]) -> str:
-    """Render the conversation of a Chat Completions body with the template at `path`, up to where the reply begins.
+    """Render a Chat Completions body's conversation with the template at `path`, up to where the reply begins.
 
     A `tokenizer_config.json` next to the template, or at `path` itself, supplies the special tokens. The `bos_token` is
     left out, since the server adds it. Raises UsageError for a file that is not a template, for a template that rejects
@@ -115,7 +115,7 @@ def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = 
 
 
 def notes_on_unused(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note for the trace on the request's parameters that `render_template` does not use."""
+    """Return a note for the trace on those request parameters that `render_template` does not use."""
     unused = [key for key in TEMPLATE_KEYS if key not in _USED and body.get(key) is not None]
     if not unused:
         return ()
@@ -128,7 +128,7 @@ def _effort(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
-    """Copy a message with its calls' arguments as objects, since templates format the arguments themselves."""
+    """Copy a message with the arguments of its calls as objects, because templates format the arguments themselves."""
     calls = [as_object(call) for call in as_list(message.get("tool_calls"))]
     if not calls:
         return message
@@ -147,13 +147,13 @@ def _object(arguments: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def _load(path: str, _changed_at: int, with_tools: bool) -> _Template:
-    """Compile the template in a file; the result is cached until the file changes."""
+    """Compile the template in a file. The compiled template is cached until the file changes."""
     file = read_template(Path(path), with_tools=with_tools)
     return _Template(_environment().from_string(file.source), {**file.tokens, "bos_token": ""})
 
 
 class TemplateFile(NamedTuple):
-    """A chat template as it is stored with its model."""
+    """Holds a chat template and the tokenizer facts that are stored with it."""
 
     source: str
     tokens: dict[str, str]
@@ -161,7 +161,7 @@ class TemplateFile(NamedTuple):
     special: frozenset[str]
     """The texts of all special tokens."""
     declared: Mapping[str, Any]
-    """The config's entries under the keys of `DECLARATIONS`, which say how replies are parsed."""
+    """Those entries of `tokenizer_config.json` whose keys are in `DECLARATIONS`; they say how replies are parsed."""
 
 
 def read_template(file: Path, *, with_tools: bool = True) -> TemplateFile:
@@ -195,7 +195,8 @@ def _parse_config(file: Path, source: str) -> dict[str, Any]:
 def _template_of(config: dict[str, Any], file: Path, *, with_tools: bool) -> str:
     """Return the template in a tokenizer's config.
 
-    Of several templates, the one for tools is returned, unless there is none or `with_tools` is false.
+    If there are several, return the one for tools. If there is none for tools, or `with_tools` is false, return the
+    default one.
     """
     template = config.get("chat_template")
     if is_array(template):
@@ -213,7 +214,7 @@ def _token(value: Any) -> str:
 def _environment(*, bounded: bool = False) -> jinja2.Environment:
     """Return the sandbox for templates.
 
-    If `bounded`, the sandbox has limits on steps and sizes, for a template that the user did not choose.
+    If `bounded` is true, the sandbox limits steps and sizes, because the user did not choose the template.
     """
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # an extra

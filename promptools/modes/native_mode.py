@@ -40,7 +40,7 @@ IMAGES_FOLLOW = "(The images of this result follow in the next message.)"
 
 
 def prepare_native(request: ToolRequest) -> PreparedRequest:
-    """Encode the request with the API's own parameters for tools."""
+    """Encode the request for native mode, in which the tools are sent in the API's own parameters."""
     turns, repairs = parse_history(request.messages)
     turns, placed = place_system(turns, request.profile)
     foreign = foreign_escaper(request, dialect=None)
@@ -72,7 +72,7 @@ def prepare_native(request: ToolRequest) -> PreparedRequest:
 def _set_tools(
     request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str], foreign: ForeignEscaper
 ) -> str:
-    """Set `tools` and the other keys about tools in `body`.
+    """Set `tools`, `tool_choice` and `parallel_tool_calls` in `body`.
 
     Returns an instruction for the prompt if the server cannot enforce `tool_choice`, else an empty string.
     """
@@ -103,7 +103,7 @@ def _set_tools(
 
 
 def _set_tool_choice(request: ToolRequest, body: dict[str, Any], sent: Mapping[str, str], notes: list[str]) -> str:
-    """Set `tool_choice` as far as the server supports it; otherwise return an instruction for the prompt.
+    """Set `tool_choice` as far as the server supports it; if it cannot be set, return an instruction for the prompt.
 
     If the server cannot force a named tool, only that tool is offered, and `required` is sent. If the server does not
     support `required` either, an instruction is returned.
@@ -164,7 +164,7 @@ def _encode_tool(
 def _encode_messages(
     request: ToolRequest, turns: list[Turn], instruction: str, sent: Mapping[str, str]
 ) -> list[Message]:
-    """Encode the conversation; the images of consecutive results are sent in a message after the last result."""
+    """Encode the conversation. The images of consecutive results are sent in one message after the last of them."""
     profile, system = request.profile, ""
     joined = profile.alternate_roles or not profile.system_role or profile.system_place == "first"
     if instruction or request.system_prompt or joined:
@@ -207,9 +207,9 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 
 
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
-    """Encode a result as a message without its images.
+    """Encode a result as a message, without the result's images.
 
-    No server accepts images in a tool's message (vllm#43203), so the images are sent in a user message afterwards.
+    No server accepts images in a tool message (vllm#43203), so the images are sent in a user message afterwards.
     """
     content = message.get("content")
     if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):

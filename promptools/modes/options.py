@@ -26,12 +26,12 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of a request, as an app writes them; `provider` is missing, since it is also a setting of clients."""
+    """The options of a request, as an app writes them. `provider` is missing, because it is also a client setting."""
 
     mode: ModeName | None
     """Use this mode only (None: the modes of the profile, in their order)."""
     agent: bool
-    """Use the modes, effort and temperature that the profile has for agents."""
+    """Use the modes, reasoning effort and temperature that the profile has for agents."""
     family: str | None
     """The model family that the request is written for; an error if the model is known to belong to another family."""
     dialect: str | None
@@ -41,7 +41,7 @@ class RequestOptions(TypedDict, total=False):
     accept: Sequence[str] | None
     """The dialects in which calls in text are recognized, besides the requested one (None: those of the profile)."""
     rescue: bool | None
-    """Accept a call at the end of the reasoning if the reply has no other text (None: from models known for it)."""
+    """Accept a call at the end of the reasoning if the reply has no other text (None: if the model is known for it)."""
     hold: Hold
     """`all` holds a stream back until the reply is known to be good."""
     arguments: ArgumentStreaming
@@ -79,7 +79,8 @@ class RequestOptions(TypedDict, total=False):
     """Harmony mode: which past reasoning is sent.
 
     `last-final`: the reasoning after the last final answer; `turn`: the reasoning after the user's last message;
-    `first-final`: what the rule of openai-harmony selects; `keep`: all reasoning.
+    `first-final`, as in openai-harmony: the reasoning after the first final answer, or all reasoning if the assistant's
+    last message is not a final answer; `keep`: all reasoning.
     """
     order: CallOrder
     """Harmony mode: what comes first in a past turn with calls, its reasoning or its text."""
@@ -100,7 +101,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class Options(BaseModel):
-    """The options of a request after checking; the body's `promptools` key overrides them for that request.
+    """Checked options. For a single request, they are overridden by the `promptools` key of its body.
 
     `RequestOptions` explains each option.
     """
@@ -185,7 +186,7 @@ _TYPE_DESCRIPTIONS = {
 
 
 def _kinds(name: str) -> tuple[Any, ...]:
-    """Return the types of an option; if the first is `Annotated`, return it without the annotations."""
+    """Return the types of an option; if the first type is `Annotated`, return that type without its annotations."""
     kind: Any = Options.model_fields[name].annotation
     first, *others = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
     return (get_args(first)[0] if get_origin(first) is Annotated else first, *others)

@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request as a mode sends it to the server, and what is needed to read the reply."""
+    """A request as a mode sends it to the server, and the facts needed to read the reply."""
 
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
-    """What was changed or could not be passed on, as sentences for the trace."""
+    """Sentences for the trace that say what was changed and what could not be passed on."""
     client_names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Maps the tool names that were sent to the server to the client's names; only names that differ are included."""
     dialect: str | None = None
     """The dialect (format of calls) that the prompt asks for; None in native mode.
 
-    With `harmony`, the whole reply is in Harmony, the format of gpt-oss.
+    If it is `harmony`, the whole reply is in Harmony, the format of gpt-oss.
     """
     prompt: RawPrompt | None = None
     """The whole conversation, for a raw endpoint; None if the body holds messages."""
     prefill: str = ""
-    """The start of the reply, which is written at the end of the prompt and which the model continues."""
+    """The start of the reply. It is written at the end of the prompt, and the model continues it."""
     path: str = "chat/completions"
     """The route, relative to the API's base URL."""
     restore: Unescaper | None = None
-    """Unescapes in the reply's calls what was escaped in the request; None if nothing was escaped."""
+    """Restores, in the reply's calls, text that was escaped in the request; None if nothing was escaped."""
     in_reasoning: bool | None = None
     """Whether the prompt ends inside reasoning; if None, the `in_reasoning` of the profile decides."""
     turn_ends: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ TOOL_KEYS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions
 
 
 def forwarded_body(request: ToolRequest) -> dict[str, Any]:
-    """Copy the body without messages and without the keys about tools; unknown keys are kept.
+    """Copy the body without the messages and without the keys in `TOOL_KEYS`; unknown keys are kept.
 
     `n`, the thinking budget and `stream_options` are adapted to the server.
     """
@@ -115,7 +115,8 @@ def apply_constraint(body: dict[str, Any], key: str, request: ToolRequest) -> No
 def _call_schema(request: ToolRequest) -> Schema:
     """Return the schema of one call to an offered tool.
 
-    The schema is relaxed, since engines support only part of JSON Schema; the reply is checked against the full schema.
+    The schema is relaxed, because engines support only part of JSON Schema. The reply is later checked against the full
+    schema.
     """
     schemas: list[Schema] = [
         {
@@ -140,8 +141,8 @@ If neither the size of the context nor the number of tokens left is known, an an
 BYTES_PER_TOKEN = 2
 """Number of bytes per token that is assumed if there is no vocabulary to count the tokens with.
 
-Only runs of symbols have so few bytes per token; prose has about four. So the tokens of the prompt are overestimated,
-and the answer gets less room than there is.
+Only runs of symbols have so few bytes per token; prose has about four. So the prompt's tokens are overestimated, and
+the answer gets fewer tokens than are really left.
 """
 
 DENSER = 1.25
@@ -157,8 +158,8 @@ def prompt_tokens(request: ToolRequest, text: str) -> int:
     """Return an estimate of the number of tokens in a prompt; it is rarely too low.
 
     The estimate is based on the server's count for the previous prompt, if known. If the conversation has grown, tokens
-    are added in proportion to the added bytes. A shortened conversation may contain denser text than what was removed,
-    so slightly more than its proportional share is assumed.
+    are added in proportion to the added bytes. If it was shortened, the remaining text may have more tokens per byte
+    than the removed text, so slightly more than a proportional share of the tokens is assumed.
     """
     known = request.options.last_prompt
     counted, before, size = known.get("tokens"), known.get("bytes"), len(text.encode("utf-8", "surrogatepass"))
@@ -172,7 +173,7 @@ def prompt_tokens(request: ToolRequest, text: str) -> int:
 def answer_tokens(request: ToolRequest, prompt_tokens: int, context: int | None = None) -> int:
     """Return how many tokens are left for the answer; `prompt_tokens` is an upper bound for the prompt.
 
-    `context` is the context size that the server states; without it the profile's is used.
+    `context` is the context size that the server states; if it is None, the profile's context size is used.
     """
     if request.tokens_left is not None:
         return request.tokens_left

@@ -123,7 +123,7 @@ def render(
     """Render a conversation in a dialect: the messages that prompt mode sends to an unknown server.
 
     The messages can be sent to any server that accepts text. The tools are in the system message, past calls in the
-    assistant's text, and consecutive results are one user message. `tool_choice` and `parallel_tool_calls` are as in a
+    assistant's text, and consecutive results form one user message. `tool_choice` and `parallel_tool_calls` are as in a
     request. `escape` makes markup harmless, except in system messages. O(n) in the size of the conversation.
 
     Raises UsageError for a dialect that is unknown or can only be parsed, for invalid messages or tools, and for a
@@ -143,7 +143,7 @@ def render(
 def _declaration(dialect: Dialect, tools: Tools, *, parallel: bool, required: bool) -> str:
     """Return the text that declares the tools in the prompt.
 
-    The text is rendered only once for each `tools` object, since apps send the same tools repeatedly.
+    The text is cached for each `tools` object, because apps send the same tools repeatedly.
     """
     rendered = _declarations.setdefault(tools, {})
     key = dialect.name, dialects.edition(), parallel, required
@@ -171,7 +171,7 @@ def _encode_messages(
 
 
 def _with_ids(turns: Sequence[Turn], dialect: Dialect) -> list[Turn]:
-    """Replace the ids of calls, and of their results, with ids in the form that the dialect writes."""
+    """Give the calls, and their results, ids in the form that the dialect writes."""
     ids: dict[str, str] = {}
     renumbered: list[Turn] = []
     number = count()
@@ -202,8 +202,9 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[st
     """Return the line after the results that end a conversation; without this line, small models keep making calls.
 
     The line's first sentence makes small models answer; the second makes them continue if a step is missing. After a
-    failed call, another line is used, because this line would make small models only report the error. If calls are
-    impossible, small models copy the last call as text unless they are told to answer (docs/reference/matrix.md).
+    failed call, another line is used, because this line would make small models only report the error. If no tool is
+    offered, the line only tells the model to answer; without it, small models copy the last call as text
+    (docs/reference/matrix.md).
     """
     if request.choice.forced or not turns or turns[-1].result is None:
         return ""
@@ -220,8 +221,7 @@ def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[st
 def _after_failure(steps: Iterator[AnsweredStep], names: Mapping[str, str]) -> str:
     """Return the line that asks the model to repeat a failed call; empty if the call should not be repeated.
 
-    `steps` come from the latest to the earliest. `names` maps the tools that can be called to their names in the
-    prompt.
+    `steps` yields the latest step first. `names` maps the tools that can be called to their names in the prompt.
 
     After the first error since the user's last message, the model is asked to correct the call once, since the error
     may say what is right. In the next step, models often call another tool and find what the failed call lacked. But
@@ -260,7 +260,7 @@ def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, 
 
 
 def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
-    """Add the dialect's stop strings to those of the request; they stop the model before it invents a result."""
+    """Add the dialect's stop strings, which stop the model before it invents a result, to those of the request."""
     given = body.get("stop")
     own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
     more = [stop for stop in stops if stop not in own]

@@ -2,7 +2,7 @@
 
 The model sees the format that it was trained on, and the server does not parse the reply: promptools reads the reply,
 including control tokens. Before each attempt, the exchange has the conversation from `prepare_conversation` rendered,
-by the server or with a template that the config names, and passes the prompt to `prepare_raw`.
+either by the server or with a template that the config names, and passes the prompt to `prepare_raw`.
 
 What a template cannot express is checked only in the reply, as in all modes. There is one exception. If a call is
 required, the prompt ends with the beginning of a call in the model's own format. If the template opens reasoning, the
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\[[A-Z_]{1,40}\])")
-"""Matches the token that opens the next turn, such as `<|im_start|>`."""
+"""Matches a token that opens a turn, such as `<|im_start|>`."""
 _LONGEST_TAIL = 200
-"""How many characters at the end of a prompt are searched for a tag that opens reasoning."""
+"""How many characters at the end of a prompt are searched for an opening reasoning tag."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Matches markup at the end of the text with which all calls begin.
+"""Matches markup at the end of the text that all calls have in common at their beginning.
 
 The markup is cut off, because the arguments of a call may begin with other markup.
 """
@@ -94,9 +94,9 @@ _RENDERED_KEYS = frozenset(TEMPLATE_KEYS) - {"model"} | {"response_format"}
 
 
 def shows_tools(conversation: PreparedRequest, prompt: RenderedPrompt) -> bool:
-    """Return whether a prompt contains the name of any tool of its conversation.
+    """Return whether a prompt contains the name of at least one tool of its conversation.
 
-    True is also returned if the prompt's text is unknown.
+    Also return True if the conversation has no tools, or if the prompt's text is unknown.
     """
     sent = [as_object(as_object(tool).get("function")).get("name") for tool in as_list(conversation.body.get("tools"))]
     return not sent or prompt.text is None or any(isinstance(name, str) and name in prompt.text for name in sent)
@@ -122,7 +122,7 @@ def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: st
 
 
 def _last_call(body: Mapping[str, Any]) -> Call | None:
-    """Return the first call of the last turn with calls, without its arguments; None if there is none."""
+    """Return the first call of the last turn that has calls, without the call's arguments; None if no turn has any."""
     turns = (as_list(as_object(message).get("tool_calls")) for message in reversed(as_list(body.get("messages"))))
     call = as_object(next(filter(None, turns), [None])[0])
     name = as_text(as_object(call.get("function")).get("name"))
@@ -158,7 +158,7 @@ def _raw_prompt(
 
 
 def _preserved_tokens(request: ToolRequest) -> tuple[str, ...]:
-    """Return the control tokens that a reply may contain: those of the model's family, or all if it is unknown."""
+    """Return the control tokens that a reply may contain: those of the model's family, or all if no family is known."""
     known, dialect, markers = request.profile.control_tokens, _own_dialect(request), reply_markers()
     tokens = set(all_control_tokens() if known is None else known)
     tokens |= {*markers.reasoning_tags, *markers.reasoning_tags.values(), *markers.end_tokens, *PRESERVED_TOKENS}
@@ -177,7 +177,7 @@ def _opens_reasoning(text: str | None) -> bool | None:
 
 
 def _reasoning_opener(text: str) -> str:
-    """Return the opening tag of reasoning at the end of a prompt, ignoring white space; empty if there is none."""
+    """Return the opening reasoning tag that ends a prompt, ignoring white space after it; empty if there is none."""
     tail = text[-_LONGEST_TAIL:].rstrip()
     # The templates of DeepSeek-R1, Qwen3-Thinking and MiniMax-M2 open `<think>`: the output has only the closing tag.
     return next((tag for tag in reply_markers().reasoning_tags if tail.endswith(tag.rstrip())), "")
@@ -190,8 +190,9 @@ def _close_reasoning(opener: str) -> str:
 def _turn_ends(request: ToolRequest, text: str | None) -> tuple[str, ...]:
     """Return the texts that end the model's turn; what a server returns after such a text is not part of the reply.
 
-    These are the end tokens of the model's dialect, and the text that the template writes between two turns. That text
-    includes the first token of the next turn, so that a reply that only mentions the end token is not cut off there.
+    They are the end tokens of the model's dialect, and the text that the template writes between two turns. The text
+    between turns includes the first token of the next turn, so that a reply that only mentions the end token is not
+    cut off there.
     """
     dialect = _own_dialect(request)
     declared = dialects.get(dialect).end_tokens if dialect else ()
@@ -235,12 +236,12 @@ def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | Non
 
 
 def _common_head(dialect: str, name: str | None) -> str:
-    """Return the text with which all calls to the tool `name`, or to any tool if it is None, begin in a dialect."""
+    """Return the text with which a dialect begins all calls to the tool `name`; if `name` is None, to any tool."""
     return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
 
 
 def _two_calls(name: str | None) -> tuple[Call, Call]:
-    """Return two calls that share only their beginning: both to the tool `name`, or to two tools if it is None."""
+    """Return two calls that share only their beginning: to the tool `name` or, if it is None, to different tools."""
     return (
         Call("call00001", name or "a", {}, "{}"),
         Call("call00001", name or "b", {"q": "x"}, '{"q": "x"}'),
@@ -275,7 +276,7 @@ def _example_turn(call: Call) -> tuple[dict[str, Any], ...]:
 def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples: Iterable[RenderedPrompt]) -> str:
     """Return the text with which calls begin in the rendered examples; empty if the examples do not extend the prompt.
 
-    If the prompt opens reasoning, the examples may close the reasoning before the call, or contain no reasoning.
+    If the prompt opens reasoning, an example may close the reasoning before its call, or contain no reasoning at all.
     """
     assert prompt.text is not None
     texts = [example.text or "" for example in examples]
@@ -294,8 +295,8 @@ def _answer_constraint(
 ) -> Mapping[str, Any]:
     """Return the raw endpoint's keys that enforce `response_format`; empty if the format is not enforced.
 
-    It is not enforced if native mode would not send it, if it does not ask for JSON, or if the prompt ends inside
-    reasoning.
+    The format is not enforced if native mode would not send it, if it does not ask for JSON, or if the prompt ends
+    inside reasoning.
     """
     form = conversation.body.get("response_format")
     if form is None or not request.json_answer:

@@ -34,13 +34,14 @@ PREPARE: Final[Mapping[OneStepMode, Callable[[ToolRequest], PreparedRequest]]] =
 def renders_template(profile: Profile) -> bool:
     """Return whether raw mode is possible.
 
-    It requires that the chat template can be rendered, and that there is an endpoint that continues a prompt.
+    Raw mode requires that the chat template can be rendered, and that the server has an endpoint that continues a
+    prompt.
     """
     return profile.raw is not None and (profile.template_endpoint is not None or profile.chat_template is not None)
 
 
 def modes_for(request: ToolRequest, *, tools: bool) -> tuple[ModeName, ...]:
-    """Return the modes to try, in order: the one that the request forces, else those listed by the profile.
+    """Return the modes to try, in order: only the mode that the request forces, else those that the profile lists.
 
     For an agent's requests the profile may list modes separately (`agent_modes`).
 
@@ -82,8 +83,8 @@ def _impossible_raw_mode(profile: Profile) -> UsageError:
 def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> None:
     """Raise `UsageError` if harmony mode cannot be used, or is listed for a model whose family is not gpt-oss.
 
-    Harmony mode requires a raw endpoint. Without one, an error is raised only if `others` is empty, so that no other
-    mode can be used.
+    Harmony mode requires a raw endpoint. If the server has none, an error is raised only if `others`, the other modes
+    that could be used, is empty.
     """
     profile = request.profile
     if profile.raw is None and not others:

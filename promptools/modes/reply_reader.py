@@ -3,7 +3,7 @@
 A reply has three channels, each read in its own way:
 
 - `content` goes through `StreamParser`, which finds the calls in text. If the reply has token ids (Harmony), the parser
-  reads tokens that were decoded one by one. Text that merely looks like a control token is then not taken for one.
+  reads tokens that were decoded one by one, so text that merely looks like a control token is not mistaken for one.
 - `tool_calls` are read by `StructuredCalls`, which streams their arguments and checks them like calls in text.
 - `reasoning` is passed on by `Thoughts`. The end of the reasoning is searched for calls only if the reply contains
   nothing else.
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 class RawText:
     """Stores the whole text of a choice, and the spans of everything in it except reasoning and reasoning tags.
 
-    Without `markup`, only the spans of text and calls are kept. O(n) in characters and events.
+    If `markup` is false, only the spans of text and calls are kept. O(n) in characters and events.
     """
 
     def __init__(self, *, markup: bool = True) -> None:
@@ -68,7 +68,7 @@ class RawText:
         self.in_reasoning = False
         """Whether the text ends inside reasoning, or between reasoning and its closing tag."""
         self._last_is_markup = False
-        """Whether the last kept span is text that the parser discarded, such as markup."""
+        """Whether the last kept span holds text that the parser discarded, such as markup."""
         self._reasoning_end = -1
         """The offset at which the last reasoning ended; -1 if there was none."""
         self._spans_before_tag = 0
@@ -173,7 +173,7 @@ class TurnEnd:
         return text[:start]
 
     def _hold_from(self, text: str) -> int:
-        """Return the index from which the rest of `text` may be the beginning of an end marker."""
+        """Return the index at which an incomplete end marker may begin in `text`; `len(text)` if there is none."""
         first = max(0, len(text) - self._longest + 1)
         starts = (at for at in range(first, len(text)) if any(end.startswith(text[at:]) for end in self._ends))
         return next(starts, len(text))
@@ -194,7 +194,7 @@ class LastCalls(NamedTuple):
     text_end: int = 0
 
     def after(self, events: Iterable[Event]) -> LastCalls:
-        """Return the calls at the end of the text that results when `events` are added."""
+        """Return the calls that are at the end of the text after `events` have been added to it."""
         calls, text_end = self
         for event in events:
             if isinstance(event, CallEnd):
@@ -218,7 +218,7 @@ class Thoughts:
         self._pieces: list[str] = []
         self._held: list[str] = []
         self._shown = 0
-        """Number of characters that were passed on."""
+        """Number of characters of reasoning that were passed on."""
 
     @property
     def text(self) -> str:
@@ -242,12 +242,12 @@ class Thoughts:
         self.release()
 
     def stop(self) -> str:
-        """Stop searching for calls, because something other than reasoning came; return the held reasoning."""
+        """Stop searching for calls, because the reply has more than reasoning; return the held reasoning."""
         self._parser = None
         return self.release()
 
     def release(self, end: int | None = None) -> str:
-        """Return the held reasoning up to the offset `end`, and white space after that; if `end` is None, all of it."""
+        """Return the held reasoning up to the offset `end`, plus white space after `end`; all if `end` is None."""
         if end is not None and end <= self._shown and self._held and self._held[0][0] not in SPACE:
             return ""
         held, self._held = "".join(self._held), []
@@ -260,7 +260,7 @@ class Thoughts:
 
 
 HARMONY = "harmony"
-"""The dialect of a raw reply of gpt-oss; such a reply is parsed for no other dialect."""
+"""The name of the dialect of gpt-oss's raw replies, which are never parsed with any other dialect."""
 _CALL_REASONS = frozenset(("tool_calls", "function_call"))
 _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 """Matches the raw text that vLLM's Harmony parser returns, in one piece, for a reply that ends inside a header.
@@ -268,7 +268,7 @@ _HARMONY_LEAK = lazy_pattern(r"<\|(?:return|call)\|>\s*\Z")
 Seen in vLLM 0.28 to 0.32.
 """
 MAX_TRAILING_SPACE = 100
-"""Number of white space characters after a complete call at which a reply counts as ended.
+"""Number of white space characters after a complete call that make the reply count as ended.
 
 After that much white space, no model writes anything else. If a server keeps the model from stopping, the model fills
 the context with white space (llama.cpp, `tool_choice: required`).
@@ -303,10 +303,10 @@ class ReplyReader:
         self._thoughts: Thoughts | None = None
         """Collects the reasoning, and finds calls at its end; None until there is any reasoning."""
         self._held_thought: Span | None = None
-        """The span of the first piece of reasoning in the content that has not been passed on yet; None if none."""
+        """The span of the first held piece of reasoning that came in the content; None if no such piece is held."""
         self._reasoning_size = self._shown_reasoning = 0
         self._discarded: list[Discarded] = []
-        """Text that was cut off the reply before the parser read it."""
+        """Text that was removed from the end of the reply, before the parser read it."""
         self._stop_reason: str | int | None = None
         self._finish_reason: str | None = None
         self._text_end = 0
@@ -319,7 +319,7 @@ class ReplyReader:
         self._checked_size = 0
         """The length of the text when the reply was last checked for a call at its end."""
         self.may_stop = False
-        """Whether a complete call was followed by so much white space that the stream may be dropped."""
+        """Whether so much white space follows a complete call that reading the stream may stop."""
 
     @property
     def text(self) -> str:
@@ -385,7 +385,7 @@ class ReplyReader:
             self.may_stop = self._ends_in_call()
 
     def _ends_in_call(self) -> bool:
-        """Return whether the reply, if it ended here, would contain a call and nothing incomplete."""
+        """Return whether the reply would contain a call, and nothing incomplete, if it ended here."""
         structured = self._structured.pending
         if self._parser is None or not all(call.complete for call in structured):
             return False
@@ -444,15 +444,15 @@ class ReplyReader:
         return self._thoughts
 
     def _pass_thought(self, event: Reasoning) -> list[Event]:
-        """Pass on reasoning that was in the content, except for a call at its end."""
+        """Pass on reasoning that came in the content, but hold back a call at the end of the reasoning."""
         self._held_thought = self._held_thought or event.span
         shown = self._open_thoughts().feed(event.text)
         return self._take_thought(shown, event.span.end)
 
     def _end_thoughts(self, event: Event) -> list[Event]:
-        """Pass on the held reasoning that was in the content, now that `event` follows it.
+        """Pass on the held reasoning that came in the content, now that `event` follows it.
 
-        Pass on nothing if the event is a text of only white space.
+        If the event is text with only white space, pass on nothing.
         """
         if self._thoughts is None or (isinstance(event, Text) and not event.text.strip()):
             return []
@@ -488,7 +488,7 @@ class ReplyReader:
     def _read_pieces(self, pieces: list[Piece]) -> list[Event]:
         """Read text that was decoded token by token; return the events.
 
-        Text that merely looks like a control token is then not taken for a control token.
+        This way, text that merely looks like a control token is not mistaken for one.
         """
         if not pieces:
             return []
@@ -498,7 +498,7 @@ class ReplyReader:
         return events + self._filter_events(self._parser.feed_pieces(pieces), "text", self._raw_text.slice)
 
     def _read_leak(self) -> list[Event]:
-        """Read raw Harmony, with a missing or unfinished header, that the server's parser returned as content."""
+        """Read raw Harmony text that the server's parser returned as content; its header is missing or unfinished."""
         self._raw_text.add(self._leak)
         self._parser = parser = self._new_parser(pinned=HARMONY)
         events: list[Event] = [*parser.feed(self._leak), *parser.close(self._finish_reason)]
@@ -572,7 +572,7 @@ class ReplyReader:
             self._filter_events([event], "answer", lambda span: text[span.start : span.end])
 
     def _recover_from_reasoning(self) -> list[Event]:
-        """Return calls from the reasoning if the reply has nothing else, since some servers do not parse calls there.
+        """If the reply has only reasoning, return the calls at its end, because some servers do not parse calls there.
 
         Examples are vllm#39056 and ai-dynamo/dynamo#10366. Only calls at the end of the reasoning count; earlier ones
         are drafts. Calls to dangerous tools never count.
@@ -636,7 +636,7 @@ class ReplyReader:
         return out
 
     def _with_space_before(self, event: Event) -> Event:
-        """Return the event; restore the white space before text that was first read as a call."""
+        """Return the event. If it is text that was first read as a call, restore the white space before it."""
         if not isinstance(event, Text) or not self._text_end:
             return event
         between = self._raw_text.slice(Span(self._text_end, event.span.start))
@@ -664,7 +664,7 @@ class ReplyReader:
 
 
 def _possible_ends(turn_ends: Sequence[str]) -> tuple[str, ...]:
-    """Return `turn_ends`, and the same texts without white space, since the model may leave out white space."""
+    """Return `turn_ends`, and also each of them without white space, because the model may leave white space out."""
     return tuple(dict.fromkeys((*turn_ends, *("".join(end.split()) for end in turn_ends))))
 
 

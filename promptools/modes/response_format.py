@@ -75,7 +75,7 @@ _NOT_THE_ANSWER = lazy_pattern(
     r"|[a-z]+n['’]t|beispiel|exemple|ejemplo)(?!\w)",
     re.IGNORECASE,
 )
-"""Matches words that occur in a text that shows only a sample of an answer, or says why there is no answer."""
+"""Matches words that are typical of text that shows only a sample answer, or says why there is no answer."""
 _BRACKETS = lazy_pattern(r"[\[\]{}]|`{3}|~{3}")
 
 
@@ -85,7 +85,7 @@ class Healed(NamedTuple):
     text: str
     fixes: tuple[Fix, ...] = ()
     cut: tuple[str, ...] = ()
-    """The text before and after the JSON value, which was left out of the answer."""
+    """The texts before and after the JSON value, which are both left out of the answer."""
 
 
 class Unhealed(NamedTuple):
@@ -93,13 +93,13 @@ class Unhealed(NamedTuple):
 
     why: str
     value: Healed | None = None
-    """The answer's JSON value without any text around it, if the value is whole but does not fit; else None."""
+    """The answer's JSON value without any text around it, if it is complete but has the wrong format; else None."""
 
 
 def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> Healed | Unhealed:
     """Return an answer's JSON value, without any text around it, or the reason why the answer lacks the format. O(n).
 
-    If `schema` is None, any JSON object is accepted. With `convert`, values may be converted to the types in the
+    If `schema` is None, any JSON object is accepted. If `convert` is true, values may be converted to the types in the
     schema.
     """
     found = _find_value(text, schema)
@@ -107,7 +107,7 @@ def heal_answer(text: str, schema: Schema | None, *, convert: bool = True) -> He
 
 
 def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unhealed:
-    """Return the JSON value that an answer is or contains, as text and parsed; or why there is none."""
+    """Return the JSON value that an answer is or contains, both as text and parsed, or the reason why there is none."""
     try:
         value = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
@@ -119,7 +119,7 @@ def _find_value(text: str, schema: Schema | None) -> tuple[Healed, Any] | Unheal
 
 
 def form_error(value: Any, schema: Schema | None) -> str:
-    """Return why a JSON value does not match the format, as text; empty if it matches.
+    """Return a text that says why a JSON value does not match the format; empty if the value matches.
 
     The result is also empty if the schema cannot be compiled.
     """
@@ -161,7 +161,7 @@ def _fit(healed: Healed, value: Any, schema: Schema | None, *, convert: bool) ->
 
 
 def _find_scalar(text: str) -> tuple[Healed, Any] | None:
-    """Return a string, number or literal in a fence; None if there is none."""
+    """Return the string, number or literal in a code fence; None if the answer is not such a fence."""
     fenced = _FENCED_SCALAR.fullmatch(text)
     if fenced is None:
         return None
@@ -174,7 +174,7 @@ def _find_scalar(text: str) -> tuple[Healed, Any] | None:
 
 
 def _find_container(text: str) -> tuple[Healed, Any] | Unhealed:
-    """Return the object or array in an answer, if it is the only one and the text around it may be left out."""
+    """Return an answer's object or array if it is the only one and the text around it may be left out, or why not."""
     start = min((at for at in map(text.find, "{[") if at >= 0), default=-1)
     if start < 0:
         return Unhealed(NO_JSON)
@@ -230,7 +230,7 @@ def _leads_to_value(words: str, *, fenced: bool) -> bool:
 def _trails(rest: str, *, after_fence: bool) -> bool:
     """Return whether the text after a value is a separate sentence.
 
-    If the value is part of a sentence that continues after it, the result is False.
+    Return False if the value is part of a sentence that continues after the value.
     """
     return (after_fence or "\n" in rest[: len(rest) - len(rest.lstrip())]) and _is_sentence(rest)
 
@@ -262,7 +262,7 @@ class AnswerStream:
     still turn out to be an error is held: a comma, which may be superfluous; the quote at the end of a string, which
     may belong to the string; a number or literal. From the first error on, and after the value, everything is held. An
     answer that begins with anything else is held entirely, since only the whole answer shows whether it has the format.
-    Linear: no character is read twice.
+    Takes linear time, because no character is read twice.
     """
 
     def __init__(self, schema: Schema | None) -> None:
@@ -275,9 +275,9 @@ class AnswerStream:
         self._is_key = self._is_cut = False
         """Whether the current string is a key, and whether the text so far ends inside a token."""
         self._open = ""
-        """The text that has not been read yet: the beginning of an answer, or part of an escape, number or literal."""
+        """Text that cannot be read until more arrives: an answer's start, or part of an escape, number or literal."""
         self._held: list[str] = []
-        """What was read and may not be sent yet."""
+        """Text that was read but is held back for now."""
         self._sent: list[str] = []
 
     @property
@@ -317,7 +317,7 @@ class AnswerStream:
     def rest(self, answer: str) -> str:
         """Return the text that is left to send at the end.
 
-        If `answer` begins with the text that was sent, this is the rest of `answer`, else `held`.
+        If `answer` begins with the text that was sent, return the rest of `answer`. If not, return `held`.
         """
         sent = "".join(self._sent)
         return answer[len(sent) :] if answer.startswith(sent) else self.held
@@ -350,7 +350,7 @@ class AnswerStream:
         self._held.append(rest)
 
     def _scan(self, text: str) -> str:
-        """Continue reading; return the text that can no longer turn out to be wrong."""
+        """Continue reading the JSON value; return the text that can no longer turn out to be wrong."""
         out: list[str] = []
         at = certain = 0
         while at < len(text) and self._state != _END:
@@ -375,9 +375,9 @@ class AnswerStream:
         return "".join(out)
 
     def _step(self, text: str, at: int) -> tuple[int, int]:
-        """Read a token; return the offset at which it ends, and the offset up to which the text is certain.
+        """Read a token; return the offset at which it ends, and the offset up to which the text may be sent.
 
-        The first offset is -1 for an error. The second offset is -1 if no further text has become certain.
+        The first offset is -1 if there is an error. The second is -1 if the token allows no further text to be sent.
         """
         if self._state == _STRING:
             return self._read_string(text, at)
@@ -404,7 +404,7 @@ class AnswerStream:
         return -1, -1
 
     def _read_string(self, text: str, at: int) -> tuple[int, int]:
-        """Continue reading a string; its last quote is certain only after the next token."""
+        """Continue reading a string. Whether a quote ends the string is certain only after the next token."""
         body = _STRING_BODY.match(text, at)
         end = body.end() if body else at
         if end < len(text) and text[end] == '"':
@@ -454,7 +454,7 @@ def describe_answer_format(request: ToolRequest) -> str:
 
 
 def format_error(request: ToolRequest, text: str) -> str:
-    """Return why an answer does not match `response_format`, as text; empty if it matches.
+    """Return a text that says why an answer does not match `response_format`; empty if the answer matches.
 
     The check is strict, since the app will parse the text as JSON.
     """
@@ -468,7 +468,8 @@ def format_error(request: ToolRequest, text: str) -> str:
 def check_answer(request: ToolRequest, text: str, *, convert: bool = True) -> Healed | Unhealed:
     """Return an answer in the requested format, or why the answer is not in the format.
 
-    The answer is repaired if the request allows it. With `convert`, values may be converted to the types in the schema.
+    The answer is repaired if the request allows it. If `convert` is true, values may be converted to the types in the
+    schema.
     """
     if request.heals_answer:
         return heal_answer(text, request.answer_schema, convert=convert)
@@ -481,8 +482,8 @@ def calls_in_answer(
 ) -> tuple[list[Event], str]:
     """Return the calls, valid and malformed, in an answer that does not match its format, and the text without them.
 
-    `parser` reads the answer as if no JSON had been requested, but a call must name its tool. If the format allows any
-    JSON object, only calls without fixes are returned.
+    `parser` reads the answer as if no JSON had been requested, except that a call must name its tool. If the answer
+    matches a format that allows any JSON object, its calls are returned only if all of them are valid without fixes.
     """
     fits = isinstance(check_answer(request, text), Healed)
     if fits and request.answer_schema is not None:

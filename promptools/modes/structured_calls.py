@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 NATIVE = "native"
-"""The dialect of a call that the server itself parsed from the model's text."""
+"""The value of `Call.dialect` for calls that the server itself parsed from the model's text."""
 NATIVE_EVIDENCE = Evidence(NATIVE, wrapped=True, expected=True)
 
 
 @dataclass(slots=True)
 class PendingCall:
-    """A call, parsed by the server, whose deltas are still arriving."""
+    """A call that the server parsed, and whose deltas are still arriving."""
 
     index: int | None
     id: str | None = None
@@ -57,11 +57,11 @@ class PendingCall:
     complete: bool = False
     """Whether the brackets of the arguments are closed."""
     number: int | None = None
-    """The call's position among the reply's structured calls, once assigned."""
+    """The call's position among the reply's structured calls; None until it is assigned."""
     streamer: ArgumentStream | None = None
     """Streams the call's arguments; None if they are not streamed."""
     is_thought: bool = False
-    """Whether the server took the call out of the content while reasoning was still open there."""
+    """Whether the server took the call out of the content while reasoning was open in the content."""
     _extent: BracketScanner | None = None
 
     def add_arguments(self, text: str) -> None:
@@ -84,7 +84,7 @@ class PendingCall:
 
 
 class ToolCallAssembler:
-    """Joins deltas into calls. `is_offered` returns whether a name is the name of an offered tool."""
+    """Joins deltas into calls. `is_offered` returns whether a tool with the given name is offered."""
 
     def __init__(self, is_offered: Callable[[str], bool] = lambda _: False) -> None:
         self._is_offered = is_offered
@@ -116,9 +116,9 @@ class ToolCallAssembler:
         return None if delta.name and self._begins_call(delta.name, last) else last
 
     def _begins_call(self, name: str, last: PendingCall) -> bool:
-        """Return whether a name without a new id begins a new call.
+        """Return whether a delta with a name but without a new id begins a new call.
 
-        If it does not, the name repeats or continues the name of the last call.
+        If not, the name repeats or continues the name of the last call.
         """
         if last.complete:
             return True
@@ -127,7 +127,7 @@ class ToolCallAssembler:
         return bool(last.pieces) or self._is_offered(name)
 
     def take_complete(self) -> list[PendingCall]:
-        """Return, in order, the calls that are complete because another call follows; each is returned only once."""
+        """Return, in order and each only once, the calls that are known to be complete because another call follows."""
         start = self._taken
         while self._taken < len(self.calls) - 1 and self.calls[self._taken].complete:
             self._taken += 1
@@ -173,7 +173,7 @@ class EventFilter(Protocol):
     """Passes the events of a call through the call filter, and returns the events that the filter emits."""
 
     def __call__(self, events: list[Event], raw: str) -> list[Event]:
-        """Return what the filter emits for `events`; `raw` is the call's text."""
+        """Return the events that the filter emits for `events`; `raw` is the call's text."""
         ...
 
 
@@ -203,7 +203,7 @@ class StructuredCalls:
             and options.restore is None
         )
         self.has_thoughts = False
-        """Whether a call was left out because it was part of the model's reasoning."""
+        """Whether a call was left out because it was inside the model's reasoning."""
         self._count = 0
         self._ids: set[str] = set()
 
@@ -265,7 +265,7 @@ class StructuredCalls:
     def _stream_arguments(self, pending: PendingCall, text: str, emit: EventFilter) -> list[Event]:
         """Stream the part of a structured call's arguments that can no longer change.
 
-        A call that arrives complete is not streamed.
+        A call that is complete before any of its arguments were streamed is not streamed.
         """
         if pending.is_thought or (pending.complete and (pending.streamer is None or not pending.streamer.started)):
             return []
@@ -310,7 +310,7 @@ class StructuredCalls:
         return begun
 
     def _assign_id(self, pending: PendingCall) -> tuple[int, str]:
-        """Assign a number and a unique id to a call, only once, and return them."""
+        """Return the number and the unique id of a call; assign them if the call has none."""
         if pending.number is None:
             pending.number, self._count = self._count, self._count + 1
             # Ollama sends no ids before 0.12.10, lmdeploy the same one for each call (lmdeploy#3412).

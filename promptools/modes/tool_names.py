@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 MAX_NAME_LENGTH = 64
 """Maximum number of characters that OpenAI-like validators allow in a name."""
 MAX_NUMBERED = 3
-"""Number of numbered names to try; if a server's pattern matches none of these, the pattern allows no numbers."""
+"""How many names with a number at the end to try. If the server's pattern matches none, it allows no numbers."""
 _ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 
 
 def legal_names(names: Iterable[str], pattern_text: str) -> dict[str, str]:
     """Map each name that does not fully match the regular expression `pattern_text` to a name that does.
 
-    Equal input gives equal results, and no two names get the same replacement. Names that match are left out, and so
-    are names for which no replacement matches.
+    Equal input gives equal results, and no two names get the same replacement. Names that match the pattern are left
+    out, and so are names for which no matching replacement is found.
     """
     every = list(dict.fromkeys(names))
     pattern = re.compile(pattern_text)

@@ -60,7 +60,7 @@ class ToolRequest:
     offered: Tools
     """The tools that `tool_choice` allows: all, some (`allowed_tools`), the named one, or none."""
     other_tools: tuple[Any, ...] = ()
-    """Tools of other types, such as `custom`, and invalid tools; only native mode can pass them on."""
+    """Tools of other types (such as `custom`), invalid tools and duplicates; only native mode can pass them on."""
     notes: tuple[str, ...] = ()
     """Notes for the trace on irregular tools and on an ignored `tool_choice`."""
     choice: ToolChoice = field(default_factory=ToolChoice)
@@ -73,25 +73,25 @@ class ToolRequest:
     profile: Profile = field(default_factory=Profile)
     options: Options = field(default_factory=Options)
     json_answer: bool = False
-    """Whether `response_format` asks for JSON; bare JSON is then the answer, not a call."""
+    """Whether `response_format` asks for JSON. If so, JSON without markers is the answer, and not a call."""
     answer_schema: Schema | None = None
     """The JSON Schema of `response_format`; None if any JSON object is valid."""
     legacy: bool = False
-    """Whether the client used `functions` instead of `tools`; a call in the reply is then a `function_call`."""
+    """Whether the client used `functions` instead of `tools`. If so, a call in the reply is sent as `function_call`."""
     system_prompt: str = ""
     """The config's system prompt, placed by `profile.system_prompt_placement`."""
     num_ctx: int | None = None
-    """The context size to request from Ollama, in tokens, unless the profile sets it; None: the server's default."""
+    """The context size to request from Ollama, in tokens, if the profile sets none; None means the server's default."""
     tokens_left: int | None = None
     """Number of tokens left for the answer, as reported by the server; None if the server has not reported it."""
     clock: Callable[[], datetime] | None = None
-    """Returns the time, for modes that put the date into the prompt; None to leave it out."""
+    """Returns the time, for modes that put the date into the prompt; None to leave the date out."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the model's vocabulary, if it is installed."""
     repeated: RepeatedCall | None = None
     """The call that the history repeats; None if there is none, or if the options turn this check off."""
     feedback: tuple[dict[str, Any], ...] = ()
-    """Messages, in the client's format, that corrections added after the request's own messages."""
+    """Messages in the client's format that ask the model for corrections; they follow the request's own messages."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ class ToolRequest:
     def checks_response_format(self) -> bool:
         """Whether promptools itself checks the answer against `response_format`.
 
-        It does so if tools are sent too, and the server does not accept `response_format` together with tools.
+        This is done if tools are sent as well and the server does not accept `response_format` together with tools.
         """
         if not self.json_answer or self.profile.format_beside_tools or self.choice.kind == "none":
             return False
@@ -141,9 +141,9 @@ class ToolRequest:
 
     @property
     def streams_answer(self) -> bool:
-        """Whether an answer that is repaired is sent while it arrives.
+        """Whether an answer that promptools repairs is sent to the client while the answer arrives.
 
-        This is possible only if the reply cannot be a call instead.
+        This is possible only if the reply cannot turn out to be a call.
         """
         return self.heals_answer and not (self.checks_response_format or self.choice.forced)
 
@@ -173,18 +173,18 @@ class ToolRequest:
 
     @property
     def request_count(self) -> int:
-        """The number of requests that `n` choices take: one if the server supports `n`, else n."""
+        """How many requests the `n` choices take: one if the server supports `n`, else one for each choice."""
         return 1 if self.profile.n else self.n
 
     @property
     def today(self) -> str | None:
-        """The date, from the options or the clock; None to leave it out."""
+        """The date from the options or the clock; None if the prompt is to have no date."""
         if self.options.date is not None:
             return self.options.date or None
         return None if self.clock is None else self.clock().date().isoformat()
 
     def with_feedback(self, feedback: tuple[dict[str, Any], ...]) -> ToolRequest:
-        """Return a copy with `feedback` added to the messages, to ask the model again."""
+        """Return a copy of the request that asks the model again, with `feedback` added to the messages."""
         return replace(self, feedback=(*self.feedback, *feedback))
 
 
@@ -210,7 +210,7 @@ def parse_request(
     vocabulary: Callable[[], TokenCodec | None] | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> ToolRequest:
-    """Parse a Chat Completions body, and check it.
+    """Parse and check a Chat Completions body.
 
     `model` replaces the body's model. `marks` maps tool names to the config's marks, such as `dangerous`. No tool is
     refused, however irregular; the irregularities are listed in the result's `notes`. If `tool_choice` cannot be
@@ -258,7 +258,7 @@ def parse_request(
 
 
 def _agent_defaults(body: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    """Return the parameters that are added to an agent's request, except those that the request itself sets."""
+    """Return the parameters to add to an agent's request, except those that the request itself sets."""
     made: dict[str, Any] = {}
     if profile.agent_temperature is not None and "temperature" not in as_object(body.get("options")):
         made["temperature"] = profile.agent_temperature
@@ -285,11 +285,11 @@ def _with_marks(tools: Tools, marks: Mapping[str, Mapping[str, Any]] | None) -> 
 
 
 class _GivenTools(NamedTuple):
-    """The tools in a request body: function tools, as given and in prepared form, and tools of other types."""
+    """Holds the tools in a request body: the function tools, as given and prepared, and all other tools."""
 
     functions: list[dict[str, Any]]
     tools: Tools
-    """The functions, without the config's marks."""
+    """The function tools in prepared form, without the config's marks."""
     others: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -409,7 +409,7 @@ def _parse_tool_choice(tool_choice: Any) -> tuple[ToolChoice, frozenset[str] | N
 def _with_own_names(
     tools: Tools, choice: ToolChoice, allowed: frozenset[str] | None
 ) -> tuple[ToolChoice, frozenset[str] | None]:
-    """Return the choice and the allowed names, with each alternative name replaced by the tool's own name."""
+    """Replace each alternative tool name, in the choice and in the allowed names, with the tool's own name."""
     own = {name: tool.name for name in allowed or () if (tool := tools.get(name)) is not None}
     if not any(name != own_name for name, own_name in own.items()):
         return choice, allowed

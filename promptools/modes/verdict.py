@@ -60,7 +60,7 @@ NO_CALL_OR_ANSWER = (
 )
 """The feedback to a Harmony reply that is only reasoning.
 
-It is quoted from the article on HarmonyReAct; the code of HarmonyReAct adds "in the response above".
+The text is quoted from the paper on HarmonyReAct; HarmonyReAct's code adds "in the response above" to it.
 """
 ERROR_PREFIX = "Failed to process response: "
 """The beginning of the messages with which HarmonyReAct reports an error to the model."""
@@ -69,15 +69,15 @@ NO_NAMES: Mapping[str, str] = MappingProxyType({})
 MAX_COMPARED = 1000
 """Maximum number of names that an unknown name is compared with; each comparison takes about 10 microseconds."""
 MAX_EMPTY_TOKENS = 3
-"""Maximum number of tokens that an empty answer may take, including the end-of-turn token.
+"""Maximum number of tokens that an answer may take and still count as empty, including the end-of-turn token.
 
-If an empty answer took more tokens, the server lost the model's output.
+If an answer without text took more tokens, the server lost the model's output.
 """
 
 MAX_HIDDEN_TOKENS = 12
-"""Maximum number of an answer's tokens that may be missing from its text.
+"""How many more tokens an answer may have than its text has bytes before it counts as incomplete.
 
-Such tokens are Harmony headers, or tags around empty reasoning.
+The additional tokens can be Harmony headers, or tags around empty reasoning.
 """
 
 
@@ -89,9 +89,9 @@ class Verdict:
     reply: Reply
     """What the client gets if no attempt does better: everything the model wrote, in the form set by `on_malformed`."""
     reason: str = ""
-    """The reason, as text for the trace."""
+    """The reason for the verdict, as text for the trace."""
     retry_with_feedback: bool = False
-    """Whether asking again with `feedback` may help; never for a call that was cut off."""
+    """Whether asking again with `feedback` may help; always false for a call that was cut off."""
     retry_elsewhere: bool = False
     """Whether another mode, or another attempt, may help."""
     feedback: tuple[dict[str, Any], ...] = ()
@@ -205,7 +205,7 @@ def _check_format(request: ToolRequest, reply: Reply, raw: str, *, harmony: bool
 
 
 def _with_healed(reply: Reply, healed: Healed) -> Reply:
-    """Copy a reply with its answer healed; what was cut off from the answer is recorded as discarded."""
+    """Copy a reply with its answer healed; record the text that was removed around the answer as discarded."""
     if not (healed.fixes or healed.cut):
         return reply
     cut = tuple(Discarded(text, "around") for text in healed.cut)
@@ -213,7 +213,7 @@ def _with_healed(reply: Reply, healed: Healed) -> Reply:
 
 
 def _answers_without_calls(request: ToolRequest, reply: Reply) -> bool:
-    """Return whether text answers a request that forbade calls, so that a lost call does not matter."""
+    """Return whether the reply has text and the request forbade calls. If so, a lost call does not matter."""
     return request.choice.kind == "none" and bool(reply.content.strip())
 
 
@@ -234,7 +234,7 @@ def _restore_length(request: ToolRequest, reply: Reply, usage: Mapping[str, Any]
 
 
 def _as_cut(failed: Malformed) -> Malformed:
-    """Mark a call whose JSON stops early as cut off; return any other call unchanged."""
+    """If the JSON of a call stops early, mark the call as cut off; return any other call unchanged."""
     if failed.reason != "invalid_json" or not failed.raw.startswith("{") or BracketScanner().feed(failed.raw):
         return failed
     cut = malformed_call("truncated", "the text ended inside its arguments", failed.dialect, failed.name)
@@ -242,19 +242,19 @@ def _as_cut(failed: Malformed) -> Malformed:
 
 
 def _as_content(reply: Reply, raw: str) -> Reply:
-    """Copy the reply without its calls; unless `raw` is blank, it becomes the content, byte for byte."""
+    """Copy the reply without its calls. Unless `raw` is blank, `raw` becomes the content, byte for byte."""
     cut = reply.finish_reason == "length" or any(failed.reason == "truncated" for failed in reply.malformed)
     finish = "content_filter" if reply.finish_reason == "content_filter" else "length" if cut else "stop"
     return replace(reply, calls=(), content=raw if raw.strip() else reply.content, finish_reason=finish)
 
 
 def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy the reply with those failed calls that are passed on; if there are none, all its text becomes content.
+    """Copy the reply with those failed calls that may be passed on; if none may, all its text becomes content.
 
     A call to an unknown tool is left for the client to refuse, unless the request named the tool to call. A call whose
     arguments do not match the schema is passed on if the server itself returned it as a call, or if `on_malformed` is
-    `call`. The app then returns an error to the model. If the call became text, an agent would take the text for the
-    answer, and stop.
+    `call`. The app then returns an error to the model. If the call became text instead, an agent would treat that text
+    as the answer and stop.
     """
     calls = [
         _with_sent_arguments(failed)
@@ -270,10 +270,10 @@ def _with_failed_calls(request: ToolRequest, reply: Reply, raw: str) -> Reply:
 
 
 def _with_unfit_beside(request: ToolRequest, reply: Reply, raw: str) -> Reply:
-    """Copy a reply that has valid calls, and add calls parsed by the server that failed the checks.
+    """Copy a reply that has valid calls, and add those calls from the server that failed the checks.
 
-    The reply is not requested again, so without these calls the app would miss part of what the model asked for. They
-    come last, since a stream has already sent the valid calls.
+    The reply is not requested again, so without the failed calls the app would miss part of what the model asked for.
+    The failed calls come last, since a stream has already sent the valid ones.
     """
     if not (reply.calls and reply.malformed and request.parallel_calls):
         return reply
@@ -311,8 +311,8 @@ def _may_pass(request: ToolRequest, failed: Malformed, raw: str) -> bool:
 def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> bool:
     """Return whether the server returned a call to an offered tool with arguments that do not match the tool's schema.
 
-    The reply must be complete, and the arguments must be one JSON object, because if a server concatenated several
-    objects, none of them is certain. The tool must not be strict, and `on_malformed` must be `content`.
+    The reply must be complete. The arguments must be a single JSON object: if a server concatenated several objects, it
+    is uncertain which of them is meant. The tool must not be strict, and `on_malformed` must be `content`.
     """
     if failed.call is None or failed.dialect != NATIVE or failed.reason != "invalid_arguments":
         return False
@@ -323,7 +323,7 @@ def _is_servers_call(request: ToolRequest, reply: Reply, failed: Malformed) -> b
 
 
 def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
-    """Return the arguments of a structured call, parsed and as the JSON that the server sent; None if not strict JSON.
+    """Return a structured call's arguments, both parsed and as the server sent them; None if not strict JSON.
 
     Missing arguments count as `{}`, because vLLM sends an empty string for a call without arguments.
     """
@@ -349,7 +349,7 @@ def _with_sent_arguments(failed: Malformed) -> Call:
 
 
 def _is_in_fence(failed: Malformed, raw: str) -> bool:
-    """Return whether a call to an unknown tool is in a code fence; such a call is taken for an example."""
+    """Return whether a call to an unknown tool is in a code fence; such a call is treated as an example."""
     at = raw.find(failed.raw) if failed.dialect != NATIVE and failed.raw else -1
     return at >= 0 and len(_FENCE.findall(raw, 0, at)) % 2 == 1
 
@@ -389,10 +389,10 @@ def _is_misread_header(failed: Malformed) -> bool:
 def _correction(
     request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, str], *, harmony: bool
 ) -> tuple[dict[str, Any], ...]:
-    """Build the feedback: the calls with error results if all can be encoded, else the text and a user message.
+    """Build the feedback: the failed calls with error results, or the text and a user message.
 
-    As in all messages, calls have the client's tool names, since the mode renames calls later. Texts contain the names
-    that were sent to the server.
+    The calls are used only if all of them can be encoded as calls. As in all messages, they have the client's tool
+    names, since the mode renames calls later. Texts contain the names that were sent to the server.
     """
     failed = reply.malformed
     if harmony and request.options.harmony_react:
@@ -417,12 +417,12 @@ def _correction(
 
 
 def _unparsed_call(number: int, failed: Malformed) -> Call | None:
-    """Return a failed call with the text of its arguments unparsed, since arguments in Harmony may not be JSON."""
+    """Return a failed call that has its arguments only as text, because arguments in Harmony may not be JSON."""
     return Call(f"failed{number}", failed.name, {}, failed.raw) if failed.name else None
 
 
 def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
-    """Return a message field with the reasoning, from which gpt-oss continues; empty except in harmony mode."""
+    """Return the message field for the reasoning, from which gpt-oss continues; empty if the mode is not harmony."""
     return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
 
 
@@ -440,7 +440,7 @@ def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
 
 
 def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]) -> str:
-    """Return what is wrong with a call; for an unknown tool, also the names of the tools, as they were sent."""
+    """Return what is wrong with a call. If its tool is unknown, also list the offered tools, as they were sent."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
@@ -498,7 +498,7 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 def _empty_reply(
     request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool
 ) -> Verdict:
-    """Return the verdict on a reply without content and calls: lost by the server, forbidden, or really empty."""
+    """Return the verdict on a reply without content and calls: the server lost it, it was forbidden, or it is empty."""
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):

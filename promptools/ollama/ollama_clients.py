@@ -18,7 +18,7 @@ V1 = "/v1"
 
 
 class ClientOptions(Settings, total=False):
-    """Options of `Client` and `AsyncClient`: promptools' settings, and what ollama passes to its HTTP client."""
+    """Options of `Client` and `AsyncClient`: promptools' settings, and those that ollama passes to its HTTP client."""
 
     headers: Mapping[str, str | None] | None
     timeout: Any
@@ -93,7 +93,7 @@ def _host(session: Session, host: str | None) -> str | None:
 def settle_provider(session: Session, http: Any, headers: Mapping[str, str | None] | None) -> Session:
     """Return the session with the provider whose server is at the client's address.
 
-    If no provider is known at that address, and detection is off, the provider is Ollama. Also make the HTTP client
+    If no provider is known for that address and detection is off, the provider is Ollama. Also make the HTTP client
     send the provider's key, unless `headers` has a key.
     """
     base_url = str(http.base_url).rstrip("/") + V1
