@@ -10,7 +10,7 @@ BreakerState = Literal["closed", "open", "half-open"]
 
 
 class BreakerKey(NamedTuple):
-    """The key of a circuit; `provider` is the provider's name, or its base URL if it has no name."""
+    """Identifies a circuit. `provider` is the provider's name or, for a provider without a name, its base URL."""
 
     provider: str
     model: str
@@ -62,7 +62,7 @@ class Breaker:
         return "open" if at < circuit.opened + self.cool_down else "half-open"
 
     def allows(self, key: BreakerKey, at: float) -> bool:
-        """Return whether a mode may be tried; a half-open circuit allows only the first caller, which is its probe."""
+        """Return whether a mode may be tried. A half-open circuit allows one caller, whose exchange is the probe."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.opened is None:
             return True
@@ -107,7 +107,7 @@ class Breaker:
         return {key: self.state(key, at) for key in tuple(self._circuits)}
 
     def open_circuits(self, at: float) -> dict[BreakerKey, tuple[float, str]]:
-        """Return the open circuits, each with the seconds that it stays open and the reason for its last failure."""
+        """Return the open circuits, each with its remaining time in seconds and the reason for its last failure."""
         return {
             key: (circuit.opened + self.cool_down - at, circuit.why)
             for key, circuit in self._circuits.copy().items()

@@ -15,9 +15,9 @@ from promptools.patterns import lazy_pattern
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: enough for a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
-"""Another attempt is worthwhile if the context leaves this many tokens for the answer, or as many as were requested."""
+"""Number of tokens left for the answer that justifies another attempt; fewer suffice if the request asks for fewer."""
 CONTEXT_STEP = 1_024
-"""Context sizes are rounded up to a multiple of this, in tokens, since a server reloads the model for each new size."""
+"""Context sizes are rounded up to a multiple of this (in tokens), because each new size makes a server reload."""
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound
 _PATTERNS = (
@@ -46,12 +46,12 @@ _COMPILED = tuple(lazy_pattern(text, re.IGNORECASE | re.DOTALL) for text in _PAT
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The token counts that a server reports if a request does not fit the model's context; None if not reported."""
+    """The token counts that a server reports if a request does not fit the context; a missing count is None."""
 
     prompt: int | None = None
     context: int | None = None
     answer: int | None = None
-    """The tokens requested for the answer, if prompt and answer together do not fit."""
+    """Number of tokens requested for the answer, if the server reports that prompt and answer together do not fit."""
     at_least: bool = False
     """Whether `prompt` is a lower bound, because the server stopped counting."""
 
@@ -70,8 +70,8 @@ class Overflow:
 def read_overflow(text: str, *, prompt: int | None = None, context: int | None = None) -> Overflow:
     """Parse the token counts in a server's error text.
 
-    If the text has none, `prompt` and `context` are used, which are taken from fields of the error. Only the start and
-    the end of the text are searched, as in the failure rules: O(1) in characters.
+    If the text has no counts, `prompt` and `context` are used. These come from separate fields of the error. Like the
+    failure rules, this function searches only the start and the end of the text, so its cost is O(1) in characters.
     """
     parts = searched_parts(text)
     match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)

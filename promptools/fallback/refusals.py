@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 MAX_REWORDINGS = 64
-"""Maximum number of rewordings kept for one model on one server; different requests may cause any number of them."""
+"""Maximum number of rewordings kept for one model on one server. Different requests may cause any number of them."""
 
 
 class Rewording(NamedTuple):
-    """What a server refused in a request, and the adaptation that avoids it."""
+    """What a server refused in a request, and the adaptation (the change to the request) that avoids the refusal."""
 
     adaptation: Adaptation
     what: tuple[str, ...] = ()
-    """What was refused, if the adaptation alone does not say it: names of parameters, values of `tool_choice`."""
+    """What was refused, if this is not clear from the adaptation: parameter names, or values of `tool_choice`."""
     beside: str = ""
     """A digest of the reasoning parameters in the refused request; only requests with the same digest are reworded.
 

@@ -27,9 +27,9 @@ class RetryState:
 
 
 Stop: TypeAlias = Callable[[Any], bool]
-"""A `tenacity.stop_*`, a combination by `&` and `|`, or any function of the state; True means no further attempt."""
+"""A `tenacity.stop_*` object, several joined by `&` or `|`, or a function of `RetryState`; True ends the attempts."""
 WaitFor: TypeAlias = Callable[[Any], float]
-"""A `tenacity.wait_*`, a sum of them, or any function of the state; it returns the seconds before the next attempt."""
+"""A `tenacity.wait_*` object, a sum of them, or a function of `RetryState`; it returns the seconds to wait."""
 
 
 class RetryPolicy:

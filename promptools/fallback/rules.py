@@ -1,9 +1,9 @@
 """The table of known failures: what a server's error text means, and which remedies may help.
 
-The text decides, not the HTTP status: the same Harmony error has been seen as 500, 503, 400, as a body under 200 and as
-an event in a stream. Only if no rule matches does `exchange.failures` use the status. Rules are tried from top to
-bottom, and the first that matches is used. So a rule for an error text that quotes the model (`raw='...'`, `at pos 12:
-...`) comes before the rules that the quoted text could match by chance.
+The text decides, not the HTTP status, because the same Harmony error has been seen with status 500, 503 and 400, in a
+body with status 200, and as an event in a stream. `exchange.failures` uses the status only if no rule matches. Rules
+are tried from top to bottom, and the first that matches is used. So a rule for an error text that quotes the model
+(`raw='...'`, `at pos 12: ...`) comes before the rules that the quoted text could match by chance.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NOT_TAKEN = (
     r"|does not support|cannot find field|is set but)"
 )
 _NEAR = r"[\s\S]{0,80}?"
-"""The text that may come between a parameter's name and the words that refuse the parameter."""
+"""Pattern for the text that may come between a parameter's name and the words that refuse the parameter."""
 
 
 def refusal_of(names: Iterable[str]) -> str:
@@ -352,15 +352,15 @@ COUNTED_KINDS: Mapping[FailureKind, str] = MappingProxyType(
 )
 """Failures that the breaker counts, each with the reason why it is counted.
 
-The server fails in this way in a mode whichever app sends the request. If the breaker counted other failures, one app's
-requests would disable a mode for all other apps.
+Such a failure depends on the server and the mode, not on the app that sends the request. If the breaker counted other
+failures, one app's requests would disable a mode for all other apps.
 """
 
 _COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in RULES)
 SEARCHED_HEAD = 4_000
-"""The number of characters at the start of an error text that the rules search."""
+"""Number of characters that the rules search at the start of an error text."""
 SEARCHED_TAIL = 2_000
-"""Number of characters at the end of an error text that are searched too: a Python traceback names its error last."""
+"""Number of characters searched at the end of an error text, because a Python traceback names its error last."""
 
 
 def classify(text: str) -> FailureKind:
@@ -393,7 +393,7 @@ _LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """The model's text found in an error: a call's `arguments` without its name, or the text of a `reply`."""
+    """The model's text found in an error: the `arguments` of a call, without the tool's name, or a whole `reply`."""
 
     kind: Literal["arguments", "reply"]
     text: str
@@ -407,8 +407,8 @@ def introduces_model_text(text: str) -> bool:
 def find_model_text(text: str) -> ModelText | None:
     """Return the model's text inside an error text; None if there is none.
 
-    The words that introduce the model's text are searched for in the part at the start that the failure rules search.
-    The words that follow it are searched for backward from the end.
+    The words that introduce the model's text are searched for only in the first `SEARCHED_HEAD` characters. The words
+    that follow the model's text are searched for backward from the end.
     """
     if match := _OLLAMA_PREFIX.search(text, 0, SEARCHED_HEAD):
         start = match.end()

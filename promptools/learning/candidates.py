@@ -79,7 +79,7 @@ class _FoundJson(NamedTuple):
 
 
 def _find_json(text: str, start: int = 0, call: CallOf = ONE) -> _FoundJson | None:
-    """Return the first JSON value in a text that contains the arguments of a call."""
+    """Search a text for the first JSON value that contains the arguments of a call; return it, or None."""
     for match in re.finditer(r"[\[{]", text[start:]):
         at = start + match.start()
         try:
@@ -139,7 +139,7 @@ def _named(text: str) -> str:
 
 
 def _envelope_keys(envelope: Mapping[str, Any]) -> Table | None:
-    """Return the table keys that describe the object of a call; None if no keys can describe it."""
+    """Return the table keys that describe the JSON object of a call; None if no keys can describe the object."""
     if envelope.get(ONE.name) == ONE.arguments:
         return {"name_key": ""}
     names = [key for key, value in envelope.items() if value == ONE.name]
@@ -451,7 +451,10 @@ def _python_tables(samples: Samples) -> Iterator[Table]:
 
 
 def _brace_tables(samples: Samples) -> Iterator[Table]:
-    """Yield a candidate table of the kind `braces`, with `sorted_keys` if the template sorts the keys."""
+    """Yield a candidate table of the kind `braces`, for calls such as `call:name{key:value}`.
+
+    The table has `sorted_keys` if the template sorts the keys.
+    """
     quote = next((quote for quote in STRING_DELIMITERS if f"{quote}{_VALUE}{quote}" in samples.one), "")
     before, found, rest = samples.one.partition(f"call:{ONE.name}{{")
     closer = rest.rpartition("}")[2].strip()

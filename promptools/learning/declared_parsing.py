@@ -28,7 +28,7 @@ class Declaration(NamedTuple):
     """The key of the config that says how replies are parsed, such as `response_template`; empty if there is none."""
     tables: tuple[Table, ...] = ()
     problem: str = ""
-    """Why the declared format cannot be used, such as that no table can express it; empty if there is no problem."""
+    """Why the declared format cannot be used (for example, no table can express it); empty if there is no problem."""
 
 
 def read_declaration(config: Mapping[str, Any]) -> Declaration:
@@ -49,9 +49,9 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 
 
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
-    """Yield the tables of a declaration; before each table, yield the candidates that agree with the table.
+    """Yield the tables of a declaration, each preceded by the candidates that agree with that table.
 
-    Such a candidate may also say what a declaration cannot express, such as white space.
+    A candidate may also say what a declaration cannot express, such as white space.
     """
     known = [*candidates]
     for table in declaration.tables:
@@ -60,11 +60,11 @@ def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterat
 
 
 _UNSAID: Final = frozenset(("space", "spaces", "separator", "id_key", "values", "cdata", "sorted_keys", "null"))
-"""Table keys about white space, separators, ids and the spelling of values, which a declaration need not express."""
+"""Table keys about white space, separators, ids and the spelling of values. A config need not declare these."""
 
 
 def _said(table: Table) -> Table:
-    """Return those keys of a table that a declaration can express, with the white space in their values removed."""
+    """Return only the keys of a dialect table that a config can declare, without the white space in their values."""
     given = {"name_key": "name", "arguments_key": "arguments"} if table["kind"] == "json" else {}
     said = {key: value for key, value in {**given, **table}.items() if key not in _UNSAID}
     if "{calls}" in said.get("wrapper", ""):  # a parser looks for calls wherever they are
@@ -221,7 +221,7 @@ def _argument(pattern: Any) -> str:
 
 
 _TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(\w+)\s*\})")
-"""Matches the source of a call in a JMESPath expression: the whole JSON value, or the two keys that are captured."""
+"""Matches what a JMESPath expression takes as `function`: the whole JSON value (`@`) or two keys (captured)."""
 
 
 def _read_schema(declared: Any) -> Iterator[_Form]:

@@ -49,7 +49,7 @@ class Learned:
 
     @property
     def given(self) -> DialectTable:
-        """The table in the form that `promptools.dialects.using` takes. This can be sent to another process."""
+        """The table in the form that `promptools.dialects.using` takes. This form can be sent to another process."""
         return DialectTable(f"{self.name}.toml", self.toml)
 
     def dialect(self) -> DeclaredDialect:
@@ -248,7 +248,7 @@ def _markers(table: Table) -> list[str]:
 
 
 def _tier(table: Table, special_tokens: frozenset[str]) -> str:
-    """Return the tier of a table, which says how distinctive the marker at the beginning of a call is."""
+    """Return a table's tier, by the marker that begins a call: S a special token, A a readable tag, B ordinary text."""
     prefix, mark = "".join(table.get("prefixes", ())), table.get("mark", "")
     template = table.get("wrapper") or table.get("call", "")
     begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)

@@ -25,7 +25,7 @@ The options are those of chat templates, such as `add_generation_prompt`. The fu
 """
 
 MAX_RENDERING: Final = 2**18
-"""Maximum length of a rendering: the conversations here need 2,000 characters, but a template may write anything."""
+"""Maximum length of a rendering. The conversations here need 2,000 characters, but a template may write anything."""
 QUESTION: Final = "Zqu asks?"
 ANSWER: Final = "Zqanswer"
 RESULT: Final = "Zqresult"
@@ -41,7 +41,7 @@ _TOKEN = lazy_pattern(
     r"|[⟦【«「『《〈⟪][^\s⟧】»」』》〉⟫]{1,60}[⟧】»」』》〉⟫]"
     r"|(?P<mark>[@#%$§✿~^!*=+|]{1,3})/?\w{1,60}(?P=mark)"  # @@call@@, ✿FUNCTION✿
 )
-"""Matches a text that looks like a marker, so that it must not be split. Markers of other forms may be split."""
+"""Matches a text that looks like a marker and therefore must not be split. Markers of other forms may be split."""
 
 
 class CallOf(NamedTuple):
@@ -197,8 +197,8 @@ def find_frames(renderings: Renderings, call: CallOf, variant: Variant) -> list[
 def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Variant) -> Iterable[int | None]:
     """Yield the offsets at which the text of calls may begin, the most likely first; None for an unknown offset.
 
-    In this order, they are: after words in the same turn, after the prompt, where an answer would begin, and after the
-    user's question.
+    The offsets are, in this order: after words in the same turn; after the prompt; where an answer would begin; after
+    the user's question.
     """
     asked = renderings.render([], prompt=False)
     prompt = renderings.render([], prompt=True)
@@ -247,7 +247,7 @@ def _header_text(renderings: Renderings) -> str:
 
 
 def _last_header(renderings: Renderings, prompt: str) -> str:
-    """Return the end of a prompt, which begins after the second-to-last marker and includes the last one.
+    """Return the end of a prompt: all text after the second-to-last marker, including the last marker itself.
 
     Markers of reasoning are ignored.
     """
@@ -259,7 +259,7 @@ def _last_header(renderings: Renderings, prompt: str) -> str:
 
 
 def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int:
-    """Return the offset where the calls in `rendering[:end]` end, which is before any tokens that end a turn.
+    """Return the offset at which the calls in `rendering[:end]` end. Tokens that end a turn are not part of the calls.
 
     Such tokens are the known end tokens, the template's special tokens, and the token that ends an answer.
     """
@@ -291,13 +291,13 @@ def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
 
 
 def common_prefix(one: str, other: str) -> int:
-    """Return the length of the longest common prefix."""
+    """Return the length of the longest common prefix of two texts."""
     length = min(len(one), len(other))
     return next((at for at in range(length) if one[at] != other[at]), length)
 
 
 def common_suffix(one: str, other: str) -> int:
-    """Return the length of the longest common suffix."""
+    """Return the length of the longest common suffix of two texts."""
     return common_prefix(one[::-1], other[::-1])
 
 

@@ -101,7 +101,7 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the tools of the trials, and those of the calls `more`, as a request declares them.
+    """Return the tools of the trials, and the tools of the calls `more`, as a request declares them.
 
     `without` names parameters to leave out, because the template does not know their types.
     """
@@ -153,7 +153,7 @@ class Outcome(NamedTuple):
     written_otherwise: int
     """Number of calls that the table writes differently from the template, but reads back.
 
-    In these calls, a value looks like markup or like another type.
+    In these calls, a value looks like markup or like a value of another type.
     """
     unread: int
     """Number of turns in which no call is read, because a value contains a marker and the format escapes nothing."""
@@ -164,7 +164,7 @@ class Outcome(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the table passed all checks, with enough calls read back, so that it may be used."""
+        """Whether the table may be used: it passed all checks, and enough calls were read back."""
         return not self.problem and self.read >= LEAST_CALLS
 
 

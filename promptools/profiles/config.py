@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SYSTEM_FOLDER = Path("/etc/promptools")
-"""The folder of the config for all users of a machine or a container."""
+"""The folder of the config that applies to all users of a machine or a container."""
 
 TOML_NAME = "promptools.toml"
 PPXAI_NAME = "ppxai-config.json"
@@ -41,7 +41,7 @@ class ToolModePolicy:
     def modes(self, order: tuple[ModeName, ...]) -> tuple[ModeName, ...]:
         """Return the modes for a model whose profile lists the modes `order`.
 
-        If `fallback` is set and `order` contains harmony mode, harmony mode is kept.
+        With `fallback`, harmony mode is kept if `order` contains it. Without `fallback`, a single mode is returned.
         """
         first: ModeName = "native" if self.native else "prompt"
         if not self.fallback:
@@ -58,16 +58,16 @@ class Model:
     name: str
     aliases: tuple[str, ...] = ()
     family: str | None = None
-    """The model's family, which overrides the one that the model's name matches; "none" means no family."""
+    """The model's family; "none" means no family. This setting overrides the family that the model's name matches."""
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Default values for keys of a request that the request does not set."""
+    """Default values for keys that a request does not set itself."""
     calling: ToolModePolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider in the config: one or several servers with the same models. `facts` override all models' profiles."""
+    """A provider in the config: one or several servers with the same models. `facts` override the models' profiles."""
 
     name: str
     kind: str | None = None
@@ -89,7 +89,7 @@ class Provider:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     calling: ToolModePolicy | None = None
     failover: tuple[str, ...] = ()
-    """Where the proxy sends a request that failed here: `PROVIDER/MODEL`, or `PROVIDER` for the same model."""
+    """Where the proxy sends a request that failed at this provider: `PROVIDER/MODEL`, or `PROVIDER` (same model)."""
 
     def __repr__(self) -> str:
         """Return the repr without the credentials of the base URL."""
@@ -143,7 +143,7 @@ class ProxyOptions:
     cors_origins: tuple[str, ...] = ()
     redis_url: str | None = field(default=None, repr=False)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Model names that the proxy defines. Each means one `PROVIDER/MODEL`, or several that are tried in this order."""
+    """Model names that the proxy defines. Each means one `PROVIDER/MODEL`, or several, which are tried in order."""
     redact: tuple[str, ...] = ()
     """Regular expressions that match texts which must not be recorded."""
 
@@ -152,8 +152,8 @@ Standing: TypeAlias = Literal["given", "own", "trusted", "local", "untrusted"]
 """Why the servers of a config may be used; `untrusted` if they may not.
 
 `given`: an argument or an environment variable names the config. `own`: it was found in the folder of the user or the
-system. The others were found in the current folder. `trusted`: the user trusts the config. `local`: it reaches nothing
-beyond this machine. `untrusted`: its servers may not be used.
+system. The other values are for a config that was found in the current folder. `trusted`: the user trusts it. `local`:
+it reaches nothing beyond this machine. `untrusted`: its servers may not be used.
 """
 
 

@@ -188,7 +188,7 @@ def without_comments(data: Any) -> Any:
 
 
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
-    """Return how a ppxai config requests tools; None if it leaves that to the profile.
+    """Return how a ppxai config requests tools; None if the config leaves this to the profile.
 
     `calling` is the config's table `tool_calling`, and `native` is its capability `native_tool_calling`. If the table
     has a mode other than `auto`, this mode decides; otherwise the capability decides. If both are missing, the profile
@@ -324,7 +324,7 @@ def parse_config(data: bytes, path: Path) -> Config:
 
 
 def _parse(parser: Callable[[str], Any], what: str, text: str, location: Location) -> Any:
-    """Parse a file's text with `parser`; raise `UsageError` if it is not valid `what`, which is JSON or TOML."""
+    """Parse a file's text with `parser`; raise `UsageError` if that fails. `what` names the format, JSON or TOML."""
     try:
         return parser(text)
     except (ValueError, RecursionError) as error:
@@ -351,7 +351,7 @@ def _read_toml(text: str, location: Location) -> Config:
 
 
 def _proxy(table: ProxyTable, location: Location) -> ProxyOptions:
-    """Build the proxy's options; the path of the key file is relative to the config."""
+    """Build the proxy's options; the path of the key file is relative to the config's folder."""
     options = set_fields(table)
     options["keys"] = {name: KeyOptions(**set_fields(key)) for name, key in table.keys.items()}
     if table.key_file:

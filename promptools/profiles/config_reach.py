@@ -43,25 +43,25 @@ SHOWN_ADDRESSES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One thing that a config reaches, such as an address, a file, or the environment variable with a key."""
+    """One thing that a config reaches, such as an address, a file, or an environment variable that holds a key."""
 
     what: str
     value: str
     is_remote: bool = False
     """Whether this is on another machine, or admits clients from other machines."""
     is_outside: bool = False
-    """Whether this is a file outside the config's folder, so that it did not come with the config."""
+    """Whether this is a file that is outside the config's folder, and so did not come with the config."""
     is_variable: bool = False
-    """Whether the value is the name of an environment variable with a key."""
+    """Whether the value is the name of an environment variable that holds an API key."""
 
     def __str__(self) -> str:
-        """Return a line for a terminal or an error, without credentials, with all but printable ASCII escaped."""
+        """Return a line for a terminal or an error, without credentials. All but printable ASCII is escaped."""
         return f"{clip(shown_text(self.what))}: {clip(shown_text(mask_url(self.value)))}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigReach:
-    """Everything that a config reaches: first by its providers, then by the proxy's options, then as dialect files."""
+    """Everything that a config reaches through its providers, the proxy's options and dialect files, in this order."""
 
     entries: tuple[Reached, ...]
 
@@ -81,10 +81,10 @@ class ConfigReach:
 
 
 class UntrustedConfig(UsageError):
-    """Raised if a config in the current folder, which the user does not trust, would affect a request or the proxy.
+    """Raised if an untrusted config in the current folder would affect a request or the proxy.
 
-    Trust is needed if the config reaches another machine or a file outside its folder, or if another user may have put
-    the config there.
+    A config needs the user's trust if it reaches another machine or a file outside its folder, or if another user may
+    have put it there.
     """
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:
@@ -103,7 +103,7 @@ class UntrustedConfig(UsageError):
 
 
 def shown_text(text: str) -> str:
-    """Return text with every character escaped that is not printable ASCII, since some look like other characters."""
+    """Return text with all characters except printable ASCII escaped, since some characters look like others."""
     return "".join(char if char.isascii() and char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -137,10 +137,10 @@ def reach_of(config: Config) -> ConfigReach:
 def require_trust(config: Config, base_url: str | None, provider: str | None) -> None:
     """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
-    The server is the one at `base_url`, which an argument or the environment names, else that of `provider`, else the
-    config's default. A config without an effect is ignored by the caller. A config with an effect is never ignored
-    silently, because the request might then go to another server, with another key, or without the settings of its
-    tools (marks).
+    The requests go to the server at `base_url` (which an argument or the environment names), or else to that of
+    `provider`, or else to the config's default. The caller ignores a config without an effect. A config with an effect
+    is never ignored silently, because the request might then go to another server, with another key, or without the
+    settings of its tools (marks).
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -176,7 +176,7 @@ def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
 
 
 def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Yield `(what it is, address)` for each address of a provider, including the default address of its kind."""
+    """Yield `(what it is, address)` for a provider's base URL, or else its kind's default one, and for its replicas."""
     kind = provider.kind or kind_of(provider.name)
     first = provider.base_url or (load_builtin(kind).base_url if kind else None)
     if first:

@@ -1,10 +1,10 @@
 """The packaged facts: one TOML file for each kind of server and each family of models.
 
 Each file holds `title` and `[[fact]]` tables. The file of a kind of server may also hold `aliases` and `base_url`. The
-file of a family may hold `globs`, `known_as`, `[[template]]` and `[weights]`, by which a model of the family is
-recognized in a server's description of it. It may also hold `template_dialect`.
+file of a family may hold `template_dialect`, and also `globs`, `known_as`, `[[template]]` and `[weights]`. With these
+four, a model of the family is recognized in a server's description of the model.
 
-A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which it was
+A fact is a profile key, its value, the reason, a source (`repo#n` is a GitHub issue), and the day on which the fact was
 checked. `since` and `until` restrict the fact to versions of the server; `until` is the first version for which it no
 longer holds. `on` restricts the fact to kinds of server, and `below_parameters` restricts it to smaller models.
 """
@@ -37,7 +37,7 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Maps the profile fields that no fact can set, because they identify the profile, to what to do instead."""
+"""For each profile field that no fact can set, what to do instead. These fields identify the profile."""
 
 NO_FAMILY = "none"
 """The `family` with which a config says that a model has no family, even if the model's name matches one."""
@@ -352,9 +352,9 @@ def template_allows(family: str, by_template: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=256)
 def families_without(key: Literal["architectures", "vocabularies"], value: str | int) -> frozenset[str]:
-    """Return the families whose models never have this architecture, or this size of vocabulary.
+    """Return the families whose models never have this architecture, or this vocabulary size.
 
-    Return an empty set for a value that no family declares, since the value may be new, or spelled differently.
+    Return an empty set for a value that no family declares, since the value may be new or spelled differently.
     """
     declared: dict[str, set[str | int]] = {
         family: {_plain(each) for each in getattr(weights, key)}
@@ -368,7 +368,7 @@ def families_without(key: Literal["architectures", "vocabularies"], value: str |
 
 
 def _plain(value: str | int) -> str | int:
-    """Return an architecture without punctuation, which differs between servers: `gpt-oss`, `gptoss`, `gpt_oss`."""
+    """Return an architecture's name without punctuation, since servers differ in it: `gpt-oss`, `gptoss`, `gpt_oss`."""
     return re.sub(r"[-_.]", "", value.lower()) if isinstance(value, str) else value
 
 

@@ -2,8 +2,8 @@
 
 Apps send arbitrary model names, and many servers accept any name, so a name in a request is the weakest evidence. The
 template formats the conversation, no matter how the model is named. The architecture and the size of the vocabulary
-describe the weights. This evidence excludes families, but rarely leaves only one, since a family shares its template
-with its fine-tunes. Names then choose among the remaining families, in this order:
+describe the weights. Template and weights exclude families, but rarely leave only one, since a family shares its
+template with its fine-tunes. Names then choose among the remaining families, in this order:
 
 1. the file from which the model was loaded, and the names in that file (`root`, `model_path`, `general.name`)
 2. the server's own names for a kind of model (an architecture, a parser), if such a name implies one family
@@ -36,9 +36,9 @@ PARSER_FIELD = "PARSER"
 """The field of a Modelfile that names one of Ollama's parsers."""
 
 SGLANG_PATHS = ("/server_info", "/get_server_info")
-"""Paths under which SGLang returns its server arguments. No other server gets these requests.
+"""Paths under which SGLang returns its server arguments.
 
-Each response costs a round of SGLang's scheduler.
+They are requested only if the server is known to be SGLang. Each response costs a round of SGLang's scheduler.
 """
 
 
@@ -64,7 +64,7 @@ class ModelDescription(NamedTuple):
     vocabulary: int | None = None
     """The size of the model's vocabulary."""
     parameters: float | None = None
-    """The number of the model's parameters, as the server states it."""
+    """The model's parameter count, as the server states it."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together."""
     serves_any_name: bool = False
@@ -76,10 +76,10 @@ class ModelDescription(NamedTuple):
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
     """Return the listed model that serves requests for a name; None if there is none.
 
-    It is the model with this name, or else a model that serves any name.
+    It is the model with this name, or else a model that serves any name, or else the only listed model.
 
-    On most servers, the only listed model serves requests for any name. But some servers load the model that is
-    requested. So a name that implies a family does not select a model with another name.
+    The last rule holds because most servers use their only model for all requests. But some servers load the requested
+    model, so this rule does not apply to a name that implies a family.
     """
     named = next((known for known in listed if model in known.names), None)
     only = listed[0] if len(listed) == 1 and not family_of(model) else None
@@ -157,7 +157,7 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
 
 
 def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return `(fields, name)` with the name joined from a GGUF file's `basename` and `finetune`, if it has both.
+    """Return `(fields, name)`, where the name joins a GGUF file's `basename` and `finetune`; empty without both.
 
     Converters differ in how they split a name between the two fields.
     """
@@ -200,10 +200,10 @@ def _template_renders_tools(props: Mapping[str, Any]) -> bool:
 def _list_entry(
     model: Mapping[str, Any], by_name: Mapping[str, Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> ModelDescription:
-    """Return the description of a model from its entry in a list; an adapter names its base model as `parent`.
+    """Return the description of a model from its entry in a server's list of models.
 
-    `arguments` are SGLang's server arguments. They have the path of the model, whereas SGLang's list of models has only
-    the served name as `root`.
+    The entry of an adapter names the adapter's base model as `parent`. `arguments` are SGLang's server arguments, which
+    contain the path of the model. SGLang's list of models contains only the served name, as `root`.
     """
     name, base = nonempty_string(model.get("id")), by_name.get(nonempty_string(model.get("parent")) or "")
     aliases: Any = model.get("aliases")
@@ -221,7 +221,7 @@ def _list_entry(
 
 
 def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
-    """Return the description of one of LM Studio's models; `any_name` says that it serves requests for any name."""
+    """Return the description of a model of LM Studio; `any_name` says whether it serves requests for any name."""
     name = nonempty_string(model.get("id"))
     return ModelDescription(
         names=(name,) if name else (),
@@ -234,7 +234,7 @@ def _lmstudio(model: Mapping[str, Any], *, any_name: bool) -> ModelDescription:
 
 
 def find_size(model: ModelDescription, requested_name: str) -> float | None:
-    """Return the number of a model's parameters, from the server's description or from a name; None if unknown."""
+    """Return a model's parameter count, from the server's description or one of its names; None if unknown."""
     names = (*(part for _, path in model.files for part in name_parts(path)), *(name for _, name in model.served_names))
     sizes = (model.parameters, *map(size_in_name, (*names, requested_name)))
     return next(filter(None, sizes), None)
@@ -284,7 +284,7 @@ class _FamilySearch:
             self._exclude("n_vocab", model.vocabulary, families_without("vocabularies", model.vocabulary))
 
     def find(self, requested_name: str) -> FamilyFinding:
-        """Choose among the families that are not excluded, by the model's names; return the finding."""
+        """Use the model's names to choose among the families that are not excluded, and return the finding."""
         for field, word, family, allows in self._names():
             label = f"{field} {clip(repr(word))}"
             if self._record(label, family, allows):
@@ -298,7 +298,7 @@ class _FamilySearch:
     def _names(self) -> Iterator[tuple[str, str, str | None, Callable[[str], bool]]]:
         """Yield `(field, name, family, test)` for each name of the model, the most reliable first.
 
-        `test` returns whether a family that this name implies is accepted.
+        `test` takes the family that the name implies, and returns whether this family is accepted.
         """
         for field, text in self._model.files:
             for number, part in enumerate(name_parts(text)):
@@ -324,9 +324,9 @@ class _FamilySearch:
         return family in self._fitting
 
     def _speaks(self, family: str) -> bool:
-        """Return whether the template allows a family.
+        """Return whether the template allows a family that one of the server's own names implies.
 
-        The weights are not considered, since the names of Ollama's parsers imply only a format.
+        The weights are not considered, because the name may be that of Ollama's parser, which implies only a format.
         """
         return template_allows(family, self._model.template_families)
 
@@ -380,7 +380,7 @@ def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -
 def name_parts(path: str) -> Iterator[str]:
     """Yield parts of a path that may name a model.
 
-    These are the last part, folders of Hugging Face's cache (`models--OWNER--MODEL`), and the last part's folder.
+    These are the last part, folders of Hugging Face's cache (`models--OWNER--MODEL`), and the second-to-last part.
     """
     parts = [part for part in re.split(r"[/\\]", path) if part]
     yield from parts[-1:]

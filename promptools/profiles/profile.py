@@ -29,7 +29,7 @@ ThinkingBudget = Literal["thinking_token_budget", "thinking_budget_tokens"]
 NumCtx = Literal["fit", "server"] | int
 
 GENERIC = "openai-compatible"
-"""The kind of a server of which only the API is known."""
+"""The kind of server that is assumed if only the server's API is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Profile:
     impossible.
     """
     raw_ids: bool = False
-    """Whether the raw endpoint takes token ids: as a prompt, in `stop_token_ids`, and with `skip_special_tokens`."""
+    """Whether the raw endpoint takes token ids (as a prompt and in `stop_token_ids`) and `skip_special_tokens`."""
     template_endpoint: TemplateEndpoint | None = None
     """How the server renders its own chat template for raw mode; if None, raw mode needs `chat_template`.
 
     It is llama.cpp's /apply-template, /tokenize of vLLM and SGLang, or Ollama's /api/chat with `_debug_render_only`.
     """
     chat_template: str | None = None
-    """Path of a Jinja chat template, or of a `tokenizer_config.json` with one, which raw mode renders itself."""
+    """Path of a Jinja chat template that raw mode renders itself, or of a `tokenizer_config.json` that contains one."""
     template_dialect: str | None = None
     """The format of calls (dialect) in the model's chat template; None means the family's format, if known."""
     learn: bool = True
@@ -92,7 +92,7 @@ class Profile:
     thinking_budget: ThinkingBudget | None = None
     """The request key under which the server takes a budget of thinking tokens; None if it has no such key."""
     tool_choice: frozenset[ToolChoice] = frozenset(("auto", "none", "required", "named"))
-    """Values of `tool_choice` that the server honors; other values are never sent, and promptools enforces them."""
+    """Values of `tool_choice` that the server honors. Other values are never sent; promptools enforces them itself."""
     parallel_tool_calls: bool = True
     """Whether the server honors `parallel_tool_calls`; if not, promptools enforces it instead of sending it."""
     strict_tools: bool = True
@@ -114,7 +114,7 @@ class Profile:
     tool_names: str = r"[a-zA-Z0-9_-]{1,64}"
     """Regular expression that the whole name of a tool must match; other names are replaced by names that match."""
     sampling: frozenset[Sampling] = frozenset()
-    """Sampling parameters that the server takes besides OpenAI's. Others in Ollama's `options` are left out."""
+    """Sampling parameters beyond OpenAI's that the server takes. Others are left out of a client's Ollama `options`."""
     template_kwargs: bool = False
     """Whether the server passes `chat_template_kwargs`, which switch thinking on and off, to the model's template."""
 
@@ -130,7 +130,10 @@ class Profile:
     agent_room: int | None = None
     """Minimum number of tokens for an agent's reply if a raw endpoint needs a limit; None means the usual minimum."""
     trained_tools: tuple[str, ...] = ()
-    """Tools on which the model was trained. `tools_in="auto"` declares their namespaces in the system message."""
+    """Tools on which the model was trained.
+
+    With the option `tools_in="auto"`, harmony mode declares the namespaces of these tools in the system message.
+    """
 
     # How to write the conversation
     tool_ids: ToolIds = "any"
@@ -142,8 +145,8 @@ class Profile:
     system_place: SystemPlace = "anywhere"
     """Where the template takes system messages.
 
-    `first` means only one, at the beginning: those that open the conversation are joined, and each later one becomes a
-    marked user message at the same place.
+    `first` means only one, at the beginning. System messages that open the conversation are then joined, and each later
+    one becomes a marked user message in the same place.
     """
     history_arguments: HistoryArguments = "string"
     """Form of a past call's arguments: JSON text as in OpenAI's API, or an object."""
@@ -183,7 +186,7 @@ class Profile:
     swallows: bool = True
     """Whether an empty answer that cost tokens counts as a reply that the server lost, and is requested again."""
     cuts_streams: bool = False
-    """Whether the server cuts a streamed reply at tags of calls that the reply only quotes.
+    """Whether the server cuts a streamed reply at call tags that the reply only quotes.
 
     Arguments then end inside a string, and the rest of a text is lost. So arguments are passed on only once they are
     one whole JSON value.

@@ -54,7 +54,7 @@ class Target:
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Descriptions of tools, by tool name, which replace those in the request."""
     system_prompt: str | None = None
-    """Text that prompt mode adds to the system message, at `profile.system_prompt_placement`."""
+    """Text that prompt mode adds to the system message, at the place that `profile.system_prompt_placement` names."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Default values for keys of the request's body."""
     server_version: str | None = None
@@ -130,9 +130,8 @@ class _ProfileBuilder:
         """Add raw mode after native mode if the chat template can be rendered; return why it is offered, or why not.
 
         Raw mode avoids faults of the server's parser. It is not added if the config lists the modes, or for gpt-oss,
-        whose harmony mode avoids them too. `order` holds the modes from before the config's facts were added. If
-        `order` does not begin with native mode, the template does not show tools to the model, so raw mode is not
-        added.
+        whose harmony mode avoids them too. `order` holds the modes before the config's facts were added. If native mode
+        is not the first of these, the chat template does not show tools to the model, so raw mode is not added either.
         """
         modes, endpoint = self.modes, self.facts.get("chat_template") or self.facts.get("template_endpoint")
         if not endpoint:
@@ -174,9 +173,9 @@ def resolve(
 
     Facts come in layers, and the last layer takes precedence: the defaults, the server's kind, the model's family, what
     was `seen` in a probe, the config's provider, the config's model, and `overrides`. Some facts hold only for some
-    versions of the server. The version is `server_version`, else the provider's, else the one that was seen; without
-    any, the newest is assumed. Raises `UsageError` for unknown names, including those of dialects, for invalid
-    overrides, and for an untrusted config that would have an effect.
+    versions of the server. The version is `server_version`, or else the provider's, or else the version that was seen.
+    If none of these is given, the newest version is assumed. Raises `UsageError` for unknown names, including unknown
+    dialects, for invalid overrides, and for an untrusted config that would have an effect.
     """
     config = _usable(config or Config(), base_url, provider)
     chosen, provider_why = _provider(provider, base_url, config)
@@ -228,7 +227,7 @@ def _start_profile(
 def _add_configured(
     draft: _ProfileBuilder, config: Config, provider: Provider, model: Model, overrides: Mapping[str, Any]
 ) -> str:
-    """Add the facts of the config and of the request, then raw mode if possible; return why it is offered or not."""
+    """Add the facts of the config and the request, then raw mode if possible; return why raw mode is offered or not."""
     location = Location(config.file) / "providers" / provider.name
     if config.dialects or not config.dialect_files:  # an untrusted config is only shown, without reading its dialects
         _check_dialect(provider.facts, location / "profile")
@@ -400,7 +399,7 @@ def _model(asked: str | None, provider: Provider, config: Config) -> tuple[Model
 
 
 def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
-    """Return `(family, reason)`: the configured family, else the one that the server's answers or the name imply."""
+    """Return `(family, reason)`: the configured family, or else the one implied by the server's answers or the name."""
     if entry.family:
         return None if entry.family == NO_FAMILY else entry.family, f"family {entry.family!r}: of model {entry.name!r}"
     if seen and seen.family:
@@ -414,7 +413,7 @@ def _family(entry: Model, seen: ServerInfo | None) -> tuple[str | None, str]:
 def _check_dialect(facts: Mapping[str, Any], location: Location) -> None:
     """Raise `UsageError` if the facts name an unknown dialect (format of calls).
 
-    Reading a config does not check them, since an app may register its own dialects later.
+    Names of dialects are not checked when a config is read, since an app may register its own dialects later.
     """
     wrong = dialects.unknown(facts.get("accept") or ())
     if wrong:

@@ -8,7 +8,7 @@ A probe has up to three steps, each a pair of functions; the caller sends the re
 
 1. `server_requests` and `read_server` find the kind. If the kind is configured, `kind_requests` and `read_kind` take
    their place; they find the version only if facts depend on it.
-2. `version_requests` and `read_version` find the version by requests that may be sent only to a known kind of server.
+2. `version_requests` and `read_version` find the version with requests that may be sent only to a known kind of server.
 3. `read_models` reads the models from the responses of the first steps, and `with_model` picks the model of a request.
    Ollama is asked about that model by `model_requests` and `read_model`.
 
@@ -59,7 +59,7 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
 """Maps each kind of server to the paths requested for its models, and for its version if facts depend on that."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
-"""Maps the `owned_by` that all listed models share to the kind of server."""
+"""Maps a value of `owned_by`, if all listed models have the same one, to the kind of server."""
 OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
 """Values of `owned_by` that show that a server is not Ollama, although it has Ollama's paths."""
 
@@ -113,7 +113,7 @@ def _get_requests(base_url: str, paths: Sequence[str]) -> tuple[ProbeRequest, ..
 
 
 def version_requests(base_url: str, seen: ServerInfo) -> tuple[ProbeRequest, ...]:
-    """Return requests for the version, which may be sent only to a known kind of server; empty for most kinds."""
+    """Return the version requests that may be sent only to a known kind of server; empty for most kinds."""
     if seen.kind != SGLANG:
         return ()
     return tuple(ProbeRequest("GET", server_root(base_url) + path, f"GET {path}") for path in SGLANG_PATHS)
@@ -147,7 +147,7 @@ def read_server(requests: Sequence[ProbeRequest], responses: Sequence[ProbeRespo
 
 
 def read_kind(kind: str, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]) -> ServerInfo:
-    """Read the responses of a server of a known kind to `kind_requests`."""
+    """Read the responses to `kind_requests`, for a server of a known kind."""
     tables = _bodies(requests, responses)
     version = _KIND_TESTS[kind][1](tables)
     models = tables[requests[-1].label] if requests else {}
@@ -158,7 +158,7 @@ def read_kind(kind: str, requests: Sequence[ProbeRequest], responses: Sequence[P
 def read_models(
     requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> tuple[ModelDescription, ...]:
-    """Return the descriptions of the server's models that the responses of a probe contain."""
+    """Return the descriptions of models that the server's responses to a probe contain."""
     return describe_models(_bodies(requests, responses))
 
 
@@ -187,7 +187,7 @@ def with_family(seen: ServerInfo, finding: FamilyFinding) -> ServerInfo:
 
 
 def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
-    """Return whether the responses to `kind_requests` are final, so that the result can be cached."""
+    """Return whether the responses to `kind_requests` are final. If so, the result can be cached."""
     return all(
         answer is not None and answer.status not in _TRANSIENT_STATUSES and not _is_down(answer.status)
         for answer in responses
@@ -195,7 +195,7 @@ def is_kind_final(responses: Sequence[ProbeResponse | None]) -> bool:
 
 
 def is_server_final(seen: ServerInfo, responses: Sequence[ProbeResponse | None]) -> bool:
-    """Return whether the result of `server_requests` is final, so that it can be cached.
+    """Return whether the result of `server_requests` is final. If so, it can be cached.
 
     A server that is still starting, rejects the key or is busy may answer differently the next time.
     """

@@ -185,7 +185,7 @@ def _array_or_table(value: Any) -> str:
 NamedTables: TypeAlias = Annotated[
     Annotated[Strings, Tag("[array]")] | Annotated[dict[str, _T], Tag("[table]")], Discriminator(_array_or_table)
 ]
-"""Type of a value that is a table from names to tables, or an array of names alone."""
+"""Type of a value that is either a table that maps names to tables, or only an array of names."""
 
 
 def named_tables(value: Mapping[str, _T] | Strings, kind: type[_T]) -> dict[str, _T]:

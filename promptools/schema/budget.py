@@ -1,9 +1,9 @@
 """The budget of one validation: steps and slow pattern searches are limited, so that no schema makes validation slow.
 
 A budget is opened for a value (`begin_run`). Each keyword that is applied spends steps of it (`ValidationRun.spend`).
-At the end the budget is closed (`end_run`). It has a fixed part, and a part that grows with the size of the value. The
-size is determined only if the fixed part is used up. When nothing is left, `UncheckedError` is raised, and the caller
-reports the arguments as not validated.
+At the end the budget is closed (`end_run`). A budget has a fixed part, and a part that grows with the size of the
+value. The size is determined only if the fixed part is used up. When nothing is left, `UncheckedError` is raised, and
+the caller reports the arguments as not validated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Long messages cost more steps, because a message may quote a large value.
 
 
 class UncheckedError(Exception):
-    """Raised if validation is abandoned, so that it is not known whether the value is valid."""
+    """Raised if validation is abandoned. It is then unknown whether the value is valid."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class ValidationRun:
     branch_errors: dict[tuple[int, int], list[Any]] = field(default_factory=dict[tuple[int, int], list[Any]])
     """Maps `(id of the list, id of the value)` to the errors of the alternatives in an `anyOf` or `oneOf` list."""
     enum_members: dict[int, frozenset[Any]] = field(default_factory=dict[int, frozenset[Any]])
-    """Maps the id of the list of an `enum` to its members, in the form that `hashable_json` returns."""
+    """Maps the id of an `enum` list to the list's members, in the form that `hashable_json` returns."""
 
     def spend(self, steps: int) -> None:
         """Subtract steps from the budget; raise UncheckedError if too few are left."""
@@ -75,7 +75,7 @@ def end_run() -> None:
 
 
 def hashable_json(value: Any) -> Any:
-    """Return a hashable form of a JSON value. Equal values have equal forms: `1` and `1.0`, but not `true`. O(n)."""
+    """Return a hashable form of a JSON value, in O(n). Equal values have equal forms: `1` and `1.0`, but not `true`."""
     if is_object(value):
         return frozenset((key, hashable_json(member)) for key, member in value.items())
     if is_array(value):

@@ -138,7 +138,10 @@ def _container_at(root: Any, path: Path) -> Any:
 
 
 class _EditPlanner:
-    """Turns errors into edits. Errors inside alternatives, which several errors may share, are handled only once."""
+    """Turns errors into edits.
+
+    Several errors may share the same list of errors inside alternatives. Such a list is handled only once.
+    """
 
     def __init__(self, number_texts: NumberTexts) -> None:
         self.number_texts = number_texts
@@ -340,7 +343,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def parse_text(kind: str, text: str) -> Any:
-    """Parse text without surrounding space as a value of a JSON type; `UNREADABLE` if that is impossible. O(n)."""
+    """Parse text without surrounding space as a value of a JSON type, in O(n); `UNREADABLE` if that is impossible."""
     return _PARSERS[kind](text)
 
 

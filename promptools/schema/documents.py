@@ -178,7 +178,7 @@ UNKNOWN_KEYWORDS: dict[Draft, frozenset[str]] = {
 REF_SIBLINGS = frozenset(
     ("$comment", "$defs", "$ref", "$schema", "default", "definitions", "deprecated", "description", "examples", "title")
 )
-"""Annotations and definitions, which may stand beside a `$ref`. Up to draft 7, other keywords there are ignored."""
+"""Annotations and definitions, which may stand beside a `$ref`. Up to draft 7, other keywords beside it are ignored."""
 
 
 def draft_of(schema: Any) -> Draft:
@@ -268,4 +268,4 @@ _KEYWORDS_BY_TEST: Mapping[Callable[[Any], bool], str] = {
 }
 VALUE_TESTS = {word: test for test, words in _KEYWORDS_BY_TEST.items() for word in words.split()}
 RARE_KEYWORDS = frozenset(_KEYWORDS_BY_TEST[_rare].split())
-"""Rare keywords. For a schema that has one, `well_formed` returns False, so that jsonschema decides."""
+"""Rare keywords. For a schema that has one, `well_formed` returns False, and jsonschema decides."""

@@ -69,7 +69,7 @@ class SchemaGraph:
     notes: tuple[str, ...] = ()
     """What was wrong with the schema. A note on a part of the schema begins with the JSON pointer of that part."""
     rewritten: bool = False
-    """Whether the root was rewritten: the schema is of an older draft, or was malformed."""
+    """Whether the root was rewritten, because the schema is of an older draft or was malformed."""
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def add(self, node: Schema, at: str) -> None:
@@ -81,7 +81,7 @@ class SchemaGraph:
     def applied_nodes(
         self, node: Any, keywords: tuple[str, ...] = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
     ) -> Iterator[Schema]:
-        """Yield a node, and all nodes that references or the given keywords apply to the same value as the node."""
+        """Yield a node, and all nodes that apply to the same value because of references or the given keywords."""
         seen: set[int] = set()
         stack = [node]
         while stack:
@@ -98,7 +98,7 @@ class SchemaGraph:
 def merge_nodes(nodes: Iterable[Schema]) -> Schema:
     """Merge schemas that apply to the same value.
 
-    The first value of a keyword is kept, but properties and `required` are united.
+    The first value of a keyword is kept, except that `properties` and `required` are combined from all schemas.
     """
     made: Schema = {}
     for node in nodes:

@@ -49,7 +49,7 @@ UNSUPPORTED_KEYWORDS = frozenset(
 )
 """Keywords that predicates do not support: a schema with one of them is left to jsonschema."""
 MAX_SCHEMAS_PER_VALUE = 256
-"""Maximum number of subschemas that apply to one value; with more, jsonschema decides, since it counts the cost."""
+"""Maximum number of subschemas that apply to one value. If there are more, jsonschema decides, within its budget."""
 
 _TYPES: dict[str, Predicate] = {
     "object": lambda value: isinstance(value, dict),

@@ -76,7 +76,7 @@ class CompiledSchema:
 
     @cached_property
     def predicate(self) -> predicates.Predicate | None:
-        """A fast check that confirms valid arguments; None if no such check can be compiled for the schema."""
+        """A fast check that may confirm that arguments are valid; None if none can be compiled for the schema."""
         return predicates.compile_predicate(self.graph)
 
     @cached_property
@@ -111,7 +111,10 @@ class PreparedTool:
 
 
 def prepare_tool(source: ToolDefinition, marks: Mapping[str, Any] | None, *, strict: bool = False) -> PreparedTool:
-    """Check, link and index a tool; if `strict`, raise UsageError for a faulty schema. O(n) in its size."""
+    """Check, link and index a tool; if `strict`, raise UsageError for a faulty schema.
+
+    The cost is O(n) in the size of the tool.
+    """
     tool = source.tool
     graph = _link_schema(source, strict=strict)
     if graph.rewritten:
@@ -206,8 +209,8 @@ _UNWRAPPED = Fix("unwrap", f"the arguments were under {spelling.WRAPPER!r}")
 class Checked(NamedTuple):
     """Arguments in the form that the tool takes, the fixes that were applied, and the errors that remain.
 
-    Each of `errors` is a sentence that can be sent to the model: it has the JSON pointer of the value, what is wrong,
-    and what is expected. Valid arguments are returned unchanged, as the same object.
+    Each of `errors` is a sentence that can be sent to the model. It gives the JSON pointer of the value, and says what
+    is wrong and what is expected. Valid arguments are returned unchanged, as the same object.
     """
 
     arguments: dict[str, Any]

@@ -11,9 +11,9 @@ Key = str | tuple[str, ...]
 class RecentCache(Generic[T]):
     """An approximate LRU cache with a newer and an older generation of values.
 
-    When the newer generation is full, it becomes the older one, and the former older one is dropped. A value that is
-    used moves to the newer generation. Each generation holds at most `max_entries` values, whose keys together have at
-    most `max_characters` characters. A value is not kept if its key has more characters than that. Every step is a
+    When the newer generation is full, it replaces the older one, and a new generation begins. A value that is used
+    moves to the newer generation. Each generation holds at most `max_entries` values, whose keys together have at most
+    `max_characters` characters. A value is not kept if its key alone has more than `max_characters`. Every step is a
     single dict operation, so threads may share a cache.
     """
 

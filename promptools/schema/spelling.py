@@ -36,7 +36,7 @@ NAMESPACES: Final = (
     *(f"{word}." for word in ("functions", "function", "tools", "tool", "multi_tool_use", "default_api")),
     "default_api:",
 )
-"""Namespaces that models put before a tool's name: OpenAI's and Gemini's prompts declare tools in a namespace."""
+"""Namespaces that models put before a tool's name, since OpenAI's and Gemini's prompts declare tools in a namespace."""
 _NAMESPACE = lazy_pattern("|".join(map(re.escape, NAMESPACES)))
 # `.call` follows the names of Llama 3.1's built-in tools; a number follows the names in Kimi K2's ids:
 # `functions.get_weather:0`.
@@ -46,7 +46,7 @@ _WORD = lazy_pattern(r"(?:\s+|(?<=[^\s_.:-]))(?:commentary|analysis|final|json)$
 _OF_SERVER = lazy_pattern(r"\w[\w.-]*(?:/\w[\w.-]*)+")
 """Matches a tool name that includes the name of an MCP server, such as `Files/read_file` (GLM 5.3 Flash).
 
-It means a tool that is declared as `read_file` or `files__read_file`.
+Such a name means a tool that is declared as `read_file` or `files__read_file`.
 """
 _CLEANED_ID = lazy_pattern(r"functions[._-](.+?)([._-]\d{1,4})?\Z", re.DOTALL)
 """Matches a Kimi call id, such as `functions.Bash:2`, that was changed to a form such as `functions_Bash_2`.
@@ -127,7 +127,7 @@ def escape_fixes(name: str) -> tuple[Fix, ...]:
 
 
 def is_offered_name(name: str, tools: Tools | None) -> bool:
-    """Return whether a name is that of an offered tool, spelled as declared or after a namespace (`functions.`)."""
+    """Return whether a name means an offered tool, as declared or with a namespace (`functions.`) before it."""
     if tools is None:
         return False
     bare = unescape_name(name)
@@ -145,7 +145,7 @@ class OtherNames:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.by_name: dict[str, str] = {}
-        """Maps each other name that is used to the declared name of its tool."""
+        """Maps each usable other name to the declared name of its tool."""
         self._folded: dict[str, str] = {}
         self._ambiguous: dict[str, list[str]] = {}
         given = [(other, tool.name) for tool in tools for other in tool.names if other != tool.name]
@@ -218,7 +218,7 @@ DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
     "line_start": frozenset(("start_line",)),
     "line_end": frozenset(("end_line",)),
 }
-"""Other names that may mean a declared name, such as `limit` for `num_results`; they do not mean each other."""
+"""Other names that may mean a declared name, such as `limit` for `num_results`. They are not synonyms of each other."""
 
 GUESSED_SYNONYMS: tuple[frozenset[str], ...] = (*SYNONYMS, frozenset(("path", "file", "filename", "file_name")))
 """Groups of synonyms for `guess_key`: `SYNONYMS`, and a group that is used only if one parameter is missing."""
@@ -277,7 +277,7 @@ def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> di
 
 
 class Spellings:
-    """Indexes the names that a schema declares by their form in lower case and without separators."""
+    """Indexes a schema's declared names by their form in lower case without separators."""
 
     def __init__(self, declared: frozenset[str]) -> None:
         self.declared = declared
@@ -299,8 +299,8 @@ def rename_keys(
     """Return arguments under their declared names, in the same order, with a fix for each renamed key.
 
     A tool's `own_aliases` take precedence over other spellings of declared names, which take precedence over the
-    built-in `aliases`. No key is renamed to a parameter that is already given, and no two keys to the same parameter.
-    Keys are renamed only to parameters in `allowed`; None allows all.
+    built-in `aliases`. A key is not renamed if its parameter is given, or if another key means the same parameter. Keys
+    are renamed only to parameters in `allowed`; None allows all.
     """
     wanted: dict[str, str] = {}
     for key in arguments:
@@ -337,9 +337,9 @@ def guess_key(
 def split_keys(arguments: dict[str, Any], declared: frozenset[str]) -> tuple[dict[str, Any], tuple[Fix, ...]]:
     """Split keys such as `command=ls` in `{"command=ls": ""}` into a key and a value, if the key's own value is empty.
 
-    Servers produce this from `<parameter=command=ls</parameter>`, a Qwen3-Coder call in which `>` was written as `=`;
-    it was seen under speculative decoding. The name must be declared exactly as written. The text must not be quoted,
-    begin with `=`, or contain another parameter in the same form: each of these would be ambiguous.
+    Servers produce such keys from `<parameter=command=ls</parameter>`, a Qwen3-Coder call in which `>` was written as
+    `=`. This was seen under speculative decoding. The name must be declared exactly as written. The text must not be
+    quoted, begin with `=`, or contain another parameter in the same form, because each of these would be ambiguous.
     """
     split: dict[str, tuple[str, str]] = {}
     for key, value in arguments.items():

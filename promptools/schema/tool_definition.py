@@ -84,11 +84,11 @@ class ToolDefinition:
     payload: dict[str, Any]
     notes: list[str] = field(default_factory=list[str])
     unreadable: bool = False
-    """Whether the schema is nested too deeply to be copied; then the caller's own object is sent."""
+    """Whether the schema is nested too deeply to be copied. If so, the caller's own object is sent."""
 
 
 def read_definition(given: ToolLike, position: int, *, strict: bool = False, copied: bool = False) -> ToolDefinition:
-    """Read one tool; `position`, counted from 0, appears in errors. O(n).
+    """Read one tool, in O(n); `position`, counted from 0, appears in errors.
 
     If `copied`, `given` is a dict that may be changed. Raises UsageError for anything that is not a tool or has no
     name; if `strict`, also for any fault that would otherwise get a note.

@@ -314,7 +314,7 @@ class Tools(Sequence[Tool]):
 
     @property
     def json_text(self) -> str:
-        """The JSON of `payloads`, written on first use."""
+        """`payloads` as JSON text, encoded on first use."""
         if self._json_text is None:
             self._json_text = write_json(self.payloads, "the parameters of a tool")
         return self._json_text

@@ -5,10 +5,11 @@ extended for that:
 
 - Each keyword that is applied costs steps of the run's budget (`_counted`), and so do long error messages (`_quoting`).
 - Patterns are searched by the `regex` library with a time limit, instead of by `re`, which has none.
-- `anyOf` and `oneOf` remember the errors of their alternatives for each value. Otherwise each level of a tree would
+- `anyOf` and `oneOf` remember the errors of their alternatives for each value. Otherwise, each level of nesting would
   double the cost.
 - `enum` and `uniqueItems` compare by hash.
-- `3.0` is not an integer and NaN is not a number, just as for the programs that receive the arguments.
+- `3.0` is not accepted as an integer, nor NaN as a number, because the programs that receive the arguments do not
+  accept them either.
 
 A run that exceeds its budget raises `UncheckedError`.
 """
@@ -60,7 +61,7 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 def translate_pattern(pattern: str) -> str:
-    """Translate a pattern from JavaScript's syntax to that of the `regex` library. O(n)."""
+    """Translate a pattern from JavaScript's syntax to that of the `regex` library, in O(n)."""
     literal = _LITERAL.match(pattern)
     flags = "".join(flag for flag in "ims" if literal and flag in literal["flags"])
     made = [f"(?{flags})"] if flags else []
@@ -130,7 +131,7 @@ _ATOM = lazy_pattern(
 
 
 def expanded_size(pattern: str) -> int:
-    """Return the number of atoms in a pattern with its repetitions written out: 3 for `a{3}`. O(n)."""
+    """Return the number of atoms in a pattern with its repetitions written out: 3 for `a{3}`. Runs in O(n)."""
     totals, last = [0], 0
     for atom in _ATOM.finditer(pattern):
         if atom["open"]:
@@ -398,7 +399,7 @@ class Validator:
 def describe_errors(errors: Iterable[Any], whole: str = "arguments") -> tuple[str, ...]:
     """Describe the first errors, each in one sentence: where the error is, what is wrong, and what is expected.
 
-    A sentence names the place of the error by a JSON pointer, or by `whole` if the error concerns the whole value.
+    A sentence begins with a JSON pointer to the error or, if the error concerns the whole value, with the text `whole`.
     """
     lines = [
         f"{clip(pointer(error.relative_path)) or whole}: {describe_error(error)}"

@@ -203,7 +203,7 @@ class AsyncDriver(ExchangeDriver):
         return self.timeout_outcome() or self.read_outcome(piece)
 
     async def _release(self) -> None:
-        """Close the reply; first read it to the end if its end has arrived, or if the exchange is finished."""
+        """Close the reply. If its end has arrived, or the exchange is finished, first read the reply to the end."""
         if self.response is None or self.response.is_closed:
             self.response = None
             return

@@ -9,8 +9,8 @@ wait; all decisions are in the base class.
 Invariants:
 
 - At most one upstream reply is open. It is closed however the exchange ends: normally, by an error, by the client's
-  early `break`, or in a cancelled task. If the end of a reply has been received, the reply is read up to it before it
-  is closed, so that its connection can be reused.
+  early `break`, or in a cancelled task. If the end of a reply has been received, the driver first reads the reply to
+  this end, so that the connection can be reused.
 - What the exchange emits is collected in `pending_output`. It is passed on before every effect that takes time, and at
   the end. So the exchange is over, with its trace reported, before the client gets the last bytes: many clients close
   the response as soon as they see those. The head (status and headers) comes first, and only once.
@@ -21,7 +21,7 @@ Invariants:
   another thread or task while `running` is set, it only sets `closing` and closes the upstream reply. The exchange may
   then report to the client that the reply broke off; this output is still passed on. But nothing more is sent, read or
   waited for, and the caller that reads the output gets a `ReadError`, unless the output is complete.
-- `waiting` (async only) is set while an effect is performed that allows `tick` to resume the exchange.
+- `waiting` (async only) is set while the driver performs an effect that allows `tick` to resume the exchange.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class ExchangeDriver:
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.client_url = url
-        """The URL of the request, if an HTTP client made it. That client follows redirects from this URL itself."""
+        """URL of a request that an HTTP client made, else None. Redirects from this URL are left to that client."""
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
         self.read_body = read_body
@@ -181,7 +181,7 @@ class ExchangeDriver:
         self.error: Exception | None = None
         self.has_emitted = False
         self.finished = False
-        """Whether the exchange ran to its end, so that a reply that is still open has no more content."""
+        """Whether the exchange ran to its end. If so, a reply that is still open has no more content."""
         self.clock = time.monotonic
         self.library_error: type[Exception] = library.module.RequestError
 
@@ -225,7 +225,7 @@ class ExchangeDriver:
             yield item
 
     def closed_error(self) -> Exception:
-        """Return the error for code that reads a response that another thread or task has closed."""
+        """Return the error to raise if a response is read after another thread or task has closed it."""
         error: Exception = self.library.module.ReadError("the response was closed")
         return error
 
@@ -260,8 +260,8 @@ class ExchangeDriver:
         """Return whether the request failed because the server closed the kept-alive connection that was reused.
 
         A server may close a kept-alive connection at any time; llama.cpp does so after each stream. The server did not
-        read the request, so the request is sent again. Every retry uses up one kept-alive connection, until there is
-        none left, and a new connection is made.
+        read the request, so the request is sent again. Every retry uses up one kept-alive connection. When none is
+        left, a new connection is made.
         """
         connected = not self.trace_events or any("connect_" in event for event in self.trace_events)
         return (

@@ -73,8 +73,9 @@ def read_found(found: ConfigFile) -> Config:
 def _is_planted(folder: Path, owner: int) -> bool:
     """Return whether another user may have planted the config file: they own it, and anyone may write to the folder.
 
-    Such a folder is /tmp, for example. Even a local port in a planted file may belong to the other user. In other
-    folders the owner is not checked, because in a container the host's files belong to other users.
+    An example of such a folder is /tmp. A planted file is a risk even if it reaches only a local port, which may be the
+    other user's. In other folders the owner is not checked, because in a container the host's files belong to other
+    users.
     """
     if not hasattr(os, "geteuid"):
         return False

@@ -66,7 +66,7 @@ def import_library(name: str) -> HttpLibrary:
 
 
 def library_of(client: object) -> HttpLibrary:
-    """Return the library that an HTTP client belongs to; raise `UsageError` if the client is of neither library."""
+    """Return the library that an HTTP client belongs to; raise `UsageError` if it belongs to neither library."""
     for base in type(client).__mro__:
         root = base.__module__.partition(".")[0]
         if root in LIBRARY_NAMES:
@@ -86,7 +86,7 @@ def is_http_client(value: object) -> bool:
 def installed_library() -> HttpLibrary:
     """Return `httpx2` if it is installed, else the older `httpx`.
 
-    This is for use when no client determines the library. Raises `UsageError` if neither is installed.
+    This is used if there is no client whose library must be used. Raises `UsageError` if neither is installed.
     """
     for name in LIBRARY_NAMES:
         if find_spec(name) is not None:

@@ -111,7 +111,7 @@ class InterceptingTransport:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
     def inner_for(self, request: Any) -> Any:
-        """Return the transport that the client would choose for a request; another host may need another proxy."""
+        """Return the transport that the client would choose for a request, since hosts may need different proxies."""
         return self.original_client._transport_for_url(request.url)  # noqa: SLF001 - neither library has a public name for it
 
     def driver_arguments(self, request: Any, endpoint: Endpoint) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _intercepting_copy(client: Any, start: StartExchange, endpoints: tuple[Endpo
 
 @cache
 def _without_finalizer(client_class: Any) -> Any:
-    """Return a client class whose `__del__` does nothing: only the original client may close the shared connections.
+    """Return a client class whose `__del__` does nothing, as only the original client may close shared connections.
 
     The SDK's clients have a `__del__`, as do the clients that frameworks share among many models
     (langchain-openai 1.7).
@@ -304,4 +304,4 @@ def _without_finalizer(client_class: Any) -> Any:
 
 
 def _do_nothing(client: object) -> None:
-    """Do nothing: the original client closes itself."""
+    """Do nothing, because the original client closes itself."""

@@ -43,7 +43,7 @@ class LearnedTables:
 
 
 def learned_folder() -> Path | None:
-    """Return the folder of the learned tables, which may not exist yet; None if no home or cache folder is known."""
+    """Return the folder of the learned tables, existing or not; None if no home or cache folder is known."""
     home = home_folder()
     if home is None and not os.environ.get(CACHE_VARIABLE):
         return None

@@ -133,7 +133,7 @@ async def aiter_content(response: Any, library: HttpLibrary) -> AsyncGenerator[b
 def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes]:
     """Return an async iterator over the decompressed content of a response.
 
-    For an uncompressed response that is its own stream, this is the response itself.
+    If the response is uncompressed and is its own stream, the response itself is returned.
     """
     if response.stream is response and decompressor_for(response) is None:
         own: AsyncIterator[bytes] = response
@@ -144,9 +144,9 @@ def content_iterator(response: Any, library: HttpLibrary) -> AsyncIterator[bytes
 def end_received(response: Any) -> bool:
     """Return whether the end of a chunked HTTP/1.1 response has been received; reading to the end then does not block.
 
-    A connection whose response was not read to its end is closed instead of reused. Neither library has a public name
+    A connection whose response was not read to its end is closed instead of reused. Neither library has a public API
     for data that was received but not read; if that data cannot be found, the result is False. The result is also False
-    for a closed response, whose connection may already be in use by another thread.
+    for a closed response, because another thread may be using its connection.
     """
     if response.is_closed:
         return False
@@ -177,4 +177,7 @@ def _unread_socket_data(response: Any) -> bytes:
 _LAST_CHUNK = b"0\r\n\r\n"
 """The last chunk of a chunked body."""
 _CONNECTION_PATH = ("_stream", "_httpcore_stream", "_stream", "_connection")
-"""Attributes from the stream of a response to its connection; the first exists only if a client sent the request."""
+"""Attributes that lead from a response's stream to its connection.
+
+The first one exists only if a client sent the request.
+"""

@@ -90,7 +90,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return one observer that calls all `observers`, or None if there are none; raise `UsageError` for a bad one."""
+    """Return one observer that calls all `observers`, or None without any; raise `UsageError` for an invalid one."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)
@@ -211,10 +211,10 @@ class Session:
         at: float | None = None,
         caller: Caller | None = None,
     ) -> Exchange:
-        """Start the exchange for a client's request to `endpoint`; `at` is the time when it arrived (None: now).
+        """Start the exchange for a client's request to `endpoint`; `at` is the time of arrival, by default now.
 
-        `router` decides where the request goes. Without a router, the request goes to its own URL, unless it names
-        another provider of the config. If the request names a kind of server instead (`vllm`), the server at the URL is
+        `router` decides where the request goes. Without a router, the request goes to its own URL, unless the request
+        names another provider of the config. If it names a kind of server instead (`vllm`), the server at the URL is
         assumed to be of this kind. `caller` identifies the sender if the header fields no longer do.
         """
         router = router or self._own_router(request, endpoint)

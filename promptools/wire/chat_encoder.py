@@ -115,7 +115,7 @@ def add_server_fields(chunk: dict[str, Any], envelope: Envelope) -> dict[str, An
 
 
 def encode_usage_chunk(envelope: Envelope, usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode the usage as a stream's last chunk, which has no choices, for a client that asked for the usage."""
+    """Encode the usage as a stream's last chunk, without choices, for a client that asked for the usage."""
     return _encode_choices(envelope, []) | {"usage": dict(usage)}
 
 

@@ -46,8 +46,8 @@ _MANY_TOKENS = 1 << 30
 _LOADING = ("options", "num_ctx", "keep_alive", "truncate")
 """Parameters with which Ollama loads the model.
 
-Ollama loads the model even to render a conversation. If these parameters differed from those of the request for the
-reply, it would have to load the model twice.
+Ollama loads the model even to render a conversation. So a request to render has the same values as the request for the
+reply; with different values, Ollama would have to load the model twice.
 """
 _UNUSED_BY_TOKENIZE = ("think", "reasoning")
 _RENDER_ONLY = "_debug_render_only"
@@ -73,13 +73,13 @@ class RenderedPrompt:
     content: str | tuple[int, ...]
     """The prompt, as text or as token ids."""
     text: str | None
-    """The prompt as text, joined from the tokens' strings if the server sent ids; None if it returns only ids."""
+    """The prompt as text. For a prompt of ids, it is joined from the tokens' strings, or None without such strings."""
     prefill: str = ""
     """The start of the reply, such as that of a required call, if `content` already ends with this text."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together; None if the server does not state it."""
     notes: tuple[str, ...] = ()
-    """What the request to render could not express, as sentences for the trace."""
+    """What could not be expressed in the request to render, as sentences for the trace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""Prefix of a repair's description which says that the end of a string was guessed. Such JSON is refused here."""
+"""Prefix of the description of a repair that guessed where a string ends. JSON repaired in this way is refused here."""
 
 
 class Decoded(NamedTuple):
@@ -99,7 +99,7 @@ def parse_body(body: bytes) -> tuple[Any, str]:
 
 
 def decode_json(text: str) -> Decoded:
-    """Decode one JSON value, or several in a row. O(n) in characters.
+    """Decode one JSON value, or several in a row. The cost is O(n) in characters.
 
     A byte order mark and zero bytes around the text are dropped. Raises ValueError for text that is not JSON even with
     repairs, and for JSON that is nested too deeply.
@@ -138,9 +138,9 @@ def _decode_repaired(text: str) -> Decoded:
 
 
 def is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Return whether a value has at most `levels` levels of nesting. O(n).
+    """Return whether a value has at most `levels` levels of nesting, in O(n).
 
-    It might not be possible to encode a deeper value again.
+    Callers check this because it might not be possible to encode a deeper value again.
     """
     level = [value]
     for _ in range(levels):

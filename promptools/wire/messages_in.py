@@ -43,7 +43,10 @@ def join_texts(texts: Iterable[str], separator: str) -> str:
 
 
 def decode_messages(messages: Sequence[Any], notes: list[str]) -> list[Any]:
-    """Decode a conversation; add to `notes` what was left out. O(n). Raises UsageError for content that is refused."""
+    """Decode a conversation in O(n), and add to `notes` what was left out.
+
+    Raises UsageError for content that is malformed, or that open servers do not take.
+    """
     unsent: dict[str, None] = {}
     roles: dict[str, None] = {}
     decoded: list[Any] = []
@@ -231,9 +234,9 @@ _NEEDLESS = frozenset({
 """Keys that concern Anthropic's accounts or caches; nothing is lost by leaving them out."""
 _KEPT = frozenset({"promptools", *PARAMETERS}) - _CONVERTED - _NEEDLESS - {"n", "functions", "function_call"}
 _EFFORTS = {"xhigh": "high", "max": "high"}
-"""Maps each effort that open models do not have to the effort that is sent instead."""
+"""Maps reasoning efforts unknown to open models to the efforts that are sent instead."""
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
-"""The largest budgets of thinking tokens that are converted to low and to medium effort."""
+"""The largest budgets, in thinking tokens, that become low effort and medium effort."""
 _CHARACTERS_PER_TOKEN = 2
 """Characters per token, to estimate numbers of tokens.
 
@@ -271,7 +274,7 @@ def decode_messages_request(data: Mapping[str, Any], profile: Profile) -> tuple[
 
 
 def _refuse_services(data: Mapping[str, Any]) -> None:
-    """Raise UsageError for a feature that only Anthropic's own servers have, and on which the answer depends."""
+    """Raise UsageError if the answer depends on a feature that only Anthropic's own servers have."""
     advice = {
         "mcp_servers": "connect them in the app, and offer their tools in 'tools'",
         "compaction": "ask for a summary in a message",
@@ -328,7 +331,7 @@ def _decode_tools(offered: Any, notes: list[str]) -> Any:
 
 
 def _typed_function(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for a tool that the API defines by its type and the client runs."""
+    """Return the function for a tool that the API defines by its type and that the client runs."""
     own = {key: tool[key] for key in ("name", "strict") if tool.get(key) is not None}
     return copy_json({**function}) | own
 

@@ -53,11 +53,11 @@ _OWN_ERROR_TYPES = {
     "overloaded": "overloaded_error",
     "shutting_down": "overloaded_error",
 }
-"""The API's error type for each code of promptools' own errors."""
+"""Maps each code of promptools' own errors to the API's error type."""
 
 
 def encode_message(envelope: Envelope) -> dict[str, Any]:
-    """Encode a message without content, stop reason and usage, which are added later."""
+    """Encode a message that still lacks its content, stop reason and usage; these are added later."""
     return {
         "id": f"msg_{envelope.id.removeprefix('chatcmpl-')}",
         "type": "message",
@@ -225,7 +225,7 @@ class BlockWriter:
         group.events.append(event)
 
     def _release(self) -> list[dict[str, Any]]:
-        """Encode waiting events in order, up to and including the events of a call that has not ended. O(n)."""
+        """Encode waiting events in order, in O(n), up to and including the events of a call that has not ended."""
         encoded: list[dict[str, Any]] = []
         while self._waiting and self._call is None:
             group = self._waiting.popleft()

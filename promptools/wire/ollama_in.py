@@ -67,7 +67,7 @@ def decode_chat_request(data: Mapping[str, Any], profile: Profile) -> tuple[dict
 
 
 def _decode_message(message: Any, where: str) -> Any:
-    """Decode one message. Ids of calls and results are assigned later, as in the history of every API."""
+    """Decode one message. Calls and results get their ids later, in the same way as for every other API."""
     if not is_object(message):
         return message
     handled = {"thinking", "images", "tool_name", "tool_calls"}

@@ -1,7 +1,7 @@
 """Ollama's own API: encode responses for a client, complete or as lines of a stream, and models (Ollama 0.32.15).
 
 A line contains a part of the message; the last line contains the `done_reason` and the usage. Calls are sent complete,
-with their arguments as an object. With calls, `done_reason` is `stop`, as in Ollama itself.
+with their arguments as an object. If there are calls, `done_reason` is `stop`, as in Ollama itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORWARDED_FIELDS = {
     "remote_model": str,
     "remote_host": str,
 }
-"""Fields of an Ollama server's reply, with their types, that are passed on, since they cannot be measured here."""
+"""Maps fields of an Ollama server's reply to their types. They are passed on because they cannot be measured here."""
 _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
 """Maps Ollama's durations to the fields of llama.cpp's `timings` that state them in milliseconds."""
 

@@ -34,7 +34,7 @@ class NotExpressible(Exception):
 
 
 def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Encode the conversation, and add to `notes` what was left out. O(n). Raises `NotExpressible`."""
+    """Encode the conversation in O(n), and add to `notes` what was left out. Raises `NotExpressible`."""
     names: dict[str, str] = {}
     unknown: dict[str, None] = {}
     messages: list[dict[str, Any]] = []
@@ -119,7 +119,7 @@ def _data_of_url(url: str) -> str:
 
 
 PATH = "/api/chat"
-"""The route of the endpoint, relative to the server's root."""
+"""The route of Ollama's chat endpoint, relative to the server's root."""
 
 EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Reasoning efforts that `think` does not accept, mapped as in Ollama's own /v1 (openai/openai.go, 0.32.15)."""
@@ -137,8 +137,8 @@ class OllamaRequest:
 def encode_chat_request(body: Mapping[str, Any], *, num_ctx: int | None = None) -> OllamaRequest:
     """Encode a Chat Completions body for `/api/chat`.
 
-    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set a size. O(n) in the
-    size of the conversation.
+    `num_ctx` is the context size to request, in tokens, unless the request's own `options` set a size. The cost is O(n)
+    in the size of the conversation.
     """
     given = {key: value for key, value in body.items() if value is not None}
     notes: list[str] = []
@@ -173,7 +173,7 @@ def _request_messages(given: Mapping[str, Any], notes: list[str]) -> list[dict[s
 
 
 def _function_tools(offered: Any, notes: list[str]) -> list[Any]:
-    """Return the function tools; Ollama would take any other tool for a function without a name."""
+    """Return only the function tools, because Ollama would treat any other tool as a function without a name."""
     tools = as_list(offered)
     functions = [tool for tool in tools if is_object(as_object(tool).get("function"))]
     if len(functions) < len(tools):
@@ -224,14 +224,14 @@ def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 _FINISH_REASONS = {"load": "stop", "unload": "stop"}
-"""Finish reasons for the values of `done_reason` which say that the model was only loaded or unloaded."""
+"""Maps a `done_reason` to the finish reason, for replies that only report that the model was loaded or unloaded."""
 _DECODED_KEYS = frozenset({
     "model", "created_at", "message", "done", "done_reason", "logprobs", "error", "prompt_eval_count", "eval_count",
 })  # fmt: skip
 
 
 def decode_envelope(body: Any) -> Envelope:
-    """Decode the fields around the message. There is no id; the durations of the last line, in ns, are kept."""
+    """Decode the fields around the message. Ollama sends no id; the durations of the last line, in ns, are kept."""
     data = as_object(body)
     extra = {key: value for key, value in data.items() if key not in _DECODED_KEYS and is_shallow(value)}
     return Envelope(model=as_text(data.get("model")), created=_timestamp(as_text(data.get("created_at"))), extra=extra)

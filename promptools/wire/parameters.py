@@ -15,7 +15,7 @@ from promptools.wire.json_body import as_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
-"""`ollama` is Ollama's /api/chat; the others are raw endpoints, see `EndpointRules`."""
+"""The endpoint: `ollama` is Ollama's /api/chat, and the others are raw endpoints (see `EndpointRules`)."""
 
 
 class ParameterRule(NamedTuple):
@@ -202,7 +202,7 @@ def thinking_budget(thinking: Any) -> int | None:
 
 
 def apply_rules(body: Mapping[str, Any], endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Return the parameters to send with unchanged values, those to send in `options`, and notes on those dropped.
+    """Return the parameters to send with unchanged values, those to send in `options`, and notes on the dropped ones.
 
     There is one note per reason. If two parameters would be sent under the same name, the first in `PARAMETERS` is
     sent.

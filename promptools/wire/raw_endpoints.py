@@ -1,7 +1,7 @@
-"""Raw endpoints, which let the model continue a prompt and use neither a chat template nor a reply parser.
+"""Raw endpoints: the server lets the model continue a prompt, without a chat template or a reply parser.
 
 Requests are encoded for each endpoint. Replies are decoded to the deltas of Chat Completions, with the model's raw text
-as content. `parameters` has the rule for each parameter of a Chat Completions body on each endpoint.
+as content. The module `parameters` says what happens to each parameter of a Chat Completions body on each endpoint.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RawPrompt:
     text: str | None = None
     """The prompt as text, if the server rendered it as token ids and also returned its text; otherwise None.
 
-    The text lacks the prefill, which is the beginning of the reply that promptools appends to the prompt.
+    The text lacks the prefill: the beginning of the reply, if promptools appended one to the prompt.
     """
 
     @property
@@ -89,7 +89,7 @@ def stop_strings(requested: Any, prompt: RawPrompt) -> list[str]:
 
 
 COMPLETIONS_PATH = "completions"
-"""The route of the endpoint, relative to the API's base URL."""
+"""The route of the completions endpoint, relative to the API's base URL."""
 
 
 def encode_completions_request(body: Mapping[str, Any], prompt: RawPrompt, *, ids: bool) -> RawRequest:
@@ -140,7 +140,7 @@ def _restore_end_of_turn(delta: Delta) -> Delta:
 
 
 LLAMACPP_PATH = "/completion"
-"""The route of the endpoint, relative to the server's root."""
+"""The route of llama.cpp's raw endpoint, relative to the server's root."""
 
 
 def encode_llamacpp_request(body: Mapping[str, Any], prompt: RawPrompt) -> RawRequest:
@@ -204,7 +204,7 @@ def _usage(raw_choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 GENERATE_PATH = "/api/generate"
-"""The route of the endpoint, relative to the server's root."""
+"""The route of Ollama's raw endpoint, relative to the server's root."""
 _DECODED_KEYS = frozenset({"response", "thinking", "tool_calls", "context"})
 
 
@@ -224,7 +224,7 @@ def encode_generate_request(body: Mapping[str, Any], prompt: RawPrompt, *, num_c
 
 
 def decode_generate_envelope(body: Any) -> Envelope:
-    """Decode the fields around the text. There is no id; the durations of the last line, in ns, are kept."""
+    """Decode the fields around the text. Ollama sends no id; the durations of the last line, in ns, are kept."""
     envelope = ollama.decode_envelope(body)
     return replace(envelope, extra={key: value for key, value in envelope.extra.items() if key not in _DECODED_KEYS})
 

@@ -42,7 +42,7 @@ _NOT_SERVED = {
     ), _HOSTED),
     **dict.fromkeys(("computer", "computer_use", "computer_use_preview"), "it needs OpenAI's own models"),
 }  # fmt: skip
-"""Maps the types of tools that only OpenAI's servers have to the reason why they cannot be served."""
+"""Maps each type of tool that cannot be served, because it needs OpenAI's servers or models, to the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ClientTools:
     def __init__(self, family: str | None = None) -> None:
         self.functions: list[Any] = []
         self.left_out: dict[str, str] = {}
-        """Maps the type of each tool that was left out to the reason."""
+        """For each tool that was left out, maps the tool's type to the reason."""
         self._typed = openai_tools(family)
         self._by_function: dict[str, ClientTool] = {}
         self._function_names: dict[tuple[str | None, str], str] = {}
@@ -242,7 +242,7 @@ _NOT_CARRIED = "compaction_trigger", "configuration_update", "additional_tools"
 
 
 def seal_reasoning(text: str) -> str:
-    """Return reasoning as the opaque text of `encrypted_content`, which is only encoded, not encrypted."""
+    """Return reasoning as an opaque text for `encrypted_content`. The text is only encoded, not encrypted."""
     return _SEALED_PREFIX + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
@@ -466,7 +466,7 @@ _ECHOED: dict[str, Any] = {
     "service_tier": "default", "store": True, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_logprobs": 0,
     "top_p": 1.0, "truncation": "disabled", "user": None,
 }  # fmt: skip
-"""The request's settings that a response repeats, with their defaults."""
+"""Settings of a request that the response repeats, with their defaults."""
 SEALED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
@@ -481,7 +481,7 @@ class ResponsesRequest:
     """The input of this request alone, without the conversation before it."""
     tools: ClientTools
     settings: dict[str, Any]
-    """The settings of the request that the response repeats."""
+    """Settings of this request that are repeated in the response."""
     summary: bool = False
     """Whether reasoning is returned as a summary. A client that asks for a summary reads nothing else."""
     sealed: bool = False
@@ -559,7 +559,7 @@ def _resolve(item: dict[str, Any], find_item: Callable[[str], dict[str, Any] | N
 
 
 def _instructions(value: Any) -> str:
-    """Return the instructions, which are a string or a list of items, as text."""
+    """Return the instructions as text. They are given as a string or as a list of items."""
     if isinstance(value, str):
         return value
     texts = [decode_content(as_object(item).get("content")) for item in as_list(value)]
@@ -582,7 +582,7 @@ def _decode_limit(data: Mapping[str, Any], body: dict[str, Any]) -> dict[str, An
 
 
 def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode `text`: the format becomes `response_format`, the verbosity is kept unchanged."""
+    """Decode `text`: the format becomes `response_format`, and the verbosity is kept unchanged."""
     decoded: dict[str, Any] = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     format_ = as_object(text.get("format"))
     match format_.get("type"):
@@ -600,7 +600,7 @@ def _decode_text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(data: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """Return the request's settings that the response repeats, without tools of the types in `left_out`."""
+    """Return the settings to repeat in the response, without tools of the types in `left_out`."""
     settings = {key: default if data.get(key) is None else data[key] for key, default in _ECHOED.items()}
     settings["tools"] = [tool for tool in as_list(settings["tools"]) if as_object(tool).get("type") not in left_out]
     reasoning = {"effort": None, "summary": None, **as_object(data.get("reasoning"))}

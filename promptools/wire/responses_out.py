@@ -220,9 +220,9 @@ class ResponseEvents:
         self._items: list[dict[str, Any] | CallItem] = []
         self._open: _OpenText | None = None
         self._space: list[tuple[str, Any]] = []
-        """White space that is held back, because it may be the beginning of a message; with its log probabilities."""
+        """White space, with its log probabilities, that is held back because a message may begin with it."""
         self._calls: dict[int, int] = {}
-        """Maps the index of each call that is being streamed to the position of its item in the output."""
+        """For each call that is being streamed, maps the call's index to the position of its item in the output."""
         self._discarded = 0
         """Number of items at the beginning of the output that belong to attempts that failed."""
 
@@ -380,7 +380,7 @@ class _OpenText:
         return message_item(self._item_id, [self._part(text)] if text else [], status)
 
     def begin_events(self) -> list[StreamEvent]:
-        """Encode the event that begins the item's single part, still without text."""
+        """Encode the event that begins the item's only part, whose text is still empty."""
         return [self._part_event("added", self._part(""))]
 
     def delta(self, text: str, logprobs: Any = None) -> StreamEvent:

@@ -31,8 +31,8 @@ class SseDecoder:
 
     CR, LF and CRLF end a line; a byte order mark is dropped; invalid UTF-8 becomes U+FFFD. A line that does not begin
     with one of the format's field names, such as a bare JSON error inside the stream (mistralai/mistral-vibe#1104), is
-    returned as a `raw` event. Several such lines in a row are joined into one event, unless the first of them looks
-    like a complete JSON object. That one is returned immediately.
+    returned as a `raw` event. Several such lines in a row are joined into one event. But if the first of them looks
+    like a complete JSON object, this line is returned immediately.
     """
 
     def __init__(self) -> None:

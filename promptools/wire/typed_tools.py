@@ -1,7 +1,7 @@
 """Tools that an API defines only by their type and that the client runs: a shell, a file editor, a memory.
 
 OpenAI's and Anthropic's models know these tools. To other models they are offered as functions, with the parameters
-that the API documents for a call. In Anthropic's API, calls of these tools have the same form as other calls. In the
+that the API documents for a call. In Anthropic's API, calls to these tools have the same form as other calls. In the
 Responses API, each tool has its own types of items; `TypedTool` converts between items and the function's arguments.
 
 The formats are those of openai 3.57 and anthropic 2.14.
@@ -71,7 +71,7 @@ def _bash() -> dict[str, Any]:
 
 
 def _editor(name: str, inserted: str, *more: str) -> dict[str, Any]:
-    """Return the function for the text file editor; `inserted` is the parameter for the text that `insert` inserts."""
+    """Return the function for the text file editor; `inserted` names the parameter for the text to insert."""
     undo = "\n- `undo_edit`: takes back the last change of the file." if "undo_edit" in more else ""
     description = (
         "Shows and edits text files.\n"
@@ -138,7 +138,7 @@ ANTHROPIC_TOOLS: Mapping[str, Mapping[str, Any]] = {
     "text_editor_20250728": _editor(_EDITOR, "insert_text"),
     "memory_20250818": _memory(),
 }
-"""Maps the type of each Anthropic tool that the client runs to the tool's function.
+"""For each Anthropic tool that the client runs, maps the tool's type to its function.
 
 Other versions of a tool, which are not listed, may have other parameters.
 """
@@ -164,7 +164,7 @@ class TypedTool:
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """Return the fields of a call's item, or None if the arguments do not match the function's schema.
 
-        An item cannot express such arguments.
+        None is returned because an item could not express such arguments.
         """
         tools = _checker(self)
         checked = tools.check(tools[0], arguments)
