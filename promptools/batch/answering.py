@@ -49,7 +49,7 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class LineProblem:
-    """Describes why a request failed, for the file of errors."""
+    """Describes why a request failed. It is written to the error file."""
 
     line: int
     custom_id: str | None
@@ -74,9 +74,9 @@ class LineProblem:
 
 
 def read_request(text: bytes, line: int) -> BatchRequest | LineProblem:
-    """Parse a line of a batch file, with the number `line`; return a `LineProblem` if the request is invalid.
+    """Parse a line of a batch file; return a `LineProblem` if the request is invalid.
 
-    The request's `body` may be an object, or the JSON of an object as a string.
+    `line` is the number of the line. The request's `body` may be an object, or a string with the JSON of an object.
     """
     try:
         value: Any = _load(text.removeprefix(BYTE_ORDER_MARK))
@@ -136,7 +136,7 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
 """Statuses that mean that the server, or a gateway in front of it, cannot answer now; `RequestPool` keeps retrying."""
 SHORT_LIVED_STATUSES = frozenset({500})
-"""Statuses whose cause may be the request itself, which is therefore sent again only a few times."""
+"""Statuses that the request itself may have caused. Such a request is sent again only a few times."""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
 """Codes of promptools' own 502 errors, which mean that no server answered."""
 ADVICE = {
@@ -164,7 +164,7 @@ class TemporaryFailureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """The result of a request: its line in the output and, if the request failed, its line in the file of errors."""
+    """The result of a request: its line in the output and, if the request failed, its line in the error file."""
 
     line: int
     result: dict[str, Any]
@@ -181,9 +181,10 @@ class BatchAnswer:
 
 
 class RequestAnswerer:
-    """Sends requests through a promptools client. `model` replaces the model of each request (None: keep it).
+    """Sends requests through a promptools client.
 
-    `default_model` is used for requests that name no model. The client must not retry by itself (`max_retries=0`).
+    `model` replaces the model of each request; if it is None, requests keep their models. `default_model` is used for
+    requests that name no model. The client must not retry by itself (`max_retries=0`).
     """
 
     def __init__(self, client: AsyncOpenAI, *, model: str | None = None, default_model: str | None = None) -> None:
@@ -276,7 +277,10 @@ def _temporary_failure(
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait from `retry-after-ms` or `Retry-After` (a number or a date); None without either."""
+    """Return how many seconds the server asks the client to wait; None if it states no valid time.
+
+    The server states the time in `retry-after-ms` or in `Retry-After` (a number or a date).
+    """
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -320,9 +324,9 @@ PAUSE_SECONDS = 5.0
 class RequestServers:
     """Distributes requests over all servers of the client's provider.
 
-    Each request goes to the server that has the fewest requests in progress. `model` replaces the model of each request
-    (None: keep it). `default_model` is used for requests that name no model. The client must not retry by itself
-    (`max_retries=0`). `clock` returns the time in seconds.
+    Each request goes to the server that has the fewest requests in progress. `model` replaces the model of each
+    request; if it is None, requests keep their models. `default_model` is used for requests that name no model. The
+    client must not retry by itself (`max_retries=0`). `clock` returns the time in seconds.
     """
 
     def __init__(
@@ -370,7 +374,10 @@ def answer_timeout(seconds: float) -> openai.Timeout:
 
 
 def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:
-    """Return the other base URLs of the client's provider; none if the client does not use the provider's first URL."""
+    """Return all base URLs of the client's provider except the first.
+
+    The result is empty if the client does not use the first URL.
+    """
     session = client.promptools
     provider = session.config.providers.get(session.provider or "")
     if provider is None or not provider.base_url:

@@ -72,11 +72,11 @@ class BatchLog:
             raise
 
     def has(self, line: int) -> bool:
-        """Return whether the request of this line has a result."""
+        """Return whether the log has a result for the request on line `line`."""
         return line < len(self._done) and bool(self._done[line])
 
     def done(self) -> bytes:
-        """Return a byte for each line, from line 0: 1 if the line has a result, else 0.
+        """Return a byte for each line, indexed by line number: 1 if the line has a result, else 0.
 
         Lines beyond the last byte have no result.
         """
@@ -218,7 +218,7 @@ class BatchTotals:
 
 
 class BatchJob:
-    """A batch that reads requests from `source`, and writes results to `output`.
+    """Runs a batch: reads requests from `source`, and writes results to `output`.
 
     Failures are written to a separate file next to `output`. `survey` describes the input. `model` replaces the model
     of each request; an existing log must have been written with the same `model`. The file `log` keeps the results
@@ -261,9 +261,10 @@ class BatchJob:
             return sum(1 for _ in log.answers())
 
     def run(self, answer_requests: AnswerRequests, follow: Callable[[BatchTotals], None]) -> None:
-        """Answer the requests without a result, and write the output; `follow` is called after each result.
+        """Answer all requests that have no result, and write the output.
 
-        Raises `PromptoolsError` if a request remains without a result.
+        `follow` is called with the totals at the start and after each result. Raises `PromptoolsError` if a request
+        still has no result at the end.
         """
         with BatchLog(self.log, self._settings) as log:
             for answer in log.answers():
@@ -286,7 +287,7 @@ class BatchJob:
             self._write(log)
 
     def _write(self, log: BatchLog) -> None:
-        """Write the file of errors, then the output, and remove the log."""
+        """Write the error file, then the output, and remove the log."""
         if self.totals.failed or self.totals.unnamed:
             write_lines(self.errors, self._problems(log))
         else:
@@ -325,7 +326,7 @@ def default_log(output: str) -> str:
 
 
 def check_paths(source: str, output: str, log: str | None) -> None:
-    """Raise `UsageError` if the files of a batch cannot be read or written under these names."""
+    """Raise `UsageError` if these paths cannot be the files of a batch, for example because two are the same file."""
     check_name(source)
     check_name(output)
     names = [source, output, errors_path(output), log or default_log(output)]

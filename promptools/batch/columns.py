@@ -17,7 +17,7 @@ from promptools.types import Fix, Reply
 
 
 def arrow(module: str = "pyarrow") -> Any:
-    """Return pyarrow, or a module of it; raise `UsageError` if it is not installed."""
+    """Return pyarrow, or one of its modules; raise `UsageError` if pyarrow is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -33,7 +33,10 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 Kind: TypeAlias = Literal["string", "boolean", "key", "object", "array"]
-"""The kind of a column. A `key` is a string or an integer. An `object` or `array` is of a nested type, or JSON text."""
+"""The kind of the values in a column.
+
+A `key` is a string or an integer. An `object` or `array` is a value of a nested type, or a string of JSON.
+"""
 Convert: TypeAlias = Callable[[Any], Any]
 """A function that converts a value to JSON. It gets the value as pyarrow returns it, and never a null."""
 
@@ -73,7 +76,7 @@ REPLY_COLUMNS = InputColumns(
 
 
 class RowReader:
-    """Converts rows of Arrow tables, all with the schema `schema`, to JSON objects.
+    """Converts rows of Arrow tables that have the schema `schema` to JSON objects.
 
     Raises `UsageError` if a column is missing or has a wrong type.
     """
@@ -120,7 +123,7 @@ def _column_conversion(name: str, kind: Any, expected: Kind) -> Convert:
 
 
 def _conversion(kind: Any, path: str) -> Convert:
-    """Return the function that converts values of a type to JSON; `path` names the column in errors."""
+    """Return the function that converts values of an Arrow type to JSON; `path` names the column in errors."""
     types: Any = arrow().types
     plain = _storage(kind)
     if _is_text(plain) or any(
@@ -262,7 +265,10 @@ def key_columns(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
-    """Return a row as JSON; raise `UnicodeEncodeError` for text that UTF-8, which Arrow uses, cannot express."""
+    """Return a row as JSON; raise `UnicodeEncodeError` for text that UTF-8 cannot express.
+
+    Arrow stores text as UTF-8.
+    """
     return json.dumps(row, ensure_ascii=False).encode()
 
 

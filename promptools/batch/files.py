@@ -195,7 +195,7 @@ BUFFER_BYTES = 2**20
 GROUP_BYTES = 16 * 2**20
 """Number of bytes of rows after which a row group is written."""
 CONVERTED_ROWS = 256
-"""Number of rows to convert to Arrow at a time for writing. Before that, they are far larger, as Python objects."""
+"""Number of rows to convert to Arrow at a time for writing. As Python objects, rows are far larger than in Arrow."""
 
 
 def read_input(path: str, columns: InputColumns) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Read a batch file: once before anything is sent, and again for the requests without a result."""
+"""Read a batch file: once before anything is sent, and again to find the requests that have no result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from promptools.wire.json_body import as_list, as_object
 
 @dataclass(slots=True)
 class InputSurvey:
-    """What a batch file contains: counts and a digest, taken by `survey_input` before anything is sent."""
+    """Counts and a digest of a batch file, taken by `survey_input` before anything is sent."""
 
     requests: int = 0
     """Number of requests with a `custom_id`, including invalid ones. The output has a line for each of them."""
@@ -33,7 +33,10 @@ class InputSurvey:
     urls: Counter[str] = field(default_factory=Counter[str])
     models: Counter[str] = field(default_factory=Counter[str])
     not_utf8: int = 0
-    """The number of the first line whose `custom_id` is not valid UTF-8 (0: none). Parquet cannot hold such an id."""
+    """The number of the first line whose `custom_id` is not valid UTF-8; 0 if there is no such line.
+
+    Parquet cannot hold such a `custom_id`.
+    """
     digest: str = ""
     """A digest of all lines."""
 
@@ -110,14 +113,17 @@ def digest_of(custom_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequests:
-    """The requests without a result in the file `source`, including invalid ones that have a `custom_id`.
+    """The requests in the file `source` that have no result, including invalid ones that have a `custom_id`.
 
     The file is read again at each iteration.
     """
 
     source: str
     done: bytes = field(repr=False)
-    """A byte for each line, from line 0: 1 if the line has a result. Lines beyond the last byte have no result."""
+    """A byte for each line, indexed by line number: 1 if the line has a result, else 0.
+
+    Lines beyond the last byte have no result.
+    """
 
     def __iter__(self) -> Iterator[BatchRequest | LineProblem]:
         """Yield the requests in the order of the file."""

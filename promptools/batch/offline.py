@@ -1,8 +1,8 @@
-"""Run batches without a server: the model runs in an engine in this process, which answers the client's requests.
+"""Run batches without a server: an engine in this process runs the model and answers the client's requests.
 
 `EngineSettings` names the model and the engine's arguments. `open_vllm` makes vLLM's server application, with an engine
-inside. `EngineTransport` passes requests to this application without a connection, and `open_engine` connects a
-promptools client to it. Modes, corrections, results and errors are therefore the same as with a server.
+inside. `EngineTransport` passes requests to this application without a network connection. `open_engine` connects a
+promptools client to the application, so modes, corrections, results and errors are the same as with a server.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ WITHOUT_EFFECT = frozenset({
 class EngineTransport:
     """Base class of the async transports for both HTTP libraries. It passes requests to an ASGI application.
 
-    vLLM ignores unknown fields. This class refuses a request with an unknown field instead, because all results of a
-    batch would lack what the field asks for.
+    vLLM itself ignores unknown fields. This class refuses a request that has an unknown field, because otherwise none
+    of the batch's results would have what the field asks for.
     """
 
     def __init__(self, app: Any, library: HttpLibrary) -> None:
@@ -181,7 +181,7 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Modules that may contain the same functions, depending on vLLM's version: the newest version's module comes first.
+"""Modules that contain the same functions in different versions of vLLM; the newest version's module comes first.
 
 `_ENTRY`, `_STATE` and `_APP` have the same form.
 """
@@ -198,7 +198,7 @@ These values keep stdout free for results, and stderr free for the progress.
 
 @dataclass(frozen=True, slots=True)
 class VllmApp:
-    """A running engine with its application."""
+    """A running vLLM engine, and the ASGI application that serves it."""
 
     app: Any
     """The ASGI application."""
@@ -325,7 +325,10 @@ def require_vllm() -> None:
 
 
 def _known_arguments() -> set[str]:
-    """Return the names of arguments for the engine and the application, without those for the socket."""
+    """Return the names of the accepted arguments for the engine and the application.
+
+    Arguments for the socket, and those in `_OWN`, are left out.
+    """
     classes = (
         _function("BaseFrontendArgs", _ARGUMENTS),
         import_module("vllm.engine.arg_utils").AsyncEngineArgs,
@@ -377,7 +380,7 @@ def _has_module(name: str) -> bool:
 BASE_URL = "http://vllm.invalid/v1"
 """The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
 QUEUED_SHARE = 0.5
-"""Number of requests that wait in the engine, to keep it busy, as a fraction of the number that it computes."""
+"""Number of requests that wait in the engine to keep it busy, as a fraction of those that it computes concurrently."""
 NO_PARSER = (
     "native mode needs vLLM's own parser of calls: add --engine-args enable_auto_tool_choice=true"
     " tool_call_parser=NAME, or leave the mode to promptools"
@@ -393,7 +396,7 @@ class OfflineEngine:
     concurrency: int
     """How many concurrent requests keep the engine busy."""
     target: Target
-    """The model's profile, with the reasons for it."""
+    """The model's profile, with a reason for each fact and decision in it."""
     _app: VllmApp
     _answerer: RequestAnswerer
 
@@ -417,9 +420,10 @@ class OfflineEngine:
 async def open_engine(settings: EngineSettings) -> AsyncGenerator[OfflineEngine, None]:
     """Load the model, yield the engine with a client connected to it, and end the engine.
 
-    Loading takes seconds to minutes. Unless the arguments select one of vLLM's own parsers (`enable_auto_tool_choice`
-    and `tool_call_parser`), native mode is not used, since vLLM would refuse tools, or lose the calls. Raises
-    `UsageError` if vLLM is missing or an argument is wrong, and `UpstreamError` if the engine does not start.
+    Loading takes seconds to minutes. Native mode is used only if the arguments select one of vLLM's own parsers
+    (`enable_auto_tool_choice` and `tool_call_parser`), because without a parser vLLM would refuse tools or lose the
+    calls. Raises `UsageError` if vLLM is missing or an argument is wrong, and `UpstreamError` if the engine does not
+    start.
     """
     if settings.options.get("mode") == "native" and not _names_parser(settings):
         raise UsageError(NO_PARSER)
@@ -473,7 +477,7 @@ def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Targe
 
 
 def _describe_model(app: VllmApp) -> ServerInfo:
-    """Return what detection would find out about a server with this model, taken from the model itself."""
+    """Return what detection would report about a server with this model; take the facts from the model itself."""
     template = app.chat_template
     described = ModelDescription(
         files=(("model", app.engine.model_config.model),),

@@ -58,8 +58,9 @@ def import_ray() -> Any:
 def ray_session(address: str | None) -> Generator[Any, None, None]:
     """Connect to the cluster at `address`, unless already connected, and yield the package `ray`.
 
-    Without an address it uses `RAY_ADDRESS`, a cluster running on this machine, or a new one. Until the session ends,
-    everything printed goes to stderr: Ray also prints the errors of its processes, but stdout is only for results.
+    Without an address, use `RAY_ADDRESS`, a cluster running on this machine, or a new cluster. Until the session ends,
+    everything printed goes to stderr, because Ray also prints the errors of its processes, and stdout is only for
+    results.
 
     Raises `UsageError` if the cluster cannot be used, and `PromptoolsError` for errors of Ray in the block.
     """
@@ -119,7 +120,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _errors_of(ray: Any) -> Generator[None, None, None]:
-    """Raise a short error in place of Ray's errors, which contain the stacks of several processes."""
+    """Raise a short error in place of an error of Ray, which contains the stack traces of several processes."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -131,9 +132,9 @@ def _errors_of(ray: Any) -> Generator[None, None, None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error, without stacks.
+    """Return the first line of an error, without stack traces.
 
-    If a task of Ray failed, return the first line of the task's exception.
+    If a Ray task failed, return the first line of the task's exception.
     """
     cause = getattr(error, "cause", None)
     text = f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else str(error) or type(error).__name__
@@ -174,7 +175,7 @@ class ChunkOperation:
     call: Any
     """Takes a block with the items of a chunk, and returns a block with their results."""
     options: dict[str, Any]
-    """Arguments of `Dataset.map_batches`: the processes and their resources."""
+    """Arguments for `Dataset.map_batches` that describe the processes and their resources."""
     in_order: bool = False
 
 
@@ -297,14 +298,14 @@ class ServerActorSettings:
     api_key: str = field(repr=False)
     config: Config = field(repr=False)
     dialects: tuple[Any, ...] = field(repr=False)
-    """The tables of dialects that are not in the config."""
+    """The tables of the app's own dialects, which are not in the config."""
     provider: str | None
     detect: bool
     mode: ModeName | None
     model: str | None
-    """Replaces the model of each request. None: keep it."""
+    """The model that replaces the model of each request; None if requests keep their models."""
     default_model: str | None
-    """The model of requests that name none."""
+    """The model for requests that name no model."""
     timeout: float
     patience: float
     concurrency: int
@@ -339,7 +340,7 @@ class ServerActorSettings:
 
     @asynccontextmanager
     async def open_pool(self, actors: int) -> AsyncGenerator[RequestPool, None]:
-        """Yield the request pool of one actor, which sends to the servers; `actors` is the number of actors."""
+        """Yield the pool that sends one actor's requests to the servers; `actors` is the number of actors."""
         async with self.make_client() as client:
             servers = RequestServers(client, model=self.model, default_model=self.default_model)
             yield RequestPool(servers.answer, AdaptiveLimit(self.share(actors)), patience=self.patience)
@@ -386,7 +387,7 @@ class EngineActorSettings:
         return _count_rooms(ray, "CPU", ENGINE_CPUS, most=1)
 
     def share(self, actors: int) -> int:
-        """Return an equal share of `concurrency`; if that is None, return how many requests an engine takes.
+        """Return an equal share of `concurrency` or, if it is None, the number of requests that an engine takes.
 
         An engine takes as many requests as it computes concurrently, and some more, which wait in a queue.
         """
@@ -416,7 +417,7 @@ def _has_gpus(ray: Any) -> bool:
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
     """Return how many times the amount `size` of a resource fits on all nodes together, but at least 1.
 
-    On each node, at most `most` times are counted.
+    Each node counts at most `most` times.
     """
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
@@ -427,7 +428,7 @@ def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> 
 
 
 SURPLUS = 3
-"""The number of requests in the chunks of an actor, as a multiple of those that may be under way in the actor."""
+"""Number of requests in an actor's chunks for each request that the actor may process concurrently."""
 MAX_CHUNK = 32
 """Maximum number of requests in a chunk.
 
@@ -436,9 +437,10 @@ If an actor ends before all requests of a chunk have a result, all of them are s
 
 
 class ClusterAnswering:
-    """Answers requests with `actors` actors on a Ray cluster; None means as many as `settings` suggests.
+    """Answers requests with `actors` actors on a Ray cluster.
 
-    The actors share the number of concurrent requests.
+    If `actors` is None, `settings` determines how many there are. The limit on concurrent requests is divided among the
+    actors.
     """
 
     def __init__(self, ray: Any, settings: ActorSettings, actors: int | None) -> None:
@@ -504,9 +506,10 @@ class AnsweringActor:
         return encode_chunk(answers)
 
     async def _open(self) -> RequestPool:
-        """Return the pool. It is opened for the first chunk, belongs to the event loop, and ends with the process.
+        """Return the request pool, which is opened for the first chunk.
 
-        If the pool cannot be opened, the same error is raised for every chunk.
+        The pool belongs to the event loop, and is closed only when the process ends. If it cannot be opened, the same
+        error is raised for every chunk.
         """
         async with self._lock:
             if self._pool is None:

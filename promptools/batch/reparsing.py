@@ -53,7 +53,10 @@ class ReparsedLine(NamedTuple):
     """The result for one line of a log."""
 
     text: bytes
-    """A line of JSON with the parsed reply, or with an `error`. With `as_row`, the line has every column."""
+    """A line of JSON with the parsed reply, or with an `error`.
+
+    If `reparse_line` was called with `as_row`, the line has every column.
+    """
     has_calls: bool = False
     failed: bool = False
 
@@ -64,9 +67,10 @@ def read_replies(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def reparse_line(text: bytes, line: int, *, as_row: bool = False) -> ReparsedLine:
-    """Parse the logged reply in a line of JSON, with the number `line`, and return the result as a line of JSON.
+    """Parse the logged reply in a line of JSON, and return the result as a line of JSON.
 
-    With `as_row`, the result has the columns of a Parquet file. If the reply cannot be read, the result has an `error`.
+    `line` is the number of the line. If `as_row` is true, the result has the columns of a Parquet file. If the reply
+    cannot be read, the result has an `error`.
     """
     row: Any = None
     try:
@@ -129,11 +133,11 @@ def reparse(
 
 @contextmanager
 def _without_interrupts() -> Generator[None, None, None]:
-    """Block Ctrl-C in this process during the block, and permanently in processes that are started in the block.
+    """Block Ctrl-C in this process during the block, and permanently in the processes that are started in it.
 
-    The parent ends these processes. If Ctrl-C ended a process that is starting, the pool would wait for it forever. The
-    mask of signals applies to this thread and to the started processes. Another thread, such as one of Arrow's, may
-    still receive the signal, so the handler of the signal is replaced too.
+    These processes need no Ctrl-C, since the parent ends them. If Ctrl-C ended one of them while it was starting, the
+    pool would wait for it forever. The signal mask applies to this thread and to the started processes. Another thread,
+    such as one of Arrow's, may still receive the signal, so the signal's handler is replaced too.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -205,7 +209,10 @@ OPTION_COLUMNS = InputColumns(
     {name: kind for name, kind in REPLY_COLUMNS.kinds.items() if name not in {"id", "custom_id"}},
     REPLY_COLUMNS.required,
 )
-"""The columns that decide how a reply is read. Ids are left out: they may have any type, and are not converted."""
+"""The columns that decide how a reply is read.
+
+Ids are left out, because they may have any type and are not converted.
+"""
 
 
 def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
@@ -215,8 +222,8 @@ def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
     to `map_batches` of Ray Data and to `map(batched=True)` of datasets. The column `text` is required; `tools`,
     `dialect`, `finish_reason` and `in_reasoning` are optional. Other columns are kept, unless a new column has the same
     name. A reply that cannot be read has an `error`, whose `line` is counted from 1 in the batch. `dialects` are your
-    own dialects. If the function runs on other machines, pass what `promptools.dialects.read_table` returns for their
-    files.
+    own dialects. If the function runs on other machines, pass them as the tables that `promptools.dialects.read_table`
+    returns for their files.
 
     Raises `UsageError` if `text` is missing, a column has a wrong type, or pyarrow is not installed.
     """
@@ -291,7 +298,7 @@ def _as_array(name: str, values: Any) -> Any:
 
 
 def _as_python(values: Any) -> Any:
-    """Return a value with all NumPy arrays in it as lists, including nested arrays."""
+    """Return a value with all NumPy arrays in it converted to lists, including nested arrays."""
     if hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple):

@@ -1,7 +1,7 @@
 """Send many requests concurrently, each until it has a result, and wait for the server if necessary.
 
 The number of concurrent requests is fixed, or follows an `AdaptiveLimit`, which grows while the server keeps up, and is
-halved when the server does not.
+halved when the server falls behind.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 START = 4
 """Initial number of concurrent requests."""
 INFLATION = 3.0
-"""If answers take this many times as long as before, the server has too many requests."""
+"""The server has too many requests if the time per token grows to this many times its earlier average."""
 ROUND = 8
-"""Minimum number of answers between two comparisons of how long they take."""
+"""Minimum number of answers in a round; after each round, its time per token is compared with the earlier average."""
 BASELINE_WEIGHT = 0.2
 """Weight of the latest round of answers in the moving average of the time per token."""
 
@@ -64,7 +64,10 @@ class AdaptiveLimit:
             self._wake()
 
     def succeeded(self, sent_at: float, tokens: int) -> None:
-        """Count an answer with `tokens` tokens (0: unknown) to a request that was sent at `sent_at`."""
+        """Count an answer to a request that was sent at `sent_at`.
+
+        `tokens` is the number of tokens in the answer, or 0 if it is unknown.
+        """
         used = self.in_flight >= int(self.bound)
         inflated = self._round.add(self._clock() - sent_at, max(1, tokens), max(ROUND, int(self.bound)))
         if inflated:
@@ -108,7 +111,10 @@ class AdaptiveLimit:
 
 
 class FixedLimit(AdaptiveLimit):
-    """A constant limit, for an engine in this process: the engine queues what it cannot compute yet, and stays busy."""
+    """A constant limit, for an engine in this process.
+
+    The engine queues requests that it cannot compute yet, and so stays busy.
+    """
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(most, clock)
@@ -121,8 +127,8 @@ class FixedLimit(AdaptiveLimit):
 class _Round:
     """Compares the time per token in each round of answers with the time per token in earlier rounds.
 
-    Sums of seconds and of tokens over a round are compared. A single answer proves little: it may be short, with most
-    of its time spent on the prompt.
+    The time is computed from the sums of seconds and of tokens in a round, because a single answer proves little: it
+    may be short, with most of its time spent on the prompt.
     """
 
     def __init__(self) -> None:
@@ -170,8 +176,8 @@ def require_tenacity() -> None:
 class RequestPool:
     """Sends requests, as many concurrently as `limit` allows.
 
-    A request that the server cannot answer now is sent again for `patience` seconds. If no other request was answered
-    in that time, `run` raises `UpstreamError`. Otherwise only this request counts as failed.
+    If the server cannot answer a request now, the request is sent again for up to `patience` seconds. If no other
+    request was answered in that time, `run` raises `UpstreamError`. Otherwise only this request counts as failed.
     """
 
     def __init__(self, send: SendRequest, limit: AdaptiveLimit, *, patience: float) -> None:
@@ -183,7 +189,8 @@ class RequestPool:
     async def run(self, requests: Iterator[BatchRequest | LineProblem], record: RecordAnswer) -> None:
         """Send all requests, and call `record` with each result as soon as it is available.
 
-        As many requests are read ahead as may be sent concurrently. An exception of `record` ends the run.
+        The number of requests that are read ahead is the maximum number of concurrent requests. If `record` raises an
+        exception, the run ends.
         """
         feed = _Feed(requests, self.limit.most)
         workers = [asyncio.create_task(self._work(feed, record)) for _ in range(self.limit.most)]
@@ -199,7 +206,7 @@ class RequestPool:
             record(await self.answer(request))
 
     async def answer(self, request: BatchRequest | LineProblem) -> BatchAnswer:
-        """Send a request until it has a result; the result of an invalid line is a failure.
+        """Send a request until it has a result. For an invalid line, return a failure.
 
         Raises `UpstreamError` if the server is down for too long or refuses the key.
         """

@@ -1,6 +1,7 @@
-"""The command line: `promptools COMMAND`. Each command is a module with `add`, which adds its arguments, and `run`.
+"""The command line: `promptools COMMAND`.
 
-A command's module is imported only when the command is used: some modules import a lot that other commands do not need.
+Each command is a module with two functions: `add` adds the command's arguments, and `run` runs the command. A command's
+module is imported only when the command is used, because some modules import a lot that other commands do not need.
 """
 
 from __future__ import annotations

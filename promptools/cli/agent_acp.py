@@ -2,11 +2,11 @@
 
 The editor starts this process and talks to it over stdin and stdout, in JSON-RPC, with the protocol's own SDK. A
 session is a folder with its sandbox, its MCP servers and one conversation. The conversation is recorded in a file, the
-tape, and each prompt continues it from there. For this reason the conversation can continue after a prompt that failed
-or was cancelled, and a later process can load the session.
+tape, and each prompt continues it from there. Because of the tape, the conversation can continue after a prompt that
+failed or was cancelled, and a later process can load the session.
 
-The editor's own file system and terminals are not used. Files are read and changed in the folder itself, and commands
-run in promptools' sandbox, because an editor has none.
+The editor's own file system and terminals are not used. Files are read and changed in the folder itself. Commands run
+in promptools' sandbox, because an editor has no sandbox.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class EditorSession:
     tape: Path
     agent: Agent
     opened: ExitStack
-    """The sandbox and the MCP servers, which are closed with the session."""
+    """The exit stack of the sandbox and the MCP servers, which are closed with the session."""
     stop: threading.Event = field(default_factory=threading.Event)
     turn: asyncio.Task[schema.StopReason] | None = None
     question: asyncio.Task[Deny | None] | None = None
@@ -122,7 +122,7 @@ class EditorSession:
     allowed: set[str] = field(default_factory=set[str])
     """The names of tools whose calls the user always allows."""
     files: dict[str, dict[Path, str | None]] = field(default_factory=dict[str, dict[Path, str | None]])
-    """Maps the id of each call in progress to the files that it patches, with their text before the call."""
+    """Maps the id of each call in progress to the files that the call patches, each with its text before the call."""
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the conversation so far."""
@@ -153,7 +153,7 @@ class EditorAgent:
         self._loading = asyncio.Lock()
 
     def on_connect(self, editor: acp.Client) -> None:
-        """Keep the connection to the editor."""
+        """Store the connection to the editor."""
         self._editor = editor
 
     async def initialize(self, **_: Any) -> schema.InitializeResponse:
@@ -181,7 +181,10 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any
     ) -> schema.LoadSessionResponse:
-        """Load a session from its tape, a file in the folder that --tape names, and show its conversation."""
+        """Load a session from its tape, and show its conversation.
+
+        The tape is a file in the folder that --tape names.
+        """
         if not _SESSION_ID.fullmatch(session_id) or not (self._folder / f"{session_id}.jsonl").exists():
             raise acp.RequestError.resource_not_found(session_id)
         async with self._loading:
@@ -498,7 +501,7 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
 def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """Yield the updates that show a conversation.
 
-    Each call is prepared again, so that the editor shows the call as it was shown at first.
+    The toolbox prepares each call again, so that the editor shows the call as it was shown at first.
     """
     for message in messages:
         text = split_content(message.get("content"))[0]

@@ -193,7 +193,7 @@ _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _SKIPPED = frozenset({*_REPOSITORIES, "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 
 State: TypeAlias = "tuple[int, int, bytes | None]"
-"""The state of a file: the time of its last change, its size, and its content (None: not kept in memory)."""
+"""The state of a file: the time of its last change, its size, and its content (None if not kept in memory)."""
 
 
 class FolderSnapshot:
@@ -250,7 +250,7 @@ def _read(root: Path) -> dict[str, State]:
 def _read_repositories(root: Path) -> dict[str, int]:
     """Return a fingerprint of the `.git` (or `.hg`, `.svn`) of each nested repository.
 
-    Those of the root itself are left out, because sandboxes protect its `.git`.
+    The root's own repository is left out, because sandboxes protect its `.git`.
     """
     return {
         Path(folder, name).relative_to(root).as_posix(): _fingerprint(Path(folder, name))
@@ -514,8 +514,8 @@ def _print_difference(difference: str) -> None:
 def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
     """Return the toolsets. Without --yes, some of the tools ask the user before each call.
 
-    These are the tools that run commands or code, those of the browser, and those of MCP servers that may change
-    something.
+    The tools that ask are those that run commands or code, those of the browser, and those of MCP servers that may
+    change something.
     """
     if arguments.yes:
         return toolsets

@@ -36,7 +36,7 @@ def workspace(name: str) -> Path:
 def agent_toolsets(
     arguments: argparse.Namespace, root: Path, sandbox: Sandbox, others: Sequence[Toolset]
 ) -> list[Toolset]:
-    """Return the agent's tools: gpt-oss's tools for the folder, its browser tools with --search, and `others`."""
+    """Return the agent's tools: gpt-oss's tools for the folder, gpt-oss's browser tools with --search, and `others`."""
     return [gpt_oss_tools(root, sandbox, python=arguments.python), *_browser(arguments, others), *others]
 
 

@@ -1,6 +1,7 @@
 """The command `promptools batch`: run a file of requests, and show the progress.
 
-The requests are answered by a server, by an engine in this process, or by actors on a cluster that use either of these.
+The requests are answered by a server, by an engine in this process, or by actors on a cluster. The actors use a server,
+or each actor has its own engine.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _run_here(arguments: argparse.Namespace, job: BatchJob) -> None:
 
 
 def _report_absence(base_url: str, patience: float) -> None:
-    """Report at once if the server cannot be reached.
+    """Report immediately if the server cannot be reached.
 
     The run still waits, because the server may be loading its model.
     """
@@ -239,9 +240,9 @@ def _actor_settings(arguments: argparse.Namespace, job: BatchJob, engine: Engine
 
 
 def _default_model(arguments: argparse.Namespace, job: BatchJob) -> str | None:
-    """Return the model for requests that name none; None if no model is needed, or none can be determined.
+    """Return the model for requests that name no model; None if it is not needed, or if there is no default model.
 
-    If none can be determined, for example because the server has several models, requests without a model fail.
+    If there is no default model, for example because the server has several models, requests without a model fail.
     """
     if arguments.model or not job.survey.without_model:
         return None

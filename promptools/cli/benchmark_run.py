@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SETTINGS = ("request", "system", "sandbox", "image", "policy", "steps")
-"""The arguments that must have the same values when a run is resumed."""
+"""The arguments whose values must be the same when a run is resumed."""
 RESERVED = {"messages", "model", "stream", "tools"}
 Show: TypeAlias = Callable[[str, int, int], None]
 """A function that shows progress. Its arguments are a text, the number of finished attempts, and the total number."""
@@ -147,8 +147,8 @@ def make_attempts(
 ) -> list[TaskAttempt]:
     """Make the attempts that are not in the log yet, and return all attempts.
 
-    `describe` is called with a function that shows a text and the progress. `describe` returns a function that is
-    called with each new attempt and shows the attempt.
+    `describe` takes a function that shows a text and the progress. It returns a function that is called with each new
+    attempt and shows the attempt.
     """
     from promptools.harness.evaluation.tasks import RunLog, run_tasks
 

@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _ask(process: BfclProcess, folder: Path, base_url: str, key: str, *, overflows: bool = False) -> None:
     """Ask the questions that have no result yet, show the progress, and wait until all answers are checked.
 
-    With `overflows`, the questions whose context overflowed are asked again too.
+    If `overflows` is true, the questions whose context overflowed are asked again too.
     """
     from promptools.harness.evaluation.bfcl import remove_failures
 

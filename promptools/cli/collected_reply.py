@@ -17,7 +17,7 @@ class CollectedReply:
 
     reply: AccumulatedReply = field(default_factory=AccumulatedReply)
     trace_report: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The `promptools` key of the response; empty if there is none."""
+    """The value of the response's `promptools` key; empty if the response has no such key."""
 
     def add(self, chunk: Any) -> Iterator[TextEvent | ReasoningEvent]:
         """Add a chunk, or a completion that is not streamed; return its text and its reasoning as events."""

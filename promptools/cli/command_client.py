@@ -127,7 +127,7 @@ def only_model(client: Any) -> str:
 def choose_model(arguments: argparse.Namespace, client: Any) -> str:
     """Return the model for a command that sends many requests.
 
-    Raises `UpstreamError` at once if the server cannot be reached.
+    Raises `UpstreamError` immediately if the server cannot be reached.
     """
     require_server(str(client.base_url))
     return arguments.model or default_model(client)

@@ -12,14 +12,15 @@ from promptools.errors import clip, did_you_mean, suggest
 
 USAGE_ERROR = 2
 _MAX_LISTED = 30
-"""Maximum number of values that an error lists, since an argument may have many, such as some sixty dialects."""
+"""Maximum number of values that an error lists; some arguments have more, such as the names of some sixty dialects."""
 SUBCOMMANDS = frozenset({"action", "benchmark", "command", "what"})
 """The attributes of argparse's namespace that contain the name of a subcommand."""
 _SERVER = "--base-url"
 _URL = re.compile(r"https?://|(?:localhost|[0-9]+(?:\.[0-9]+){3}):[0-9]+(?:/\S*)?$", re.IGNORECASE)
-"""Matches a word that is taken for a URL even if the command has other positional arguments.
+"""Matches a word that is treated as a URL even if the command has other positional arguments.
 
-A local address without a scheme is included, so that the error says what is wrong with it."""
+A local address without a scheme is included, so that the error says what is wrong with it.
+"""
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
 
@@ -145,7 +146,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _is_option(word: str) -> bool:
-    """Return whether argparse takes a word for an option.
+    """Return whether argparse treats a word as an option.
 
     A negative number, or a word with a space, is not an option.
     """

@@ -1,4 +1,4 @@
-"""The command `promptools config`, and the question to the user whether to trust a config that was found."""
+"""The command `promptools config`; also asks the user whether to trust a config that was found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask_trust(error: UntrustedConfig) -> bool:
     """Show what a config reaches, and ask on the terminal whether to trust it; return whether the user trusts it.
 
     A config reaches, for example, addresses, files and environment variables. Without a terminal, return False. The
-    answer applies only to what was shown: if the file changes and reaches something else, it is not trusted.
+    answer applies only to what was shown: if the file changes and reaches something else, the file is not trusted.
     """
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         return False
@@ -127,7 +127,10 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 
 def _trusted_path(name: str | None) -> Path:
-    """Return the path of the file to trust; links in its folder's path are resolved, as in the search for configs."""
+    """Return the path of the file to trust.
+
+    Symbolic links in the path of its folder are resolved, as in the search for configs.
+    """
     if name is None:
         found = find_here()
         if found is None:

@@ -52,19 +52,19 @@ class Scenario:
     stream: bool = False
     key: str = "none"
     direct: bool = False
-    """Whether the conversation runs without promptools. Then any outcome is fine, unless `must_fail` is true."""
+    """Whether the conversation runs without promptools. If so, any outcome is fine, unless `must_fail` is true."""
     must_fail: bool = False
-    """Whether the conversation without promptools must fail, because the demo is to show the difference."""
+    """Whether the conversation without promptools is expected to fail, because the demo is to show the difference."""
     mode: str | None = None
-    """The expected mode of the first reply (None: any)."""
+    """The expected mode of the first reply; None if any mode is fine."""
     needs_retry: bool = False
-    """Whether an attempt must have failed before one succeeded."""
+    """Whether an attempt is expected to fail before another one succeeds."""
     answer: str | None = None
-    """The expected answer (None: any)."""
+    """The expected answer; None if any answer is fine."""
     lenient: bool = False
     """Whether the model may make no call, calls of other tools, or too many calls.
 
-    If so, only the mode is checked, and the arguments of calls to the offered tool.
+    If so, only two things are checked: the mode, and the arguments of calls to the offered tool.
     """
 
 
@@ -106,7 +106,7 @@ class _Record:
 
 
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
-    """Run the conversation until it ends or fails. Errors of the server are part of the result, and never raised.
+    """Run the conversation until it ends or fails. An error of the server is never raised; it is part of the result.
 
     The wait for an answer, or for the next chunk of a streamed answer, is limited to what was left of `seconds` when
     the request was sent, or to 1 s if less was left.
@@ -243,7 +243,7 @@ default_model = "{name}"
 """
 
 _DETERMINISTIC = {"temperature": 0, "max_tokens": 256}
-"""Deterministic sampling, and a token limit, since a model may never stop by itself."""
+"""Request keys for deterministic sampling, and a token limit because a model may never stop by itself."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -475,7 +475,7 @@ def _color(result: ScenarioResult) -> str:
 
 
 def _outcome(result: ScenarioResult) -> str:
-    """Return a remark about an unexpected result, such as `not as expected`; empty for any other result."""
+    """Return a remark on a result, such as `not as expected`; empty if the result needs no remark."""
     if result.direct:
         failed = "" if result.fine else "no failure to show"
         return failed or ("the server alone is enough here" if result.calls else "")

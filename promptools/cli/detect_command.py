@@ -58,8 +58,8 @@ def detect_server(
 ) -> tuple[Target, ServerInfo]:
     """Detect which server is at `base_url`, in at most 2 s, and cache the result in `detections`.
 
-    With `learn`, if the model's family is unknown, also learn the dialect of the model's chat template. This takes at
-    most another 2 s.
+    If `learn` is true and the model's family is unknown, also learn the dialect of the model's chat template. This
+    takes at most another 2 s.
     """
     from promptools.transport import Session
 
@@ -93,7 +93,7 @@ def _show(base_url: str, target: Target, detection: ServerInfo) -> None:
 
 
 def _raw_mode(target: Target) -> str:
-    """Return a text that says whether raw mode is possible with this server, and how or why not."""
+    """Return a text that says whether and how raw mode is possible with this server, or why it is not."""
     offered = next(reason for reason in target.reasons if reason.startswith("raw mode is"))
     how = next((reason for reason in target.reasons if reason.startswith("template_endpoint = ")), None)
     return f"{offered}\n{how}" if how else offered

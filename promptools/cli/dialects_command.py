@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List all dialects, show a dialect or its states, or learn a new dialect."""
+    """List all dialects, show a dialect or what each of its tags does, or learn a new dialect."""
     if arguments.states:
         return _show_states(arguments.name, as_json=arguments.json)
     if arguments.name == LEARN:

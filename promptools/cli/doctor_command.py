@@ -93,7 +93,7 @@ def _versions() -> Rows:
 
 
 def _extras() -> Rows:
-    """Return each extra with the packages of the extra that are missing."""
+    """Return a row for each extra, with its state: installed, or which of its packages are missing."""
     needed: dict[str, list[str]] = {}
     for name, extra, _ in _requirements():
         if extra is not None and extra not in _FOR_DEVELOPERS and name != DISTRIBUTION:
@@ -124,8 +124,8 @@ def _state(extra: str, names: list[str]) -> str:
 def _requirements() -> list[tuple[str, str | None, list[str]]]:
     """Return `(name, extra, extras)` for each required package.
 
-    `extra` is the extra of promptools that needs the package (None: always needed). `extras` are the package's own
-    extras that are required with it.
+    `extra` is the extra of promptools that needs the package, or None if promptools always needs the package. `extras`
+    are the package's own extras that are required with it.
     """
     found = (_REQUIREMENT.match(line) for line in requires(DISTRIBUTION) or ())
     return [(match["name"], match["extra"], (match["extras"] or "").split(",")) for match in found if match is not None]

@@ -4,7 +4,8 @@ The head of a request is its request line and header fields.
 
 After the first signal the server accepts no more connections. Requests in progress get `drain_seconds` to finish, but
 after an interrupt from the keyboard at most `INTERRUPT_SECONDS`. The proxy then ends the remaining requests, each with
-an error in the format of the client's API. A second signal ends everything at once. On SIGHUP the config is read again.
+an error in the format of the client's API. A second signal ends all requests immediately. On SIGHUP the config is read
+again.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ except ImportError as error:
 DRAIN_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
 _END_SECONDS = 3
-"""Seconds after `drain_seconds` for writing errors, before uvicorn cancels the requests that are left."""
+"""Seconds for writing errors after `drain_seconds` have passed; then uvicorn cancels the remaining requests."""
 HEAD_SECONDS = 30.0
 """Default time in seconds for a client to send the head of a request: its request line and header fields."""
 _LAST_LOOK_SECONDS = 0.1
 """Extra seconds before a late connection is closed.
 
-A busy event loop may not have read data that arrived in time.
+They are needed because a busy event loop may not have read data that arrived in time.
 """
 HEADER_BUFFER = 2 * MAX_HEADER_BYTES
 """Maximum size in bytes of a request's head: its request line and header fields.
@@ -84,7 +85,7 @@ class ProxyServer(uvicorn.Server):
         self._drain_seconds = drain_seconds
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin the orderly shutdown at the first signal, and end at once at the second."""
+        """Begin the orderly shutdown at the first signal, and end immediately at the second."""
         if self.should_exit:
             self.force_exit = True
         if sig == signal.SIGINT:
@@ -119,7 +120,7 @@ class _HeadTimer:
     """Closes a connection if the request line and header fields of a request do not arrive in time.
 
     This applies to every request on the connection. The class is a mixin for uvicorn's protocols, which only limit how
-    long a connection may be idle between two requests. Bytes that arrive do not extend the time: otherwise a client
+    long a connection may be idle between two requests. Bytes that arrive do not extend the time. If they did, a client
     that sends a byte every second (Slowloris) would occupy a connection forever.
     """
 
@@ -185,7 +186,7 @@ def _h11_protocol(seconds: float | None) -> Any:
     class ProxyH11Protocol(_HeadTimer, H11Protocol):
         """Closes a connection if the head of a request does not arrive in time.
 
-        uvicorn itself limits the size of the head.
+        The size of the head is limited by uvicorn itself.
         """
 
         head_seconds = seconds
@@ -266,7 +267,7 @@ _HANGUP: int | None = getattr(signal, "SIGHUP", None)
 
 
 def reload_extensions(arguments: argparse.Namespace, config: Config) -> list[Extension]:
-    """Return the extension that reloads the config, in a list that is empty if the config has no providers."""
+    """Return a list with the extension that reloads the config, or an empty list if the config has no providers."""
     return [ReloadOnHangup(arguments.config)] if config.providers else []
 
 

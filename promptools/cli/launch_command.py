@@ -43,7 +43,10 @@ PROVIDER: Final = "promptools"
 KEY_VARIABLE: Final = "PROMPTOOLS_LAUNCH_KEY"
 """The environment variable from which Codex reads the key."""
 ENDING: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
-"""Signals that are passed on to the agent. An interrupt from the keyboard reaches the agent by itself."""
+"""Signals that are passed on to the agent.
+
+An interrupt from the keyboard need not be passed on, because the agent receives it too.
+"""
 
 
 class Place(NamedTuple):

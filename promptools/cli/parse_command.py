@@ -91,7 +91,11 @@ def _show(reply: Reply) -> None:
 
 
 def _explain(explanation: Explanation) -> None:
-    """Print a legend of styles, the reply with its parts in these styles, a table of the parts, and all attempts."""
+    """Print an explanation of a reply.
+
+    It consists of a legend of styles, the reply with its parts in these styles, a table of the parts, and a table of
+    all attempts at parsing.
+    """
     text, parts = explanation.text, explanation.parts
     print_styled([("The reply: ", "bold"), *((f"{kind} ", style) for kind, style in STYLES.items())])
     print_styled([(text[span.start : span.end], STYLES[kind]) for span, kind in parts])

@@ -65,7 +65,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Show the prompt of raw mode, the beginning of a call if the prompt ends with one, and what ends the reply."""
+    """Show the prompt of raw mode, the beginning of a call if the prompt ends with it, and what ends the reply."""
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)

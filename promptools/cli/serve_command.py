@@ -190,7 +190,7 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
 
 
 def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
-    """Return the proxy's extensions for health checks and metrics, and if requested those for logs and spans."""
+    """Return the proxy's extensions: those for health checks and metrics and, if requested, for spans and logs."""
     from promptools.proxy.operations import Health, LoggedExchanges, MetricsPage, TracedExchanges
 
     reporting_extensions: list[Extension] = [Health(), MetricsPage(keys=_metrics_keys(arguments))]
@@ -202,7 +202,10 @@ def reporting_extensions(arguments: argparse.Namespace) -> list[Extension]:
 
 
 def _metrics_keys(arguments: argparse.Namespace) -> list[str]:
-    """Return the keys from the option and from the environment variable, in which blanks or commas separate keys."""
+    """Return the keys for the metrics page, from the option and from the environment variable.
+
+    In the variable, keys are separated by blanks or commas.
+    """
     named = os.environ.get(METRICS_KEY_VARIABLE, "").replace(",", " ").split()
     return [*([arguments.metrics_key] if arguments.metrics_key is not None else []), *named]
 
@@ -591,7 +594,10 @@ def serve_in_thread(proxy: Proxy, *, drain_seconds: float = 0) -> Generator[str]
 
 
 def _resolve_host(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Resolve a host to an address, only once, so that the address that is checked is also the one to listen on."""
+    """Resolve a host to an address.
+
+    This is done only once, so that the address that is checked is also the one to listen on.
+    """
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # ValueError: the text cannot be a host name at all

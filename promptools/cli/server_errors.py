@@ -58,6 +58,6 @@ def describe_failure(error: Exception) -> UpstreamError | None:
 
 
 def _reason(error: openai.APIConnectionError) -> str:
-    """Return why there was no answer, from the SDK's own text or else from the cause of the error."""
+    """Return why there was no answer: the SDK's own text, or the cause's text if the SDK gives no details."""
     text = str(error)
     return str(error.__cause__ or "") if text == "Connection error." else text

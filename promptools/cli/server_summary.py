@@ -77,7 +77,7 @@ def _question(proxy: Proxy, routed: RoutedProvider, replica: Replica) -> tuple[s
 def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | None]) -> str:
     """Return the line about a provider.
 
-    It describes the first server that answers, or the first server if none does.
+    The line describes the first server that answers, or the first server if none does.
     """
     addresses = " and ".join(replica.address.base_url for replica in routed.replicas)
     line = f"provider {routed.name}{' (default)' if routed.is_default else ''}: {addresses}"

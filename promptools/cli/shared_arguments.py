@@ -123,7 +123,7 @@ def named_url(arguments: argparse.Namespace) -> str:
 
 
 def base_url(text: str) -> str:
-    """Check a base URL and return it. `/v1` is appended if the URL has no path; a slash alone is a path."""
+    """Check a base URL and return it, with `/v1` appended if the URL has no path. A slash alone counts as a path."""
     from promptools.proxy.upstream_url import parse_base_url
     from promptools.transport import installed_library
 
@@ -256,7 +256,7 @@ def open_sandbox(
 ) -> Sandbox:
     """Open the sandbox that the arguments name, with `root` as workspace.
 
-    Commands cannot write to `.git` of the workspace, unless `writable_git` is set or the sandbox is `local`.
+    Commands cannot write to the workspace's `.git`, unless `writable_git` is set or the sandbox is `local`.
     """
     from promptools.harness.sandbox import BubblewrapSandbox, DockerSandbox, LocalSandbox
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_exchange(steps: Steps[T]) -> T:
-    """Run the generator `steps` to its end, and return its result. Its requests are sent over HTTP.
+    """Run the generator `steps` to its end, send its requests over HTTP, and return its result.
 
     Redirects are not followed.
     """

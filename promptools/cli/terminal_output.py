@@ -1,4 +1,4 @@
-"""The output of commands: JSON, tables, styled text and progress. Without Rich, all is printed as plain lines."""
+"""The output of commands: JSON, tables, styled text and progress. Without Rich, everything is printed plainly."""
 
 from __future__ import annotations
 

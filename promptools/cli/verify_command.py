@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from promptools.harness.verification.summary import Summary
 
 MAX_TOKENS = 512
-"""Maximum number of tokens in an answer, which is enough for a call after some reasoning."""
+"""Maximum number of tokens in an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
-"""Maximum time of a request in the trial before the run, as a share of the run's time.
+"""Maximum time of a request in the trial that precedes the run, as a fraction of the run's time.
 
 The client sends such a request up to three times.
 """
@@ -171,9 +171,9 @@ def _askers(arguments: argparse.Namespace, client: openai.OpenAI, model: str) ->
 
 
 def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Side, Asker], known: set[str]) -> Plan:
-    """Plan the run: choose the cases that fit into its time, judged by the time that one case takes.
+    """Plan the run: measure how long one case takes, and choose the cases that fit into the run's time.
 
-    To measure this time, the first case without a result is run on the server alone and through promptools.
+    The measured case is the first one without a result. It is run on the server alone and through promptools.
     """
     from promptools.harness.verification.measuring import SIDES, run_case
     from promptools.harness.verification.planning import Speed, plan, speed_of
@@ -200,7 +200,10 @@ def _require_consent(arguments: argparse.Namespace) -> None:
 
 
 def _ask_to_go_on(arguments: argparse.Namespace, planned: Plan, about: dict[str, Any]) -> None:
-    """Announce the cost of the run, and ask the user whether to continue; raise `UsageError` if the user declines."""
+    """Announce the cost of the run, and ask the user whether to continue; raise `UsageError` if the user declines.
+
+    The user is not asked if --yes is given or all cases are in the log.
+    """
     if not planned.requests:
         print_progress("all cases are in the log")
         return

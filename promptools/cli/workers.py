@@ -1,12 +1,12 @@
 """Worker processes that serve one proxy together: they share a listening socket, and a worker that dies is replaced.
 
 The parent process only watches. Each worker is a new interpreter, because a process with threads must not be forked.
-Each worker builds its own proxy. It gets the arguments of the command through a pipe, so that no other user can read
-the keys in them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and does not end them at once
-at the second signal.
+Each worker builds its own proxy from the command's arguments. The arguments reach the worker through a pipe, so that no
+other user can read the keys in them. uvicorn's own supervisor is not used: it restarts the workers on SIGHUP, and does
+not end them immediately at the second signal.
 
 The parent passes SIGTERM, SIGINT and SIGHUP on to the workers. At the first SIGTERM or SIGINT, a worker finishes its
-requests and ends; at the second, it ends at once. Each worker has its own session, so that an interrupt from the
+requests and ends; at the second, it ends immediately. Each worker has its own session, so that an interrupt from the
 keyboard reaches it only once. If the parent process ends, the workers finish their requests and end.
 """
 
@@ -107,7 +107,10 @@ def _work(serve: Callable[[Any, socket.socket], None], arguments: Any, listener:
 
 
 def _interrupt_once(number: int, _frame: object) -> None:
-    """Interrupt the worker; a second interrupt, while the interpreter ends, would only print a traceback."""
+    """Interrupt the worker, and ignore further interrupts.
+
+    A second interrupt, while the interpreter ends, would only print a traceback.
+    """
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -1,8 +1,8 @@
 """Access to the proxy: the accepted API keys and host names, and the web pages that may read responses.
 
-`AccessControl` checks each request before its body is read: its key or, where the proxy requires none, its `Host`
-field. `collect_keys` reads the keys from the arguments, the config and the environment. `with_cors` lets the pages of
-some origins read the responses. Limits on the number of requests are in `admission`.
+`AccessControl` checks each request before its body is read: the request's key or, if the proxy requires no key, the
+request's `Host` field. `collect_keys` reads the keys from the arguments, the config and the environment. `with_cors`
+lets the pages of some origins read the responses. Limits on the number of requests are in `admission`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class AccessControl:
         return host
 
     def key_name(self, scope: Scope) -> str:
-        """Return the name of the key that a request carries; empty if the key has no name, or there is no valid key."""
+        """Return the name of the key that a request carries.
+
+        The name is empty if the key has none, or if the request carries no valid key.
+        """
         return (self._find_key(scope) or (b"", ""))[1]
 
     def owner(self, scope: Scope) -> str:
@@ -112,8 +115,9 @@ class AccessControl:
     def _check_names(self, scope: Scope, name: str) -> None:
         """Raise `RefusedError` if a malicious web page in a user's browser may have made the request.
 
-        This is assumed if `name`, the host in the `Host` field, is not accepted. If the proxy sends a provider's key,
-        it is also assumed for a host in the `Origin` field that is not accepted, unless the operator allows the origin.
+        The request is refused if `name`, the host in its `Host` field, is not accepted. If the proxy sends a provider's
+        key, the request is also refused if the host in its `Origin` field is not accepted, unless the operator allows
+        the origin.
         """
         origin = next((value for field, value in scope["headers"] if field.lower() == b"origin"), None)
         listed = origin is None or origin.lower() in self._origins
@@ -214,7 +218,11 @@ API_KEY_VARIABLE = "PROMPTOOLS_API_KEY"
 """Environment variable with the API keys that the proxy accepts, separated by blanks or commas."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NAMED_LINE = re.compile(r"(\S+)\s+=\s+(\"?)(\S+)\2")
-"""`NAME = KEY`. Blanks around the `=` are required, since a key may contain `=`; quotes make the file valid TOML."""
+"""Matches `NAME = KEY`.
+
+Blanks around the `=` are required, since a key may contain `=`. Quotes around the key are allowed, so that the file can
+be valid TOML.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,10 @@ class TokenBucket:
 
 
 RETRY_SECONDS = 1.0
-"""Seconds after which a client may retry if too many requests were in progress, since one may end at any time."""
+"""Seconds after which a client may retry if too many requests were in progress.
+
+The time is short, since any of those requests may end at any time.
+"""
 _ALL = ""
 """The name under which all requests are counted, including those without a named key."""
 
@@ -129,8 +132,8 @@ class SharedCounts(Protocol):
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Count a request under every name in `rates`, which maps names to requests per minute.
 
-        Returns the seconds to wait for each name. If any name has to wait, the request is not counted at all. Returns
-        None if Redis cannot be used now.
+        Returns the seconds to wait for each name. If any of these waits is not 0, the request is not counted at all.
+        Returns None if Redis cannot be used now.
         """
         ...
 
@@ -180,7 +183,7 @@ class Admission:
             )
 
     def _take(self, names: Sequence[str]) -> list[float]:
-        """Count a request under every name, or under none if one of them has to wait.
+        """Count a request under every name, or under no name if any of them requires a wait.
 
         Returns the seconds to wait for each name.
         """

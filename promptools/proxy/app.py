@@ -46,7 +46,7 @@ MAX_TOOLS = 4096
 
 
 class Proxy(ServedProperties):
-    """An ASGI application in front of model servers, which makes their tool calls work.
+    """An ASGI application that stands in front of model servers and makes their tool calls work.
 
     Requests to the model APIs that it knows, such as chat completions, are read and converted where needed. All other
     requests are forwarded unread.
@@ -57,8 +57,8 @@ class Proxy(ServedProperties):
     client.
 
     With `api_keys`, only requests with one of these keys are accepted. Keys from the config and PROMPTOOLS_API_KEY are
-    accepted too. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization
-    is forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
+    accepted too. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization is
+    forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
     loopback host, or one of `allowed_hosts` ("*" allows any name).
 
     Web pages of `cors_origins` may use the proxy from a browser. `max_body` is the maximum number of bytes of a body
@@ -150,7 +150,7 @@ class Proxy(ServedProperties):
             await self._handle_request(scope, receive, send)
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for the requests in flight; then end the remaining requests with an error."""
+        """Wait up to `seconds` until the requests in flight have ended; then end those that remain with an error."""
         self.draining = True
         await self.in_flight.wait(seconds)
         self.in_flight.cut()
@@ -172,7 +172,7 @@ class Proxy(ServedProperties):
         await self.aclose()
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; if the client disconnects, stop at once and close the connection to the server."""
+        """Handle a request; if the client disconnects, stop immediately and close the connection to the server."""
         body, request = RequestBody(scope, receive), RequestInFlight(scope, send)
         with self.in_flight.tracking(request), self._reports.reporting(request):
             async with request_tasks() as tasks:

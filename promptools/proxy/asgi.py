@@ -27,7 +27,7 @@ HOP_BY_HOP_FIELDS = frozenset(
 WITHOUT_BODY = frozenset({204, 304})
 """Statuses whose responses never have a body, whatever their header fields say (RFC 9112, section 6.3)."""
 UPSTREAM_STATUS_FIELD = b"x-promptools-upstream-status"
-"""Header field with the server's status code if the code is not valid in HTTP; the client then gets a 502."""
+"""Header field that holds the server's status code if HTTP does not allow this code; the client then gets a 502."""
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LINE_BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
@@ -98,7 +98,7 @@ def end_to_end_fields(headers: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def retry_fields(seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """Return header fields that tell clients after how many seconds to retry; None tells them not to retry.
+    """Return header fields that tell clients to retry after `seconds`, or not to retry if `seconds` is None.
 
     Besides `Retry-After`, these include the fields that SDKs read.
     """

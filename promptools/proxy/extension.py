@@ -172,7 +172,7 @@ _ROUTES = {
     "images": "images",
     "files": "files",
 }
-"""Maps a part of a path to the kind of route, as in `RequestReport.route`: `/v1/detokenize` has kind `tokenize`."""
+"""Maps a segment of a path to the kind of route (`RequestReport.route`): `/v1/detokenize` has kind `tokenize`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class RequestReport:
     status: int | None
     """The HTTP status of the response; None if there was none."""
     seconds: float
-    """Seconds from the start of the request to the end of the response; 0 for a refused page."""
+    """Seconds from the start of the request to the end of the response; 0 if one of the proxy's pages was refused."""
     refusal: str = ""
     """The code of the proxy's error if the request was refused; empty if it was forwarded."""
     request_id: str = ""

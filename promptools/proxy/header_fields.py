@@ -92,7 +92,10 @@ def decode_fields(fields: list[tuple[bytes, bytes]]) -> Headers:
 
 
 def _readable(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return a header field; limit `Accept-Encoding` to codings that the proxy can decode, so that it can mask keys."""
+    """Return a header field; limit `Accept-Encoding` to codings that the proxy can decode.
+
+    The proxy masks keys in responses, so it must be able to decode them.
+    """
     if name.lower() == ACCEPT_ENCODING:
         return name, supported_encodings(value.decode("latin-1")).encode("latin-1")
     return name, value

@@ -3,9 +3,9 @@
 httpx and httpcore read a response with h11, in Python, through a dozen layers; that took half of the processor time of
 a request through the proxy. Here the event loop passes incoming bytes to the parser, which calls `DirectResponse`.
 
-    request     If its body is complete, the request is written at once. Otherwise its head is written at once, and its
-                body piece by piece as it arrives from the client. The connection is read meanwhile: a server may answer
-                before it has the whole request (401, 413), and then stop reading.
+    request     If its body is complete, the whole request is written immediately. Otherwise its head is written
+                immediately, and its body piece by piece as it arrives from the client. The connection is read
+                meanwhile: a server may answer before it has the whole request (401, 413), and then stop reading.
     response    Its head resolves `DirectResponse.head`. Its body is buffered until `__anext__` takes the buffer. Above
                 `MAX_BUFFERED` bytes reading pauses, so that a slow client slows the server down.
     end         The parser finds the end of the response. A body without a declared length ends with the connection (RFC
@@ -45,7 +45,7 @@ MAX_HEAD = 1 << 17
 If the body is long, more bytes are allowed (`MAX_FRAMING`).
 """
 MAX_FRAMING = 16
-"""Number of bytes apart from the body that are allowed for each byte of the body, in addition to `MAX_HEAD`."""
+"""For each byte of the body, this many bytes outside the body are allowed in addition to `MAX_HEAD`."""
 EVENT_LOOP_TURNS = 4
 """Number of event loop iterations after which data that waits in a socket has reached the parser."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -89,7 +89,7 @@ class DirectResponse:
         self._failure: tuple[type[Exception], str] | None = None
         """The class and message of the error that is raised once everything that arrived has been read.
 
-        An exception is not stored, since its traceback would refer to this object.
+        They are stored in place of an exception, because the traceback of an exception would refer to this object.
         """
         self.waiting_since: float | None = None
         self._connection = connection
@@ -120,7 +120,7 @@ class DirectResponse:
     def stream(self) -> Any:
         """The stream of the body: this response itself, unless another stream was set.
 
-        The response stores no reference to itself: with one, only the garbage collector could free the response.
+        The response stores no reference to itself, because then only the garbage collector could free it.
         """
         return self if self._stream is None else self._stream
 
@@ -307,7 +307,7 @@ class DirectResponse:
     def _decide_framing(self, without_body: bool) -> None:
         """Decide how the end of the body is found: by its length, its chunks, or the end of the connection.
 
-        If the response must not have a body, the connection is not reused, since some servers send a body all the same.
+        If the response must not have a body, the connection is not reused, since some servers send a body anyway.
         """
         chunked, has_length = bool(self._codings), self._length is not None
         if chunked and has_length:  # the chunks decide, and the client must not get the length

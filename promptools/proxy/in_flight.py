@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 FIELD = b"x-request-id"
 MESSAGES_FIELD = b"request-id"
-"""The field in which Anthropic's SDKs look for the id."""
+"""The field in which Anthropic's SDKs look for the request's id."""
 UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
-"""The field with the server's own id for the request, if that differs from the proxy's."""
+"""The field with the server's own id for the request, if that id differs from the proxy's."""
 PROXY_FIELD = b"x-promptools-proxy"
 """The field that marks each response of a proxy, so that nobody takes the proxy for the server behind it."""
 _VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -58,8 +58,8 @@ def request_id(scope: Scope) -> str:
 def with_request_id(fields: Fields, request_id: str, *, messages: bool) -> list[tuple[bytes, bytes]]:
     """Return the header fields of a response with the request's id added.
 
-    If the server sent a different id, the server's id moves to `UPSTREAM_FIELD`. With `messages`, for Anthropic's API,
-    the request's id is also added where Anthropic's SDKs look for it.
+    If the server sent a different id, the server's id moves to `UPSTREAM_FIELD`. If `messages` is true (the client uses
+    Anthropic's Messages API), the request's id is also added where Anthropic's SDKs look for it.
     """
     own = request_id.encode("ascii")
     kept = [

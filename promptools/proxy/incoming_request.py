@@ -134,7 +134,7 @@ class RequestBody:
 
         The response may be complete before the request is. Many clients read the response only after they have sent the
         whole request, and lose it if the connection is closed earlier. A client that still waits for `100 Continue`
-        sends no body, so the response is sent at once.
+        sends no body, so the response is sent immediately.
         """
         if not self._complete and (self._reading_started or not self._expects_continue):
             await send({**message, "more_body": True})
@@ -158,7 +158,7 @@ class RequestBody:
 
 @contextmanager
 def streaming_body(body: RequestBody) -> Generator[None]:
-    """Return a context in which the body may be streamed; on leaving the context, the rest of the body is not read."""
+    """Return a context in which the body may be streamed; after the context, the body is no longer read."""
     try:
         yield
     finally:
@@ -249,16 +249,16 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read and keep the body if the proxy processes it, or if its model name decides where the request is sent."""
+        """Read and keep the body if the proxy processes it, or if the model's name in it decides where it is sent."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if the model's name in it decides to which server the request is sent; None if not.
+        """Return the body if the model's name in it decides to which server the request is sent; else return None.
 
-        Also returns None for a body that is longer than the proxy reads (`max_body`).
+        Also returns None if the body is longer than `max_body`, the most that the proxy reads.
         """
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

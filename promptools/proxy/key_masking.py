@@ -1,9 +1,9 @@
 """Mask the API key with asterisks where a server's response repeats it.
 
 The key belongs to the proxy's operator. It is masked in header fields, in responses with an error status, and in errors
-reported under HTTP 200, which `JsonPlace` distinguishes from answers. It is never masked in a model's reply. A key that
-is so short that it may match by accident is never masked. Responses are masked as they arrive, so that no error of the
-proxy, no trace and no log line can show the key.
+that a server sends with status 200; `JsonPlace` distinguishes such errors from answers. It is never masked in a model's
+reply. A key that is so short that it may match by accident is never masked. Responses are masked as they arrive, so
+that no error of the proxy, no trace and no log line can show the key.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ANSWERS = frozenset(
 )
 """Names of the fields, in any API, that hold text written by a model or an app."""
 _ONLY_OBJECTS = frozenset({"message"})
-"""Fields that hold an answer if the value is an object, and the text of an error if it is a string."""
+"""Names of fields whose value is an answer if it is an object, and the text of an error if it is a string."""
 _ERRORS = frozenset(
     {"error", "errors", "error_message", "detail", "details", "warning", "warnings", "finish_reason", "stop_reason"}
 )
-"""Fields that the server writes, even inside an answer of the model."""
+"""Names of fields that the server writes, even inside an answer of the model."""
 _OPAQUE = frozenset({"arguments", "input", "content", "tool_calls", "function_call", "text", "parsed", "output"})
-"""Fields whose objects a model may have written: an `error` inside such an object is part of the answer."""
+"""Names of fields whose objects a model may have written: an `error` inside such an object is part of the answer."""
 _IN_OBJECT = re.compile(r'["{}\[\]:,]')
 _IN_ARRAY = re.compile(r'["{}\[\]]')
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -133,7 +133,10 @@ class JsonPlace:
 
 
 MAX_DECOMPRESSED = 1 << 24
-"""Maximum size of an error after decompression; the rest of a larger error, such as a gzip bomb, is not sent."""
+"""Maximum size in bytes of a decompressed error.
+
+The rest of a larger error, such as a gzip bomb, is not sent.
+"""
 _ENCODING_FIELDS = ("content-encoding", "content-length")
 _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
 """Beginnings of the media types in which servers report no errors."""
@@ -144,7 +147,10 @@ _MAX_UNREAD = 1 << 18
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
-    """Mask the key from the request's `authorization` in a response, everywhere except in a model's answer."""
+    """Return a response with the request's key masked everywhere except in a model's answer.
+
+    `authorization` is the value of the request's `Authorization` field, which contains the key.
+    """
     keys = secrets_in((("authorization", authorization),), min_length=MIN_KEY_LENGTH)
     if not keys:
         return response

@@ -48,7 +48,7 @@ _OLLAMA_LISTS = {"/api/tags": ListedModel.encode_listed, "/api/ps": ListedModel.
 _PROBE_FIELDS: Headers = (("accept", "application/json"), ("user-agent", "promptools"))
 
 RunExchange: TypeAlias = "Callable[[Exchange], Awaitable[None]]"
-"""A function that runs an exchange that only sends requests to servers and has no response for a client."""
+"""A function that runs an exchange which sends requests to servers, but has no response for a client."""
 
 
 class ModelDirectory:
@@ -153,7 +153,8 @@ class ModelDirectory:
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers concurrently for their models, and remember the models for routing.
 
-        Returns a dictionary that maps the name of each provider that responded to its models, which are keyed by name.
+        Returns a dictionary that maps provider names to the models of the provider, which are keyed by name. Providers
+        that did not respond are left out.
         """
         providers = list(providers)
         self._due = False
@@ -177,7 +178,7 @@ class ModelDirectory:
     async def _ask_replicas(
         self, providers: Iterable[RoutedProvider], client: Headers, timeout: float
     ) -> dict[str, ProbeResponse | None]:
-        """Ask one server (replica) of each provider, and all its other servers if the first one failed.
+        """Ask one server (replica) of each provider; if it fails, ask all other servers of the provider.
 
         Returns the answers, keyed by provider name. A response with a 5xx counts as a failure. A replica that did not
         respond is marked unreachable only if another replica of the same provider responded. Otherwise a busy server

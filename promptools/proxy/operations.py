@@ -168,7 +168,7 @@ class MetricsPage(Extension):
 class TracedExchanges(Extension):
     """Makes OpenTelemetry spans for the requests that the proxy processes.
 
-    Without `tracer_provider`, the spans are exported as the OTEL_* environment variables configure.
+    Without `tracer_provider`, the spans are exported as configured by the OTEL_* environment variables.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:

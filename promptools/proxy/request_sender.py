@@ -62,9 +62,9 @@ TICK_SECONDS = 1.0
 class ExchangeRelay:
     """Writes the response of an exchange to an ASGI client.
 
-    One task runs the exchange (`run`), and one ticks its clock (`tick`), so that the exchange can send heartbeats in a
-    long silence. Only one of the two tasks writes at a time. A tick takes effect only while the exchange waits. The
-    exchange's next output is written after the bytes that the tick emitted.
+    One task runs the exchange (`run`), and another ticks its clock (`tick`), so that the exchange can send heartbeats
+    during a long silence. Only one of the two tasks writes at a time. A tick takes effect only while the exchange
+    waits. The exchange's next output is written after the bytes that the tick emitted.
     """
 
     def __init__(self, driver: AsyncDriver, send: Send, failover: Failover | None = None) -> None:

@@ -1,8 +1,8 @@
 """Choose the provider and base URL for each request to a proxy with several providers or several servers.
 
 A provider has replicas (`Replica`), each with its load and its health. `build_table` makes the `RouteTable` of a
-config, which finds the provider for the name of a model. `open_router` returns the `RequestRouter` of one request,
-whose `Failover` decides which server is next, and after which failures. `model_directory` learns the names that the
+config, which finds the provider for the name of a model. `open_router` returns the `RequestRouter` of one request. Its
+`Failover` decides which server is tried next, and after which failures. `model_directory` learns the names that the
 config does not list.
 """
 
@@ -63,13 +63,13 @@ class Failover:
     def __init__(self, *, deadline: float | None = None) -> None:
         self.started_at = time.monotonic()
         self.notes: list[str] = []
-        """A sentence for each server that failed, for the trace of the reply."""
+        """Sentences for the trace of the reply, one for each server that failed."""
         self.committed = False
         """Whether no other server may be tried, because the response has begun or the body can be sent only once."""
         self.only_unreachable = False
-        """Whether another server is tried only if no connection was made."""
+        """Whether another server may be tried only if no connection to the previous one was made."""
         self.last: tuple[Destination, Replica] | None = None
-        """The current destination and replica; after the end of the request, those that were used last."""
+        """The current destination and replica; after the end of the request, the ones that were used last."""
         self._deadline = deadline
         self._destinations: tuple[Destination, ...] = ()
         self._tried: set[tuple[Destination, Replica]] = set()
@@ -140,9 +140,9 @@ class Failover:
         return True
 
     def _next(self) -> tuple[Destination, Replica] | None:
-        """Return the next replica that was not tried yet, and its destination; None if all were tried.
+        """Return the next replica that has not been tried, and its destination; None if all have been tried.
 
-        The order is: healthy replicas before all others, then the order of the destinations, then the least load.
+        Healthy replicas come before all others. Then the order of the destinations decides, and then the least load.
         """
         now = time.monotonic()
         for healthy in (True, False):
@@ -326,7 +326,10 @@ class RequestRouter:
     async def pass_through(
         self, method: str, content: Any, forward: Callable[[str, Any, Send], Awaitable[bool]], library: Any, send: Send
     ) -> None:
-        """Forward a request to one server after another; a streamed body goes to one server only."""
+        """Forward a request to one server after another, until the client gets a response.
+
+        A streamed body can be sent only once, so a request with such a body goes to one server only.
+        """
         try:
             self._choose_for_body(method, content)
             await self.run(lambda: forward(self._url(), self._body_for_destination(content), send), library)
@@ -378,7 +381,7 @@ class RequestRouter:
         return self.failover.current[1].address.url(self._path, self._query)
 
     def _choose(self, model: str | None, *, pinned: bool = False) -> tuple[Destination, str]:
-        """Return the current destination and the base URL of its replica; choose both if that was not done yet."""
+        """Return the current destination and the base URL of its replica; choose them first if necessary."""
         if self.failover.current is None:
             if self._directory is not None and not self._table.knows(model):
                 self._directory.report_unknown()

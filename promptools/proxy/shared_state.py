@@ -137,7 +137,7 @@ class RedisConnection:
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""A circuit that vanished from Redis with at most this many seconds left has expired, and was not closed elsewhere."""
+"""A circuit with at most this many seconds left when it vanished from Redis has expired; no other proxy closed it."""
 _SYNC = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -262,8 +262,8 @@ class SharedLimits:
     async def take(self, rates: Mapping[str, int]) -> list[float] | None:
         """Count a request under every name in `rates`, which maps names to requests per minute.
 
-        Returns the seconds to wait for each name. If any name has to wait, the request is not counted at all. Returns
-        None if Redis cannot be used now.
+        Returns the seconds to wait for each name. If any of these waits is not 0, the request is not counted at all.
+        Returns None if Redis cannot be used now.
         """
         keys = [_RATE + name for name in rates]
         waits = await self._connection.call(lambda client: self._take(keys, [*rates.values()], client=client))
@@ -298,7 +298,7 @@ class SharedLimits:
         task.add_done_callback(self._releases.discard)
 
     async def renew(self) -> None:
-        """Keep all slots in use for another `LEASE_SECONDS`."""
+        """Renew the leases of all slots in use; each then lasts for another `LEASE_SECONDS`."""
         leases = [*self._leases]
         if leases:
             keys, ids = [_SLOTS + name for name, _ in leases], [lease for _, lease in leases]
@@ -459,7 +459,7 @@ def _named_responses(path: str, body: bytes) -> Iterator[str]:
 
 
 def _named_items(body: bytes) -> list[str]:
-    """Return the ids of the items, in earlier responses, that a request refers to."""
+    """Return the ids of those items in earlier responses that a request refers to."""
     items = as_object(try_json(body)).get("input") if _REFERENCE.encode() in body else None
     entries = [as_object(item) for item in items] if isinstance(items, list) else []  # pyright: ignore[reportUnknownVariableType] - JSON values
     return [as_text(entry.get("id")) for entry in entries if entry.get("type") == _REFERENCE and entry.get("id")]

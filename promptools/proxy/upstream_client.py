@@ -80,11 +80,11 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Ca
 
 
 KEEP_ALIVE_SECONDS = 4.0
-"""Seconds for which an idle connection is kept; uvicorn, llama.cpp and Node close theirs after five."""
+"""Seconds for which an idle connection is kept; uvicorn, llama.cpp and Node close idle connections after 5 s."""
 MAX_IDLE = 100
 """Maximum number of idle connections to one server."""
 MAX_CACHED_URLS = 256
-"""Maximum number of URLs whose parts are cached; parsing a URL takes longer than sending the request."""
+"""Maximum number of URLs whose parts are cached, since parsing a URL takes longer than sending the request."""
 MAX_CACHED_URL_LENGTH = 1024
 LARGE_BODY = 1 << 16
 """Number of bytes above which a body is sent separately from the header, since joining the two would copy it."""
@@ -184,7 +184,8 @@ class DirectClient:
     async def send(self, request: Any, owner: bytes = b"") -> Any:
         """Send a request; return the response once its header has arrived. Raises the HTTP library's errors.
 
-        A request with a safe method and no body is sent again if the server closed the idle connection meanwhile.
+        A request with a safe method and no body is sent again if the server had closed the idle connection that was
+        used.
         """
         if not isinstance(request, DirectRequest):
             return await send_with_library(self._http, request)
@@ -334,8 +335,8 @@ def _close_unused(connecting: asyncio.Task[tuple[asyncio.Transport, Http1Connect
 async def send_with_library(http: Any, request: Any) -> Any:
     """Send a request with an HTTP library's client, over a connection that is not reused.
 
-    httpx and httpx2 would take data after the end of a response for the answer to the next request. HTTP/2 is not
-    affected: each of its frames belongs to one request.
+    If the connection were reused, httpx and httpx2 would treat data after the end of a response as the answer to the
+    next request. HTTP/2 is not affected, because each of its frames belongs to one request.
     """
     pool = getattr(http._transport_for_url(request.url), "_pool", None)  # noqa: SLF001 - as in the interceptor
     if not getattr(pool, "_http2", False):

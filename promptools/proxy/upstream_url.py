@@ -1,4 +1,4 @@
-"""Build the upstream URL of a request: the base URL determines host and port, the request only path and query.
+"""Build the upstream URL of a request: host and port come from the base URL, only path and query from the request.
 
 A request target is never appended to the base URL unchecked. It must be a path that begins with a slash (RFC 9112,
 section 3.2.1), or an absolute URL with the proxy's own authority (3.2.2). The upstream URL is built from parts of the

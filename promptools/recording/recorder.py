@@ -1,8 +1,8 @@
 """The recorder: an observer that writes a row for each attempt, in a separate thread.
 
-During an exchange its bytes are only collected; decoding, redaction and writing happen in the thread. Replies that are
-not written yet take at most `MAX_HELD` bytes: an exchange that would exceed this limit is not recorded, since a
-recording must not use up the proxy's memory. A disk error ends the recording, and nothing else.
+During an exchange, only its bytes are collected; decoding, redaction and writing happen in the thread. Replies that are
+not written yet take at most `MAX_HELD` bytes. An exchange that would exceed this limit is not recorded, since a
+recording must not use up the proxy's memory. A disk error ends only the recording.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CapturedAttempt:
 
 
 def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bool = False) -> dict[str, Any]:
-    """Return the redacted row of an attempt, which includes the conversation only with `messages`."""
+    """Return the redacted row of an attempt; it includes the conversation only if `messages` is true."""
     sent = attempt.sent
     request, prepared = sent.tool_request, sent.prepared
     assert request is not None
@@ -119,7 +119,7 @@ def encode_attempt(attempt: CapturedAttempt, redactor: Redactor, *, messages: bo
 
 
 def _secrets(attempt: CapturedAttempt) -> set[str]:
-    """Return the secrets in both requests and the response of an attempt, and the secrets that the exchange lists."""
+    """Return the secrets in the client's request, in the attempt's request and response, and in the exchange's list."""
     requests = (attempt.exchange.request, attempt.sent.request)
     found = {secret for request in requests for secret in secrets_in(request.headers, request.url)}
     opened = secrets_in(attempt.opened.headers) if attempt.opened is not None else set[str]()
@@ -151,7 +151,10 @@ def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, 
 
 
 def _encode_origin(attempt: CapturedAttempt, request: ToolRequest) -> dict[str, Any]:
-    """Return the fields that say where a row comes from: the versions, time, exchange, attempt, provider and mode."""
+    """Return the fields that say where a row comes from.
+
+    They are the versions, time, exchange, attempt, provider, model, model family, mode and HTTP status.
+    """
     return {
         "format": FORMAT,
         "promptools": promptools.__version__,
@@ -349,7 +352,7 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d+(?:-\d+)?\.jsonl")
 
 
 class RecordingFiles:
-    """Appends lines to files in a directory; deletes the oldest files when all take more than about `limit` bytes."""
+    """Appends lines to files in a directory; deletes the oldest files when all together exceed about `limit` bytes."""
 
     def __init__(self, directory: str | os.PathLike[str], limit: int) -> None:
         self.directory = Path(directory)
@@ -416,11 +419,12 @@ MAX_HELD = 64 * 2**20
 
 
 class Recorder:
-    """Writes raw replies and their tools into JSON lines in `directory`: `OpenAI(observer=Recorder("corpus"))`.
+    """Writes raw replies and the tools of their requests as JSON lines into `directory`.
 
-    Credentials are never written. `redact` holds regular expressions for other text to replace, in every string of a
-    row. The conversation is written only with `messages`. If the files exceed `limit` bytes, the oldest are deleted.
-    Raises `UsageError` for an invalid pattern, a `limit` that is too small, or a directory that cannot be written to.
+    For example: `OpenAI(observer=Recorder("corpus"))`. Credentials are never written. `redact` holds regular
+    expressions for other text to replace, in every string of a row. The conversation is written only if `messages` is
+    true. If the files exceed `limit` bytes, the oldest are deleted. Raises `UsageError` for an invalid pattern, a
+    `limit` that is too small, or a directory that cannot be written to.
     """
 
     def __init__(
@@ -439,7 +443,7 @@ class Recorder:
         self._running: dict[ObservedExchange, list[CapturedAttempt]] = {}
         self._queue: queue.SimpleQueue[list[CapturedAttempt] | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.RLock()
-        """Reentrant: the garbage collector may end a dropped exchange in a thread that already holds this lock."""
+        """Reentrant, because the garbage collector may end a dropped exchange in a thread that holds this lock."""
         self._thread: threading.Thread | None = None
         self._held = 0
         self._stopped = False

@@ -24,7 +24,7 @@ class Redactor:
         self._patterns = [*([exact] if exact is not None else []), *self._given]
 
     def with_secrets(self, secrets: Iterable[str]) -> Redactor:
-        """Return a redactor with the same patterns, for these secrets."""
+        """Return a redactor with the same patterns, but with these secrets."""
         return Redactor(self._given, secrets)
 
     def matches(self, text: str) -> bool:

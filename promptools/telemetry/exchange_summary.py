@@ -1,8 +1,8 @@
 """Summaries of exchanges for reports: counts, times and kinds, never text that a user or a model wrote.
 
 Most of the facts come from the replies that promptools has read. If a request is forwarded unchanged, its reply is not
-read: instead, token counts, model and finish reasons are searched for in the first and last bytes of the response.
-Since quotes inside a JSON string are always escaped, text in the response cannot look like the key of a value.
+read. Instead, token counts, model and finish reasons are searched for in the first and last bytes of the response.
+Since quotes inside a JSON string are always escaped, the text of a reply cannot be mistaken for the key of a value.
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ class ExchangeSummary:
 
     @cached_property
     def tokens(self) -> tuple[int, int]:
-        """The numbers of tokens in prompts and in answers, for all attempts together."""
+        """The numbers of tokens in prompts and in answers, for all attempts together.
+
+        If no attempt has usage data, these are the numbers that the last response states.
+        """
         usages = [attempt.usage for attempt in self.attempts if attempt.usage]
         if not usages:
             return self.sends[-1].tokens if self.sends else (0, 0)

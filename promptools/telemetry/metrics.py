@@ -36,7 +36,8 @@ _PLACE = ("api", "provider", "model")
 class Metrics(ExchangeFollower):
     """Counts exchanges (clients' requests and their responses) in a Prometheus registry.
 
-    Without `registry`, a new registry is made, which also has the metrics of the process.
+    Without `registry`, a new registry is made. It also has the metrics of the process, unless worker processes share
+    their metrics.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _NANOSECONDS = 1_000_000_000
 _TRACE_FIELDS = frozenset({"traceparent", "tracestate"})
 _CLIENT_FAULTS = range(400, 500)
-"""Statuses that are not errors of the responder, according to the semantic conventions for HTTP."""
+"""Statuses that do not count as errors of the side that responds, according to the semantic conventions for HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What must be recorded when an exchange begins, since it cannot be found out at its end."""
+    """What must be recorded when an exchange begins, because it is no longer known when the exchange ends."""
 
     parent: Context
     offset: int
@@ -51,7 +51,8 @@ class _Start:
 class Spans(ExchangeFollower):
     """Makes OpenTelemetry spans for each exchange, with `tracer_provider` or else the global tracer provider.
 
-    An exchange is a client's request with its response. With `server`, the client is another process, as in a proxy.
+    An exchange is a client's request with its response. If `server` is true, the client is another process, as in a
+    proxy.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, server: bool = False) -> None:

@@ -33,7 +33,7 @@ DISCONNECTED = "the client disconnected"
 _OVERHEAD = 4096
 """Number of bytes that an exchange, a request to the server or a reply is assumed to take in addition to its text."""
 _PARSED_SIZE = 2
-"""Roughly how many times larger a parsed body is than its JSON, which is mostly long strings."""
+"""Approximate ratio of a parsed body's size in memory to the size of its JSON, which is mostly long strings."""
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ def _masked(request: Request) -> Request:
 
 
 def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
-    """Return a request to the server without its body; with `long`, the parsed messages are left out too."""
+    """Return a request to the server without its body and, if `long`, without the parsed messages."""
     prepared, parsed = sent.prepared, sent.tool_request
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})

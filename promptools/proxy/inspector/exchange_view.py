@@ -114,7 +114,8 @@ _KEY_FIELDS = {"authorization": "Bearer ", "x-api-key": "", "api-key": "", "x-go
 def as_curl(method: str, url: str, headers: Headers, body: KeptBody, *, needs_key: bool = False) -> str:
     """Return a curl command that repeats a request, with $KEY in place of the key; empty if the body was cut off.
 
-    With `needs_key` the command sends a key even if the kept request has none: the proxy may have removed the key.
+    If `needs_key` is true, the command sends a key even if the kept request has none, because the proxy may have
+    removed the key.
     """
     if body.left_out:
         return ""
@@ -162,7 +163,7 @@ _DATA = re.compile(r"\s*(?:data:)?\s*")
 
 
 def mask_body(text: str, mask: SecretMask) -> str:
-    """Mask the secrets in a body, whole or streamed, even secrets that are spread over several strings."""
+    """Return a body, whole or streamed, with its secrets masked, even those that are spread over several strings."""
     if mask.pattern is None:
         return text
     places: dict[str, list[tuple[int, int, str]]] = {}
@@ -452,7 +453,10 @@ def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
 
 
 def _bench(kept: KeptExchange) -> dict[str, Any]:
-    """Return the last reply that has text, as a test case and as input for the page's parser; empty if none has."""
+    """Return the last reply that has text, as a test case and as input for the page's parser.
+
+    The result is empty if no reply has text.
+    """
     for send in reversed(kept.sends):
         request, prepared = send.sent.tool_request, send.sent.prepared
         if request is None or prepared is None or send.opened is None or send.opened.status >= 300:

@@ -1,8 +1,9 @@
 """The inspector as an extension of the proxy: its routes, and the limits on their input.
 
 A browser cannot send an API key when it opens a page. So the page itself is public, and contains no data: it asks for
-the key, keeps it for the tab, and sends it with every request for data. The data comes from models, servers and apps,
-and may be hostile: the page inserts it only as text, and its content security policy allows no other scripts.
+the key, keeps it for the browser tab, and sends it with every request for data. The data comes from models, servers and
+apps, and may be hostile. So the page inserts it only as text, and its content security policy allows no scripts but the
+page's own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ POLL_SECONDS = 0.2
 STREAM_SECONDS = 2.0
 """Seconds after which a stream of events ends, and the page requests a new one.
 
-The time is short because a proxy, when it stops, waits for all open responses.
+The time is short because a proxy that stops waits for all open responses.
 """
 POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
