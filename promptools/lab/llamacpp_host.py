@@ -1,8 +1,8 @@
 """The process in which llama.cpp runs: `python -m promptools.lab.llamacpp_host SETTINGS.json`.
 
-llama.cpp's server can only be stopped by ending its process. It also writes to stdout, and if it crashes, its process
-ends. So the server gets a separate process. This process ends when its standard input closes, and so never outlives the
-process that started it. The line `listening URL` on stdout means that the server is up.
+llama.cpp's server can only be stopped by ending its process. The server also writes to stdout, and a crash ends its
+process. So the server gets a separate process. This process ends when its standard input closes, and so never outlives
+the process that started it. The line `listening URL` on stdout means that the server is up.
 """
 
 from __future__ import annotations

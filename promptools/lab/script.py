@@ -25,8 +25,8 @@ forbids the end token. Real models do the same."""
 
 _LONGEST_PIECE = 6
 _MOST_PIECES = 128
-"""Approximate maximum number of pieces of a reply. A long reply is cut into longer pieces, so that the size of the
-model and the time to generate the reply stay limited."""
+"""Approximate maximum number of pieces in a reply. A long reply is cut into longer pieces, to limit the size of the
+model and the time to generate the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SpecialTokens:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All of these special tokens except those in `ENDS`, which all scripted models have."""
+        """All special tokens of the family except those in `ENDS`, because every scripted model has the latter."""
         named = (*self.control, *(() if self.bos is None else (self.bos,)), self.eos)
         return tuple(dict.fromkeys(token for token in named if token not in ENDS))
 
@@ -128,7 +128,7 @@ def cut_pieces(text: bytes, used: Iterable[bytes] = ()) -> tuple[bytes, ...]:
     """Cut `text` into distinct pieces of two bytes or more. A cut may be inside a character.
 
     The model knows its position in the reply only by the last piece that it generated. So no piece may occur twice in a
-    reply, and no piece may be in `used`.
+    reply, and no piece may occur in `used`.
     """
     longest = max(_LONGEST_PIECE, 2 * len(text) // _MOST_PIECES)
     sizes = random.Random(len(text))  # noqa: S311 - sizes of pieces, no secret; seeded so that a file is reproducible

@@ -41,10 +41,11 @@ _NO_SPECIAL_TOKENS = SpecialTokens()
 _CONTROL = (*ENDS, "<|im_start|>", "<|startoftext|>")
 _HARMONY_TURN_ENDS = ("<|return|>", "<|call|>")
 _HARMONY_END = "<|end|>"
-"""A token that only those scripted models have whose script is in Harmony, the format of gpt-oss.
+"""A token that a scripted model has only if its script is in Harmony, the format of gpt-oss.
 
 If a grammar forces the end of a reply, llama.cpp allows this token. But in a vocabulary with `<|call|>`, llama.cpp does
-not stop at this token, so the model would go on generating."""
+not stop at this token, so the model would go on generating.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ _MAX_SIMILARITY = 0.45  # maximum similarity of two position codes: above it, a 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of the model that the metadata of its file must state."""
+    """The model's sizes, which the metadata of its file must state."""
 
     width: int
     head: int
@@ -160,7 +161,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Sections:
-    """The layout of the residual stream: the columns of each section."""
+    """The layout of the residual stream: which columns hold what, such as the latest cue or the position."""
 
     head: int
     position_size: int

@@ -71,12 +71,12 @@ def start_server(
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> Server:
-    """Start a server with `command`, and wait until it answers; `stop()` ends it by closing its standard input.
+    """Start a server with `command`, and wait until it answers.
 
-    `address` finds the server's root URL in the output so far. `health` is a path that responds with 200 when the
-    server is up. `environment` is the server's whole environment, by default that of this process. The output goes to a
-    log in `folder`, where logs older than a week are deleted. Raises `UpstreamError` if the process ends, or if the
-    server does not answer within `seconds`.
+    `stop()` ends the server by closing its standard input. `address` finds the server's root URL in the output so far.
+    `health` is a path that responds with 200 when the server is up. `environment` is the server's whole environment, by
+    default that of this process. The output goes to a log in `folder`, where logs older than a week are deleted. Raises
+    `UpstreamError` if the process ends, or if the server does not answer within `seconds`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _drop_old_logs(folder)

@@ -79,7 +79,8 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "probed", "schema": SCH
 
 
 _FEW_TOKENS = 2
-"""Maximum number of tokens of an empty answer that just has nothing to say. More tokens mean that a reply was lost."""
+"""Maximum number of tokens of an empty answer whose model just has nothing to say. If an empty answer took more tokens,
+a reply was lost."""
 
 
 def check_native(subject: Subject) -> Steps:
@@ -183,7 +184,7 @@ def _judge_structured(check: str, answer: Answer) -> Finding:
 
 
 def find_call(answer: Answer, offered: dict[str, Any] = WEATHER) -> str | None:
-    """Return a description of the call in an answer's text, even a malformed one; None if there is no call.
+    """Return a description of the call in an answer's text, even if the call is malformed; None if there is none.
 
     The description says where the call is (content or reasoning), and in which dialect.
     """
@@ -270,15 +271,15 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
     """Return the finding for a failed request with the value `value` of `tool_choice`.
 
-    The finding's facts say that the server does not honor the value, but only if requests with tools and without
-    `tool_choice` do not fail.
+    The finding's facts say that the server does not honor the value, but only if requests with tools are known to
+    succeed without `tool_choice`.
     """
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)
 
 
 def _without(subject: Subject, value: str) -> dict[str, object]:
-    """Return the fact `tool_choice`: the profile's values, except `value` and those that earlier checks ruled out."""
+    """Return the fact `tool_choice`: the profile's values, except `value` and values that earlier checks ruled out."""
     kept: set[str] = {str(choice) for choice in subject.profile.tool_choice} - {value}
     for finding in subject.findings.values():
         if "tool_choice" in finding.facts:
@@ -294,10 +295,11 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""Other forms in which to send an earlier call of the model, tried if the server refuses the usual form.
+"""Other forms in which to send an earlier call of the model. They are tried if the server refuses the usual form.
 
-Each has three values: the kind of error that suggests the form, the profile facts that follow if the server accepts the
-form, and a description."""
+Each has three values: the kind of error that suggests the form, the facts for the profile if the server accepts the
+form, and a description.
+"""
 _LONG = 1_200_000
 """Number of characters of a prompt that should be longer than any context."""
 
@@ -426,7 +428,7 @@ def check_format(subject: Subject) -> Steps:
 
 
 def check_format_beside_tools(subject: Subject) -> Steps:
-    """Ask for a call, and require a schema for the answer. A server that enforces it may make calls impossible."""
+    """Ask for a call, and require a schema for the answer. A server that enforces the schema may prevent all calls."""
     check = "response_format beside tools"
     if subject.verdict("native tools") != "works":
         return [Finding(check, "not shown", "native tools have shown no call without it")]
@@ -506,7 +508,8 @@ MODES: tuple[ModeName, ...] = ("native", "raw", "harmony", "prompt")
 _MARKER = re.compile(r"<[|｜][^<>\s]{1,64}[|｜]>|</?[a-z_]*tool_calls?(?:_begin|_section)?>|\[TOOL_CALLS\]")
 """Matches special tokens that chat templates write around a call, such as `<|tool_call|>` and `[TOOL_CALLS]`."""
 _ONE_MODE = "; nothing is left to try"
-"""The words at the end of an attempt's reason if no other mode may be tried. They are removed in findings."""
+"""The words at the end of an attempt's reason that say that no other mode may be tried. They are removed in
+findings."""
 
 
 def mode_check(mode: ModeName) -> str:

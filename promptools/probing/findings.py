@@ -25,7 +25,7 @@ CHAT = "/chat/completions"
 MAX_EVIDENCE = 160
 """Maximum number of characters of a server's text that a finding quotes."""
 BUSY = frozenset({408, 429, 502, 503, 504})
-"""Statuses of a busy or unreachable server, which say nothing about the request."""
+"""HTTP statuses of a busy or unreachable server. They say nothing about the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ PROBLEMS: frozenset[Verdict] = frozenset({"leaks", "swallows", "broken", "errors
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check: a verdict with its reason, and the profile facts that follow from it."""
+    """The result of a check: a verdict with its reason, and the facts for the model's profile that follow from it."""
 
     check: str
     verdict: Verdict
@@ -255,7 +255,7 @@ Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
 
 
 def failure(check: str, answer: Answer, facts: Mapping[str, Any] | None = None) -> Finding:
-    """Return the finding for an answer that is an error, with `facts`; for a busy server, the facts are left out."""
+    """Return the finding for an answer that is an error. It has the `facts`, unless the server was busy."""
     if answer.busy:
         return Finding(check, "not shown", f"the server was busy: {answer.describe_error()}")
     return Finding(check, "errors", answer.describe_error(), facts or {})

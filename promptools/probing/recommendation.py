@@ -80,7 +80,7 @@ def _order(profile: Profile) -> tuple[ModeName, ...]:
 
 
 def _why_it_works(finding: Finding, native: Finding | None) -> str:
-    """Return the reason to recommend a mode; for native mode, with what the server gets wrong without promptools."""
+    """Return the reason to recommend a mode. For native mode, it says what the server alone gets wrong, if anything."""
     if native is not None and native.verdict in PROBLEMS:
         return f"the server alone {native.verdict}, promptools gets the call: {finding.reason}"
     return finding.reason

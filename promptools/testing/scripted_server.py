@@ -40,7 +40,7 @@ class HttpAnswer:
     """An HTTP response. Its `pieces` are sent one after the other, with `pause` seconds after each.
 
     `first` is called before the response begins, and `between` before each piece except the first. In these functions,
-    a test can wait for an event, so that it does not depend on time.
+    a test can wait for an event, so that the test does not depend on timing.
     """
 
     status: int = 200
@@ -55,8 +55,9 @@ class HttpAnswer:
     then: Literal["end", "cut", "hang"] = "end"
     """How the response ends after its pieces.
 
-    `end`: normally. `cut`: the connection is closed without the last chunk. `hang`: the same, but only after the client
-    has disconnected or `HANG_SECONDS` have passed."""
+    With `end`, it ends normally. With `cut`, the connection is closed without the last chunk. With `hang`, the same
+    happens, but only after the client has disconnected or `HANG_SECONDS` have passed.
+    """
     gzip: bool = False
 
 
@@ -104,7 +105,8 @@ class ModelReply:
 
 
 Scripted: TypeAlias = "HttpAnswer | ModelReply | str | Mapping[str, Any]"
-"""An answer that can be scripted. Text becomes the content of a reply, and a mapping the JSON body of a response."""
+"""An answer that can be scripted. Text becomes the content of a reply, and a mapping becomes the JSON body of a
+response."""
 
 
 def as_answer(scripted: Scripted, request: Mapping[str, Any]) -> HttpAnswer:
@@ -125,7 +127,7 @@ def calls_as_text(dialect: str, calls: Sequence[CallLike]) -> str:
 
 
 def http_error(status: int, message: str = "scripted error", **fields: Any) -> HttpAnswer:
-    """Return an error response with a body like OpenAI's; `fields` are added to its `error`."""
+    """Return an error response with a body like OpenAI's; `fields` are added to the body's `error`."""
     return json_answer({"error": {"message": message, "type": "server_error", **fields}}, status=status)
 
 
@@ -140,7 +142,7 @@ def json_answer(body: Any, **options: Any) -> HttpAnswer:
 def sse_answer(*events: Any, done: bool = True, **options: Any) -> HttpAnswer:
     """Return a stream of server-sent events, one for each argument. Text is sent unchanged, any other value as JSON.
 
-    With `done`, the stream ends with `[DONE]`. `options` are fields of `HttpAnswer`.
+    If `done` is true, the stream ends with `[DONE]`. `options` are fields of `HttpAnswer`.
     """
     lines = [f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode() for event in events]
     return HttpAnswer(pieces=(*lines, *([b"data: [DONE]\n\n"] if done else [])), type="text/event-stream", **options)
@@ -217,7 +219,7 @@ class ScriptedServer:
     """An HTTP server for tests, which runs in threads from its creation until `close`.
 
     `play` sets the answers, in order; the last answer is repeated. Requests that only detect the kind of the server get
-    the answer for their path in `about`, or else 404; they use up none of the answers that `play` set.
+    the answer for their path in `about`, or else 404; they do not use up the answers that `play` set.
     """
 
     def __init__(self) -> None:
@@ -229,7 +231,7 @@ class ScriptedServer:
         self.gone = threading.Event()
         """Set when a client disconnects before its response is complete."""
         self.sent = 0
-        """The number of pieces of responses sent since `play` was last called."""
+        """Number of response pieces that were sent since `play` was last called."""
         self._script: list[Scripted] = []
         self._server = _Server(self)
         self.port: int = self._server.server_address[1]
@@ -315,7 +317,7 @@ class ScriptedServer:
             self._waits_in_vain(http.connection, HANG_SECONDS)
 
     def _waits_in_vain(self, connection: socket.socket, seconds: float) -> bool:
-        """Wait for `seconds`, or until the client disconnects; return whether the client disconnected."""
+        """Wait for `seconds`, or until the client disconnects; return whether it disconnected."""
         until = time.monotonic() + seconds
         while (rest := until - time.monotonic()) > 0:
             ready, _, _ = select.select([connection], [], [], min(rest, 0.05))
@@ -355,7 +357,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a client that goes away is not an error."""
+        """Print nothing, because a client that goes away is not an error."""
 
 
 def _read_chunks(stream: BufferedIOBase) -> bytes:

@@ -1,4 +1,4 @@
-"""The agent: a model with tools, which works on a task until the model answers or a limit is reached.
+"""The agent: a model with tools. It works on a task until the model answers or a limit is reached.
 
 `Agent` holds the settings. `AgentRun` performs one run: it attaches observers to the client, drives the loop of
 requests and tool calls, and records the run in a file, the tape.
@@ -48,7 +48,7 @@ class AgentRun:
     limits: RunLimits
     compaction: Compaction | None
     create: dict[str, Any]
-    """The parameters of each request."""
+    """Parameters of each request, besides its messages and tools."""
     messages: list[dict[str, Any]] = field(repr=False)
     state: Any = None
     tape: TapeWriter | None = None
@@ -95,7 +95,7 @@ class AgentRun:
 
     @contextmanager
     def _start(self, client: Any) -> Generator[tuple[Any, RunLoop]]:
-        """Prepare a run; yield a client that has the run's observers, and the run's loop.
+        """Prepare a run; yield two things: a client that has the run's observers, and the loop of the run.
 
         If the run is recorded, the first row of the tape is written before the client is yielded. If a
         `TerminatingError` ends the run, the last row of the tape records the error.
@@ -134,7 +134,7 @@ class AgentRun:
 
     @property
     def _tool_options(self) -> dict[str, Any]:
-        """The option `namespaces` of each request, which describes the tools' namespaces; empty if no tool has one."""
+        """The request option `namespaces`, which describes the tools' namespaces; an empty dict if there are none."""
         namespaces = dict(self.toolbox.namespaces)
         return {"namespaces": namespaces} if namespaces else {}
 
@@ -154,9 +154,9 @@ class Agent:
     """A model with tools. Its runs are independent of each other.
 
     `client` is promptools' client, any other OpenAI client, or the name of a provider in the config. `tools` are Python
-    functions, tool dicts, `AgentTool`s and `Toolset`s. `dispatch` runs the tools that are given as dicts: it maps tool
-    names to functions, or is one function of `(name, arguments)`. Other keyword arguments become parameters of each
-    request.
+    functions, tool dicts, `AgentTool`s and `Toolset`s. `dispatch` runs the tools that are given as dicts. It is either
+    a mapping from tool names to functions, or one function that takes `(name, arguments)`. Other keyword arguments
+    become parameters of each request.
 
     `policy` decides which replies are used: `"default"`, `"paper"` or an `AgentPolicy`. `compaction` decides how a long
     conversation is shortened: a `Compaction`, True for default settings, or False to never shorten it. The default is
@@ -206,8 +206,8 @@ class Agent:
         """Work on a task until the model answers; return the transcript.
 
         `state` is passed to tools that take a `RunContext`. `tape` is the file in which the run is recorded. If the
-        context overflows, the run is started over, up to `overflow_retries` times. Raises a `TerminatingError`, which
-        holds the transcript so far, if the run ends without an answer, and any error that the client raises.
+        context overflows, the run is started over, up to `overflow_retries` times. If the run ends without an answer, a
+        `TerminatingError` is raised, which holds the transcript so far. Errors that the client raises are passed on.
         """
         messages = self.messages(task)
         while True:
@@ -258,7 +258,7 @@ class Agent:
     def resumed(self, tape: TapePath, message: str | None = None) -> list[dict[str, Any]]:
         """Return the messages that continue the last run in the file `tape`; pass them to `stream` or `astream`.
 
-        A call without a result, because of an interruption or a limit, gets a result that says that the call was not
+        If an interruption or a limit left a call without a result, a result is added that says that the call was not
         run or was interrupted. `message` is added as the user's last message. Raises `UsageError` if the run has
         already ended with an answer.
         """

@@ -7,8 +7,8 @@
 
 Compaction begins when a prompt is about to take up too much of the context. It goes on until there is room for many
 more turns, because each compaction makes the server's cache of the prompt useless, and each summary costs a request.
-Old turns that take up little room are summarized only as a last resort. If the latest turns alone are too long, such a
-summary would free so little room that another one would be due at the next step.
+Old turns that take up little room are summarized only as a last resort. Their summary would free so little room that,
+if the latest turns alone are too long, another summary would be due at the next step.
 
 The instructions, the task and the latest turns stay. A turn is an assistant message with the results of its calls. A
 turn is kept or summarized as a whole, so that no result loses its call.
@@ -46,7 +46,7 @@ SUMMARY_INSTRUCTIONS = (
 )
 IMAGE_LEFT_OUT = "[an image was left out here]"
 IMAGE_CHARACTERS = 4000
-"""Number of characters that an image counts as: about 1,000 tokens, like a large image in vision models."""
+"""Assumed size of an image in characters. It corresponds to about 1,000 tokens, like a large image in vision models."""
 SUMMARY_HEADING = "Summary of the work so far:"
 LEAST_RESULT = 100
 """Minimum length, in characters, to which a result is shortened."""
@@ -57,12 +57,12 @@ class Compaction:
     """The settings that decide when and how a conversation is shortened."""
 
     context: int | None = None
-    """The size of the model's context in tokens. None: the size from the config or from detection; this needs one of
-    promptools' clients. If a prompt does not fit and the server's error states a size, that size is used."""
+    """The size of the model's context in tokens. None means the size from the config or from detection, which needs one
+    of promptools' clients. If a prompt does not fit and the server's error states a size, that size is used."""
     threshold: float = 0.8
-    """The share of the context that a prompt may take up before the conversation is shortened."""
+    """The share of the context that a prompt may fill. Beyond this share, the conversation is shortened."""
     target: float = 0.5
-    """The share of the context that a shortened conversation should fit into."""
+    """The share of the context into which a shortened conversation should fit."""
     keep_turns: int = 4
     """The number of latest turns that are kept unchanged, unless they alone are too long."""
     result_characters: int = 2000
@@ -96,7 +96,7 @@ def latest_turns(messages: Sequence[Message], turns: int) -> int:
 
 
 def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
-    """Return the messages, with the reasoning removed from those before position `end`."""
+    """Return the messages; those before position `end` lose their reasoning."""
     return [
         {key: value for key, value in message.items() if key not in REASONING_FIELDS} if at < end else message
         for at, message in enumerate(messages)
@@ -106,7 +106,7 @@ def without_reasoning(messages: Sequence[Message], end: int) -> list[Message]:
 def with_short_results(messages: Sequence[Message], start: int, end: int, characters: int) -> list[Message]:
     """Return the messages, with each result at a position from `start` to `end` (exclusive) shortened.
 
-    A result keeps about `characters` characters. A note replaces the images of these results.
+    Each of these results keeps about `characters` characters, and a note replaces its images.
     """
     return [
         {**message, "content": shorten(_text(message, IMAGE_LEFT_OUT), characters)}
@@ -184,7 +184,7 @@ def _as_text(message: Message) -> str:
 
 
 def _flat(message: Message) -> str:
-    """Return a text about as long as the message in a prompt; `IMAGE_CHARACTERS` spaces stand for each image."""
+    """Return a text about as long as the message is in a prompt; `IMAGE_CHARACTERS` spaces stand for each image."""
     thought = "".join(str(message.get(key) or "") for key in REASONING_FIELDS)
     images = len(split_content(message.get("content"))[1])
     return thought + _as_text(message) + " " * (IMAGE_CHARACTERS * images)
@@ -194,10 +194,10 @@ def _flat(message: Message) -> str:
 
 
 AskSummary: TypeAlias = Callable[[list[dict[str, Any]]], Generator[Any, Any, str]]
-"""A generator function that sends messages to get a summary. It returns the summary, or an empty text."""
+"""A generator function that sends the given messages to the model, by yielding effects of the loop, and returns the
+summary. An empty text means that there is no summary."""
 MOST_TOKENS = 1.0
-"""Maximum number of tokens that one character is assumed to be. In most writing systems, a character is less than a
-token."""
+"""Assumed maximum number of tokens per character. In most writing systems, a character takes less than one token."""
 LAST = 0
 STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("reasoning", 1),
@@ -208,8 +208,9 @@ STEPS: tuple[tuple[CompactionStage, int], ...] = (
     ("latest results", LAST),
     ("summary", LAST),
 )
-"""The stages in their order, each with a number. In the stage `results`, `result_characters` is divided by the number.
-A stage with `LAST` is applied only if the conversation still does not fit after the stages before it."""
+"""The stages in order, each with a number. In the stage `results`, long results are shortened to `result_characters`
+divided by this number. A stage with the number `LAST` is applied only if the conversation still does not fit after the
+stages before it."""
 
 
 class Compactor:
@@ -234,11 +235,12 @@ class Compactor:
         self._conversation = conversation
         self._ask_summary = ask_summary
         self._counted: tuple[int, int] | None = None
-        """Number of tokens in the last prompt that the server counted, and of characters in its messages; or None."""
+        """The number of tokens in the last prompt whose tokens the server counted, and the number of characters in the
+        messages of that prompt; None if there is no such prompt."""
 
     @property
     def context(self) -> int | None:
-        """The size of the model's context in tokens: as stated by a server's error or by the app, else as detected."""
+        """The context size in tokens, as stated by a server's error or the app, else as detected; None if unknown."""
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
@@ -337,7 +339,8 @@ class ContextCapture:
         self.size: int | None = None
         """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """Number of tokens in the last prompt alone; None if unknown. A reply's `usage` adds up all attempts."""
+        """Number of tokens in the last prompt alone; None if unknown. It is kept because a reply's `usage` adds up all
+        attempts."""
         self._bytes = 0
 
     @property
@@ -353,7 +356,7 @@ class ContextCapture:
         self.prompt_tokens, self._bytes = None, 0
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep the size of the context in tokens, and the size of the prompt in bytes."""
+        """Record the size of the context in tokens, and the size of the prompt in bytes."""
         if sent.tool_request is not None:
             self.size = available_context(sent.tool_request)
         prompt = sent.prepared.prompt.content if sent.prepared is not None and sent.prepared.prompt else ()
@@ -363,6 +366,6 @@ class ContextCapture:
         """Do nothing."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
-        """Keep the number of tokens of the last attempt's prompt."""
+        """Record the number of tokens in the last attempt's prompt."""
         usage = end.attempts[-1].attempt.usage if end.attempts else None
         self.prompt_tokens = as_count((usage or {}).get("prompt_tokens"))

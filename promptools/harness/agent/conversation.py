@@ -1,4 +1,4 @@
-"""The conversation of a run: its messages, calls, results, steps and tokens, and how it is passed to a client."""
+"""The conversation of a run: its messages, calls, results, steps and tokens, and how they are passed to a client."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _images(message: Message) -> tuple[Message, ...]:
 
 
 class ReadMessage(dict[str, Any]):
-    """An assistant message that also keeps the raw text that the model wrote, in `written`.
+    """An assistant message that also keeps, in `written`, the raw text that the model wrote.
 
     Harmony mode sends this text back to gpt-oss unchanged. Once the message is changed, `written` is empty, because the
     text no longer matches the message. A new dict made from the message, such as a shortened one, has no raw text.
@@ -152,7 +152,7 @@ class Conversation:
         self.iterations = 0
         self.last: AccumulatedReply | None = None
         self.shows_images = True
-        """Whether images in the results of tools are shown to the model."""
+        """Whether images in tool results are shown to the model."""
         self._own_ids = own_ids
         self._first_id = _next_own_id(messages)
 
@@ -182,7 +182,7 @@ class Conversation:
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
-        """Replace the messages with fewer or shorter ones; `task` is the position of the task among them."""
+        """Replace the messages with fewer or shorter ones; `task` is the position of the task in the new list."""
         self.messages, self.task = messages, task
 
     def drop_images(self) -> None:
@@ -267,7 +267,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of a promptools client, or of a wrapped client, with `observers` added to those that it has."""
+    """Return a copy of a promptools client, or of a wrapped client, that has `observers` in addition to its own."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

@@ -34,9 +34,9 @@ MAX_THREADS = 16
 
 
 class LoopRunner:
-    """Resumes a loop: sends it the result of its last effect, or throws the exception of a request into it.
+    """Drives a loop: sends it the result of the last effect, or throws into it the exception that a request raised.
 
-    An effect is what the loop yields: a request, tool calls, a pause or an event.
+    An effect is a value that the loop yields: a request, tool calls, a pause or an event.
     """
 
     def __init__(self, loop: LoopGenerator) -> None:

@@ -4,8 +4,8 @@
     ├── NonTerminatingError   the reply cannot be used: another one is requested
     └── TerminatingError      the run is over
 
-Under `policy="paper"`, each exception is raised under the paper's condition; docs/tasks/run-an-agent.md lists them. A
-`NonTerminatingError` leaves the run only as the cause of `RetrialsExceeded`.
+Under `policy="paper"`, each exception is raised on the condition that the paper states. docs/tasks/run-an-agent.md
+lists these conditions. A `NonTerminatingError` leaves the run only as the cause of `RetrialsExceeded`.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class UnknownToolCallArg(NonTerminatingError):
 class ExecutionTimeoutError(NonTerminatingError):
     """A tool took too long. The model reads `observation`, or the error's message if `observation` is empty.
 
-    This text becomes the result of the call, and the run goes on. Unlike after any other `NonTerminatingError`, the
-    reply is not requested again. Under the paper's checks, promptools' own tools raise this error. Any other tool may
-    raise it too.
+    This text becomes the result of the call, and the run goes on. This is the only `NonTerminatingError` after which
+    the reply is not requested again. Under the paper's checks, promptools' own tools raise this error. Any other tool
+    may raise it too.
     """
 
     def __init__(self, message: str, *, observation: str = "") -> None:

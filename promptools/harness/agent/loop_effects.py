@@ -1,7 +1,8 @@
 """The effects of an agent's loop: what the loop yields to ask its driver for a reply, for tool calls or for a pause.
 
 The loop also yields events, which the driver passes to the app. A reply is collected from the chunks of a stream, or
-from a whole completion. Its text is passed on as it arrives; its calls are passed on only when they are complete.
+from a whole completion. The reply's text is passed on as it arrives; its calls are passed on only when they are
+complete.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class AccumulatedReply(CollectedChoice):
     def message(self, *, reasoning: bool) -> dict[str, Any]:
         """Return the reply as an assistant message for the conversation.
 
-        If `reasoning` is true, a message with calls keeps the model's reasoning. A message without calls never does.
+        If `reasoning` is true, a message with calls keeps the model's reasoning. A message without calls never keeps
+        it.
         """
         if not self.calls:
             return {"role": "assistant", "content": self.content}

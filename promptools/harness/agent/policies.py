@@ -1,8 +1,9 @@
 """Policies decide which replies are used, how many are requested, and whether the model is shown its errors.
 
 `AgentPolicy` holds the settings. This module also has two sets of checks. The checks of the default policy work in any
-mode. The checks of the paper's harness (HarmonyAgent) need the raw reply, which an observer keeps. If an exchange fails
-with an error that is the model's fault, another reply is requested too.
+mode. The checks of the paper's harness (HarmonyAgent) need the raw reply, which an observer keeps. Another reply is
+also requested if an exchange (a request of the agent, with all requests to the server that it leads to) fails with an
+error that is the model's fault.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class AgentPolicy:
 
     - `"default"`, for any mode. A reply that is empty or cut off is requested again. A reply may make several calls. If
       a reply has a call and text, the call is run. A faulty call is not run, and gets its error as its result.
-    - `"paper"`. The conditions of the paper's harness (HarmonyAgent) are checked, in its order. In harmony mode, one of
-      them is that the reply is strict Harmony.
+    - `"paper"`. The conditions of the paper's harness (HarmonyAgent) are checked, in the paper's order. In harmony
+      mode, one of the conditions is that the reply is strict Harmony.
     - `"none"`. Every reply is used unchanged.
     """
 
@@ -76,12 +77,13 @@ class AgentPolicy:
     stop: Stop | None = None
     """A stop condition from the tenacity library, such as `stop_after_delay(60)`. It replaces `attempts`."""
     wait: WaitFor | None = None
-    """A wait strategy from the tenacity library, such as `wait_fixed(2)`, used between attempts. None: no wait."""
+    """A wait strategy from the tenacity library, such as `wait_fixed(2)`, used between attempts. None means no wait."""
     show_errors: bool = True
-    """Whether the next attempt shows the model its failed reply and the error. False: the same prompt is sent again, as
-    in the paper. Either way, nothing of a failed attempt stays in the conversation."""
+    """Whether the next attempt shows the model its failed reply and the error. If false, the same prompt is sent again,
+    as in the paper. Either way, nothing of a failed attempt stays in the conversation."""
     temperatures: tuple[float, ...] = ()
-    """The temperature of each attempt; further attempts use the last one. Empty: the temperature of the request."""
+    """The temperature of each attempt; further attempts use the last one. If empty, the request's temperature is
+    used."""
     cooling: float = 0.0
     """The fraction by which the temperature is lowered when the context is full.
 
@@ -93,7 +95,7 @@ class AgentPolicy:
     asked to correct faulty replies."""
     family: str | None = None
     """The model family that the policy is for. A run raises `UsageError` if its model is known to belong to a different
-    family. None: any family."""
+    family. None means any family."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """promptools options for each request. They are used only if the client is one of promptools' clients."""
 
@@ -184,7 +186,8 @@ def check_default(reply: AccumulatedReply) -> None:
 
 
 _REASONS_OF_CALLS = frozenset({"tool_calls", "function_call"})
-"""Finish reasons of replies with calls. The server's raw endpoint would report `stop` for such replies."""
+"""Finish reasons that servers report for replies with calls. They are accepted like `stop`, which the server's raw
+endpoint would report for such replies."""
 
 
 def check_paper(
@@ -300,13 +303,16 @@ class HarmonyReply:
 
 
 class ReplyCapture:
-    """An observer of one run that keeps the last reply as the model wrote it. A run sends one request at a time."""
+    """An observer of one run that keeps the last reply as the model wrote it.
+
+    It relies on the fact that a run sends one request at a time.
+    """
 
     def __init__(self) -> None:
         self.last: HarmonyReply | None = None
         """The last reply; None if it was not requested in harmony mode."""
         self.usage: dict[str, Any] | None = None
-        """Token usage of all attempts of the last exchange together."""
+        """Token usage of all attempts at the last request, added up."""
         self._prefill = ""
 
     def began(self, exchange: ObservedExchange) -> None:  # noqa: ARG002 - the protocol's
@@ -314,14 +320,14 @@ class ReplyCapture:
         self.last = self.usage = None
 
     def sent(self, exchange: ObservedExchange, sent: SentRequest) -> None:  # noqa: ARG002
-        """Keep the prefill: the beginning of the reply, if the prompt already contains it."""
+        """Record the prefill: the beginning of the reply, if the prompt already contains it."""
         self._prefill = sent.prepared.prefill if sent.prepared is not None else ""
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Do nothing: the reply is complete in `ended`."""
+        """Do nothing, because `ended` receives the complete reply."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
-        """Keep the reply to the last attempt, and the tokens of all attempts."""
+        """Record the reply to the last attempt, and the tokens of all attempts."""
         for one in end.attempts:
             self.usage = add_usage(self.usage, one.attempt.usage)
         last = end.attempts[-1] if end.attempts else None
@@ -350,7 +356,7 @@ reply may succeed. Errors with other codes are the server's fault."""
 
 
 def as_harness_error(error: Exception) -> NonTerminatingError | None:
-    """Return the `NonTerminatingError` for a failed exchange; None if the failure is not the model's fault.
+    """Return the `NonTerminatingError` for a failed request; None if the failure is not the model's fault.
 
     `error` is what the client raised. It becomes the cause of the returned exception.
     """

@@ -64,7 +64,7 @@ class RequestSettings:
     clock: Callable[[], float] = lambda: 0.0
     marks: bool = False
     """Whether tools are declared with their marks: promptools' own facts about a tool, such as aliases of parameters.
-    Only promptools' clients read marks, so this also says whether the client is one of them."""
+    Only promptools' clients read marks, so this is also used to tell whether the client is promptools' own."""
     dialects: OwnDialects = field(default_factory=partial(read_own, ()))
     """The dialects (formats of calls) that the app or the config defines, if the client has any."""
 
@@ -90,7 +90,7 @@ class ReplyRequester:
         )
 
     def request(self) -> Generator[LoopEffect, Any, tuple[AccumulatedReply, tuple[RetryEvent, ...]]]:
-        """Request replies until one is usable; return the reply, and the events of the attempts that failed before.
+        """Request replies until one is usable; return the reply, and an event for each attempt that failed before it.
 
         Raises a `TerminatingError` if the run cannot go on.
         """
@@ -174,7 +174,7 @@ class ReplyRequester:
     def _request_fitting(
         self, feedback: list[dict[str, Any]], parameters: dict[str, Any]
     ) -> Generator[LoopEffect, Any, AccumulatedReply]:
-        """Request a reply. Shorten the conversation if the prompt does not fit; drop images if they are refused."""
+        """Request a reply. If the prompt does not fit, shorten the conversation; if images are refused, drop them."""
         if self._compactor and self._compactor.is_due:
             yield from self._compactor.compact()
         offered = {"tools": self._tools} if self._tools else {}

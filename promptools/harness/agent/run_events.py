@@ -98,7 +98,7 @@ class Transcript:
     """Token usage of all replies together, including retries and summaries made by compaction."""
     ended: str = "answer"
     """Why the run ended. `answer`: the model answered. `announced`: the answer announces a call but makes none. In the
-    transcript of an exception: the name of the limit, such as `steps`, or of the exception."""
+    transcript that an exception holds, this is the name of the limit, such as `steps`, or the name of the exception."""
     steps: tuple[StepEvent, ...] = field(default=(), repr=False)
 
     @property

@@ -53,18 +53,18 @@ class RunLimits:
     """The limits of a run; None means no limit. `LimitsExceeded` is raised at a limit, with the transcript so far."""
 
     steps: int | None = 50
-    """Maximum number of replies that are used. If the last of these replies makes calls, they are not run."""
+    """Maximum number of replies that are used. If the last of these replies makes calls, the calls are not run."""
     tokens: int | None = None
     """Maximum number of tokens of all prompts and replies together. Only tokens that the server reports count."""
     seconds: float | None = None
     """Maximum number of seconds for the whole run. The limit is checked before each request, and the time that is left
     becomes the timeout of the request. A tool that is running is not interrupted."""
     failures: int | None = 10
-    """The number of failed calls in a row at which the run ends."""
+    """Number of consecutive failed calls at which the run ends."""
     repeats: int | None = 3
-    """How many times in a row the same call must be made to be rejected. With 3, the same call is run twice; the third
-    time it is not run, and its result tells the model so. Patterns of two or three calls that are made in turn are
-    counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
+    """Number of times in a row that the same call must be made before it is rejected. With 3, the same call is run
+    twice; the third time it is not run, and its result tells the model so. Patterns of two or three calls that are made
+    in turn are counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
     nudges: int = 1
     """Maximum number of times that the model is asked to make a call that it announced but did not make."""
 
@@ -142,7 +142,7 @@ class LimitTracker:
             )
 
     def take_nudge(self) -> bool:
-        """Count a request to make an announced call; return whether the limit `nudges` allows this request."""
+        """Count a nudge (a request to make an announced call); return whether the limit `nudges` allows it."""
         self._nudges += 1
         return self._nudges <= self.limits.nudges
 

@@ -308,7 +308,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_closed_calls(messages: list[dict[str, Any]], result: str) -> list[dict[str, Any]]:
-    """Return the messages with the text `result` added as the result of each unanswered call of the last reply."""
+    """Return the messages; each unanswered call of the last reply gets the text `result` as its result."""
     answered = {message.get("tool_call_id") for message in messages if message.get("role") == "tool"}
     turns = [message for message in messages if message.get("role") == "assistant"]
     last = turns[-1] if turns else dict[str, Any]()
@@ -411,7 +411,7 @@ class _KnownServer(DetectionCache):
 
 
 def _same(recorded: Any, sent: Any) -> bool:
-    """Return whether two requests are the same, apart from what was redacted."""
+    """Return whether two requests are the same, except for redacted text."""
     if isinstance(recorded, str) and REDACTED in recorded:
         parts, at = recorded.split(REDACTED), 0
         for part in parts if isinstance(sent, str) else ():

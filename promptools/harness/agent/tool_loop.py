@@ -54,7 +54,7 @@ _ANNOUNCED = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|\n+")
 _SEARCHED = 400
-"""How many characters at the end of a reply are searched for the announcement of a call."""
+"""Number of characters at the end of a reply that are searched for the announcement of a call."""
 _CONDITION = re.compile(r"\b(?:if|once|when|should|unless|after|whenever) (?:you|it|this|that|the)\b|\?", re.IGNORECASE)
 
 
@@ -69,7 +69,8 @@ def announces_call(content: str) -> bool:
 
 
 SHOWN = 100
-"""Number of characters that the model is shown of the output of a command that timed out, from its beginning."""
+"""Maximum number of characters of a timed-out command's output that the model is shown. They are taken from the
+beginning of the output."""
 
 
 def with_execution_timeouts(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -135,7 +136,7 @@ class RunLoop:
     def run(self) -> LoopGenerator:
         """Request replies and run their calls until a reply ends the run; return the transcript.
 
-        Raises `TerminatingError`s, which hold the transcript so far.
+        Raises a `TerminatingError`, which holds the transcript so far, if the run ends without an answer.
         """
         try:
             while True:

@@ -63,9 +63,9 @@ def run_tools(
     the model receives the error as the result of the call.
 
     Returns the `Transcript`. With `stream=True`, returns an iterator of events (text, reasoning, calls, results), the
-    last of which is the `Transcript`. Raises `IterationLimitError` if the last of `max_iterations` replies still calls
-    tools, `UsageError`, and all errors of the client. Errors of promptools, such as `UpstreamError`, are raised as
-    such, even if the client reports them as errors of its SDK.
+    last of which is the `Transcript`. Raises `UsageError`, any error of the client, and `IterationLimitError` if the
+    last of `max_iterations` replies still calls tools. Errors of promptools, such as `UpstreamError`, keep their own
+    type, even if the client reports them as errors of its SDK.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive(client, loop, stream=stream)
@@ -109,7 +109,7 @@ def run_tools_async(
 ) -> Awaitable[Transcript] | AsyncIterator[RunEvent]:
     """Like `run_tools`, with an async client. Functions may be async; sync functions run in threads.
 
-    Returns an awaitable of the `Transcript`; with `stream=True`, an async iterator of the events.
+    Returns an awaitable of the `Transcript`. With `stream=True`, returns an async iterator of the events.
     """
     loop = _loop(client, messages, Toolbox(tools, dispatch), max_iterations, {"model": model, **create})
     events = drive_async(client, loop, stream=stream)

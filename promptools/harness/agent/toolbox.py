@@ -46,7 +46,7 @@ _CURRENT: ContextVar[RunContext] = ContextVar("promptools_run_context")
 
 
 def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], Any]:
-    """Return a function that runs `work`, and makes functions wrapped by `without_context` receive `context`."""
+    """Return a function that runs `work`; meanwhile, functions wrapped by `without_context` receive `context`."""
 
     def run() -> Any:
         token = _CURRENT.set(context)
@@ -134,11 +134,11 @@ call with other arguments, or a `Deny` to reject it. In an async run it may be a
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call with the function that runs it, or with its result if it is not run."""
+    """A call, and the function that runs it. If the call is not run, its result takes the place of the function."""
 
     call: Call
     work: Callable[[], Any] | None
-    """The function that runs the call. None: the call is not run, and `result` is its result."""
+    """The function that runs the call. If it is None, the call is not run, and `result` is its result."""
     result: Result | None = None
     parallel: bool = False
     """Whether the call may run at the same time as others."""
@@ -147,9 +147,9 @@ class PreparedCall:
 class Toolbox:
     """An agent's tools, each with the function that runs it. Raises `UsageError` for a tool without a function.
 
-    `discovered` are tools that the model was trained on, from `read_discovered_tools`. A tool that matches one of them
-    is declared under the discovered name. Any other discovered tool is offered if `dispatch` can run it; if not, it is
-    listed in `not_offered`. `approve` is called before each call is run.
+    `discovered` holds tools that the model was trained on, from `read_discovered_tools`. A tool that matches one of
+    them is declared under the discovered name. A discovered tool that matches no tool of the app is offered if
+    `dispatch` can run it; if not, it is listed in `not_offered`. `approve` is called before each call is run.
     """
 
     def __init__(
@@ -182,8 +182,8 @@ class Toolbox:
     def payloads(self, *, marks: bool) -> list[dict[str, Any]]:
         """Return the tools as they are written in the `tools` field of a request.
 
-        With `marks`, a tool also gets a key with promptools' own facts about it, such as aliases, if there are any.
-        promptools' clients read this key, and never send it to a server.
+        If `marks` is true, a tool about which promptools has facts of its own, such as aliases, also gets a key with
+        these facts. promptools' clients read this key, and never send it to a server.
         """
         payloads = self.tools.to_openai()
         if not marks:
@@ -194,7 +194,7 @@ class Toolbox:
         ]
 
     def parameters(self, name: str) -> frozenset[str]:
-        """Return the names of the arguments that a tool accepts: those in its schema, and its function's parameters.
+        """Return the names of the arguments that a tool accepts, from its schema and from its function's parameters.
 
         The function's parameters are included because gpt-oss passes some arguments that were not declared (`timeout`,
         `line_numbers`).
@@ -323,7 +323,7 @@ def _runner(name: str, entry: ToolLike | AgentTool, dispatch: Dispatch | None) -
     """Return the function that runs a tool.
 
     If `dispatch` maps names to functions, the mapped function takes precedence over the tool's own function. If
-    `dispatch` is itself a function, it runs only the tools that have no function of their own.
+    `dispatch` is a function, it runs only the tools that have no function of their own.
     """
     own = entry.run if isinstance(entry, AgentTool) else entry if callable(entry) else None
     if callable(dispatch):

@@ -2,7 +2,7 @@
 
 The viewers of mini-swe-agent (as of version 2.4.6) need `info`, and read `role`, `content` and `reasoning_content` of
 each message, all strings. In older viewers, a step ends with a user message, so results are written as user messages.
-What the viewers do not read goes under `extra`: the calls, and the tokens and retries of the step.
+Data that the viewers do not read is under `extra`: the calls, and the tokens and retries of the step.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def trajectory(transcript: Transcript, *, submission: str | None = None, config:
 
 
 def _messages(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the messages of the trajectory. The data of each step is attached to its message.
+    """Return the messages of the trajectory. The data of each step is attached to the message of that step.
 
-    The steps belong to the last assistant messages, because earlier ones may have been there before the run.
+    The steps are matched with the last assistant messages, because earlier ones may have been there before the run.
     """
     names = {
         call["id"]: call["function"]["name"]

@@ -1,4 +1,4 @@
-"""Compute what a discovery found: each tool with its figures and its verdict. Only the samples are needed for this."""
+"""Compute what a discovery found: each tool with its figures and its verdict. This needs only the samples (replies)."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ class ParameterFinding:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Compares how often a tool is called when it is defined (`defined`) and when it is not (`baseline`).
+    """Compares how often a tool is called if the request defines it (`defined`) and if not (`baseline`).
 
-    `placement` is where the request defines the tool, such as `system`. The figures are for one kind of prompt, or for
-    all prompts if `kind` is empty.
+    `placement` is the part of the request that defines the tool, such as `system`. The figures are for one kind of
+    prompt, or for all prompts if `kind` is empty.
     """
 
     placement: str
@@ -113,7 +113,7 @@ class Lift:
     defined: Interval
     difference: Interval
     ratio: Interval | None
-    """`defined` divided by `baseline`; None if the tool was never called when defined, or never when not defined."""
+    """`defined` divided by `baseline`; None if one of the two is 0, because the tool was never called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Findings:
     mentioned_only: int
     """Number of names that were mentioned but never called. The most frequent of these are among `tools`."""
     unsampled: dict[str, int] = field(default_factory=dict[str, int])
-    """The number of questions in each stage that were not asked because the budget was spent."""
+    """For each stage, the number of questions that were not asked because the budget was spent."""
     skipped: tuple[str, ...] = ()
     """Texts that say which stages or tools were left out of the discovery, and why."""
     failed: dict[str, int] = field(default_factory=dict[str, int])
@@ -169,7 +169,7 @@ class Findings:
 
 
 def tools_to_define(samples: Sequence[Sample]) -> list[str]:
-    """Return the names of the tools to define in the last stage: those called often enough, without likely aliases."""
+    """Return the names of the tools to define in the last stage: called often enough, and not likely to be aliases."""
     baseline = [sample for sample in samples if sample.stage in BASELINE]
     aliases = suspected_aliases(baseline, samples)
     return [name for name in tool_counts(baseline) if name not in aliases and is_called_enough(name, baseline)]
@@ -255,7 +255,7 @@ def _lifts(name: str, intents: Sequence[Sample], defined: Sequence[Sample], seed
 def describe(name: str, samples: Sequence[Sample]) -> str:
     """Return one line that describes a tool, in the words of the model; empty if there is none.
 
-    The line is the first one of the first description that begins with prose, cut after 200 characters.
+    It is the first line of the first description that begins with prose, cut off after 200 characters.
     """
     for sample in samples:
         if sample.stage == "describe" and sample.subject == name:

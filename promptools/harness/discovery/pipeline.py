@@ -40,11 +40,12 @@ class Plan:
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
-    """Number of times that each intent is sent without tool definitions, and then with definitions in each place."""
+    """Number of times that each intent is sent without tool definitions. It is then sent as many times again with
+    definitions, for each place in a request where tools can be defined."""
     targeted_intents: int = 20
     """Maximum number of intents that are sent again to get precise arguments. Those with the most calls are chosen."""
     question_repeats: int = 5
-    """Number of replies to each question that asks for names of tools, for a call, or for a description."""
+    """Number of times that the model is asked each question for names of tools, for a call, or for a description."""
     max_tools: int = 12
     """Maximum number of tools that the model is asked to call and to describe. Those that it called most are chosen."""
     validate: bool = True
@@ -78,7 +79,7 @@ def discover(sampler: Sampler, plan: Plan, settings: Mapping[str, Any]) -> Findi
 
 
 def _called_intents(plan: Plan, samples: Sequence[Sample]) -> list[Intent]:
-    """Return the intents that were answered with calls, those with the most calls first."""
+    """Return at most `targeted_intents` intents that were answered with calls, those with the most calls first."""
     calls = {own.text: sum(bool(s.calls) for s in samples if s.prompt == own.text) for own in plan.intents}
     called = sorted((own for own in plan.intents if calls[own.text]), key=lambda own: -calls[own.text])
     return called[: plan.targeted_intents]
@@ -97,7 +98,7 @@ def _validate(run: _Run, intents: Sequence[Sample]) -> None:
 
 
 def _placements(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Return the places where a request can define tools, each with the promptools options that select the place.
+    """Return the places where a request can define tools, each mapped to the promptools options that select it.
 
     In harmony mode, tools can be in the system message or in the developer message. In other modes, they are in the
     request's `tools`.

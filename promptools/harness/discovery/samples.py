@@ -1,6 +1,6 @@
 """Samples of the model's replies: the log that keeps them, and the sampler that asks the questions.
 
-A run that ended early is continued with the samples in the log. Questions whose requests failed are asked again.
+A run that ended early is continued: the samples in the log are reused. Questions whose requests failed are asked again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The reply of the model to one question, and the data about the question that the findings need."""
+    """The model's reply to one question. It also holds the data about the question that the findings need."""
 
     key: str
     stage: str
@@ -111,7 +111,7 @@ The total is the number of questions that were given to `Sampler.sample` togethe
 
 OPTIONS = {"undeclared": "call", "trace": True, "corrections": 0}
 REPAIRS = frozenset({"json", "closer", "unwrap"})
-"""Kinds of repairs which show that the arguments of the repaired call were not strict JSON."""
+"""Kinds of repairs that show that the arguments of the repaired call were not strict JSON."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class Sampler:
     """Further promptools options for each request."""
     progress: Progress | None = None
     unsampled: Counter[str] = field(default_factory=Counter[str])
-    """The number of questions in each stage that were not asked because the budget was spent."""
+    """For each stage, the number of questions that were not asked because the budget was spent."""
     failed: Counter[str] = field(default_factory=Counter[str])
 
     def sample(self, questions: Sequence[Question]) -> list[Sample]:
@@ -214,7 +214,7 @@ class Sampler:
 
 
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a sample that come from the reply."""
+    """Return those fields of a sample that come from the reply."""
     choice = reply["choices"][0]
     message = choice["message"]
     report: dict[str, Any] = reply.get("promptools") or {}

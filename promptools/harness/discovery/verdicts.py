@@ -3,10 +3,10 @@
 A tool is
 - `confirmed` if it was called in at least `min_calls` replies to at least `min_prompts` prompts that neither define nor
   name it, and is not an alias;
-- `alias` of a more frequent tool if the two tools are similar (see below), and if it vanished when the more frequent
-  tool was defined. A tool vanished if its rate in the replies with definitions is at most `vanished` times its rate
-  without them, while the more frequent tool is still called. If no replies with definitions were drawn, it is
-  enough that the tools are similar;
+- `alias` of a tool that is called more often (its primary) if the two tools are similar (see below), and if the alias
+  vanished when the primary was defined. A tool vanished if its rate in the replies with definitions is at most
+  `vanished` times its rate in the replies without definitions, while its primary is still called. If no replies with
+  definitions were drawn, it is enough that the two tools are similar;
 - `confabulated` if the model listed it when asked for its tools but never called it, and at least `min_baseline`
   replies to prompts that neither define nor name tools were drawn;
 - `unconfirmed` in all other cases.
@@ -59,7 +59,7 @@ PARAMETER_STAGES = frozenset({*BASELINE, "forced"})
 
 
 def prompt_shares(samples: Iterable[Sample], happened: Callable[[Sample], bool]) -> list[float]:
-    """Return one number for each prompt: the share of its samples for which `happened` returns True."""
+    """Return a list with one number per prompt: the share of its samples for which `happened` returns True."""
     outcomes: defaultdict[str, list[bool]] = defaultdict(list)
     for sample in samples:
         outcomes[sample.prompt].append(happened(sample))
@@ -80,8 +80,8 @@ def compared_rates(
 ) -> tuple[Interval, Interval | None]:
     """Return the call rate of a tool in `samples` minus its rate in `baseline`, and the ratio of the two rates.
 
-    The ratio is None if the tool is never called in `baseline`. It is also None if the tool is never called in
-    `samples`, because a ratio of 0 would have no interval.
+    The ratio is None if the tool is never called in `baseline`, or never in `samples`. In the latter case, the ratio
+    would be 0, which has no interval.
     """
     shares = [prompt_shares(own, lambda sample: sample.calls_tool(name)) for own in (samples, baseline)]
     ratio = ratio_interval(*shares, seed=seed) if any(shares[0]) else None
@@ -94,7 +94,7 @@ def share(outcomes: Sequence[bool], *, seed: int) -> Interval | None:
 
 
 def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
-    """Return, for each tool, the number of samples that call it. The most frequent tools come first."""
+    """Return, for each tool, the number of samples that call it. The tools with the highest numbers come first."""
     counts = Counter(name for sample in samples for name in {call.name for call in sample.calls})
     return Counter(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
 
@@ -102,7 +102,7 @@ def tool_counts(samples: Iterable[Sample]) -> Counter[str]:
 def calls_of(samples: Iterable[Sample], name: str, stages: frozenset[str] = PARAMETER_STAGES) -> list[CallMade]:
     """Return the calls of a tool in the samples of the given stages.
 
-    The default is the stages that lead to calls without defining tools.
+    By default, these are the stages that prompt the model to make calls without defining tools for it.
     """
     return [call for sample in samples if sample.stage in stages for call in sample.calls if call.name == name]
 
@@ -184,7 +184,7 @@ THRESHOLDS = Thresholds()
 
 
 def suspected_aliases(baseline: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, str]:
-    """Return the tools that are similar to a more frequent tool, each mapped to the name of the more frequent tool."""
+    """Return the tools that are similar to a tool called more often, each mapped to the name of that other tool."""
     primaries: list[str] = []
     aliases: dict[str, str] = {}
     for name in tool_counts(baseline):
@@ -214,8 +214,8 @@ def judge_tool(
 ) -> tuple[ToolVerdict, str | None]:
     """Return the verdict on a tool and, if the verdict is `alias`, the name of the tool that it is an alias of.
 
-    `alias_of` is a similar and more frequent tool, if there is one. `baseline` are replies to prompts without
-    definitions of tools, and `defined` are replies to prompts with definitions.
+    `alias_of` names a similar tool that is called more often, if there is one. `baseline` holds replies to prompts
+    without tool definitions, and `defined` holds replies to prompts with tool definitions.
     """
     calls = sum(sample.calls_tool(name) for sample in baseline)
     if alias_of is not None and _vanished(name, alias_of, baseline, defined):
@@ -242,7 +242,7 @@ def judge_parameters(
     """Return the verdict on each parameter and, if the verdict is `alias`, the parameter that it is an alias of.
 
     `calls` are the calls of the tool. `described` says in how many of the model's descriptions of the tool each
-    parameter occurs. The most frequent parameters come first.
+    parameter occurs. The parameters that occur in the most calls come first.
     """
     present = Counter(name for call in calls for name in call.arguments)
     verdicts: dict[str, tuple[ParameterVerdict, str | None]] = {}

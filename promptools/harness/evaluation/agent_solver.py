@@ -13,9 +13,10 @@ from promptools.harness.agent.harness_errors import MaxContextWindowOverflow, Te
 from promptools.harness.evaluation.tasks import Solution, Task, Unanswered
 
 OpenAgent: TypeAlias = Callable[[], AbstractContextManager[Agent]]
-"""A function that returns a context manager, which yields the agent for one run.
+"""A function that returns a context manager. The context manager yields the agent for one run.
 
-If the agent's tools need a workspace, each run gets a new one."""
+If the agent's tools need a workspace, each run gets a new one.
+"""
 
 ANSWER_FORMAT = "Put the final answer in \\boxed{}."
 
@@ -82,7 +83,7 @@ class AgentSolver:
         """Return the answer to a question, and the tokens of all runs.
 
         Raises `Unanswered` if the last run reached a limit or its context overflowed. The attempt then counts as wrong,
-        and is not made again.
+        and is not repeated.
         """
 
         def begin() -> FinishedRun:

@@ -1,7 +1,8 @@
 """Run the Berkeley Function Calling Leaderboard. Its own package, bfcl-eval, asks the questions and checks the answers.
 
-The package runs in a separate process: `BfclProcess` runs `bfcl_worker` in another Python. `BfclRunLog` keeps the
-settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` renders the report.
+The package runs in a separate process: `BfclProcess` runs `bfcl_worker` with another Python interpreter. `BfclRunLog`
+keeps the settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` renders the
+report.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def find_python(path: str | None) -> str:
 class BfclProcess:
     """A process that runs bfcl-eval in a folder, and writes what the package prints to `bfcl.log` in that folder.
 
-    `settings` become the first line of `bfcl_worker`'s input. Raises `UsageError` if the package cannot be imported, or
-    if the package does not know one of the categories. Use the process in a `with` block.
+    The process is sent `settings` as the first line of its input. Raises `UsageError` if the package cannot be
+    imported, or if the package does not know one of the categories. Use the process in a `with` block.
     """
 
     def __init__(self, python: str, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -89,9 +90,9 @@ class BfclProcess:
         """The chosen categories. A collection of categories is replaced by its members."""
 
     def start(self, base_url: str, api_key: str) -> list[str]:
-        """Send the address of a server, so that the process begins to ask it.
+        """Send the address of a server to the process, which then begins to ask that server the questions.
 
-        Return the ids of the chosen questions and of the questions that these depend on.
+        Return the ids of the chosen questions, and of the entries that these questions depend on.
         """
         self._send(json.dumps({"base_url": base_url, "api_key": api_key}))
         ids: list[str] = self._read()["ids"]
@@ -174,15 +175,16 @@ FILE = "run.jsonl"
 
 
 class BfclRunLog(ResumableLog):
-    """The log in the folder of a run: its settings, and how each reply was obtained, without the reply's text."""
+    """The log in the folder of a run: the run's settings, and how each reply was obtained, without the reply's text."""
 
     PLACE = "folder"
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.replies: Counter[str] = Counter()
-        """Number of replies in each mode, and number of replies with a call that the server missed or got wrong."""
+        """Number of replies in each mode, and also number of replies with a call that the server missed or got
+        wrong."""
         self.overflow_retries = 0
-        """How many times all questions whose context had overflowed were asked again."""
+        """Number of times that the questions whose context had overflowed were asked again, all of them each time."""
         super().__init__(folder / FILE, settings)
 
     def add(self, row: dict[str, Any]) -> None:
@@ -248,8 +250,8 @@ class BfclAnswer:
 def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
     """Remove failed results and incomplete lines from the files of a run; return the ids of the results that remain.
 
-    With `overflows`, results whose conversation did not fit into the context are removed too. If a question has several
-    results, only the last is kept.
+    If `overflows` is true, results whose conversation did not fit into the context are removed too. If a question has
+    several results, only the last is kept.
     """
     failure = _failure if overflows else _error
     ids: set[str] = set()
@@ -265,7 +267,10 @@ def remove_failures(folder: Path, *, overflows: bool = False) -> set[str]:
 
 
 def read_answers(folder: Path) -> list[BfclAnswer]:
-    """Return the answers to all chosen questions, in their order. For a question without a result, `error` is set."""
+    """Return the answers to all chosen questions, in the order of the questions.
+
+    If a question has no result, `error` is set in its answer.
+    """
     chosen: dict[str, list[str]] = json.loads((folder / CHOSEN).read_text(encoding="utf-8"))
     results = {row["id"]: row for row in _rows(folder / "result", "*_result.json")}
     # the first line of a file of scores is a summary without an id; after it, only wrong answers have a line
@@ -309,7 +314,10 @@ def _read_row(line: str) -> dict[str, Any] | None:
 
 
 def _error(row: dict[str, Any]) -> str:
-    """Return why a question must be asked again; empty if its result is kept, as it is after a context overflow."""
+    """Return why a question must be asked again; empty if its result is kept.
+
+    After a context overflow, the result is kept.
+    """
     failure = _failure(row)
     return "" if failure == OVERFLOW else failure
 
@@ -356,7 +364,7 @@ class BfclSummary:
         return sum(bool(answer.error) for answer in self.answers)
 
     def of(self, category: str) -> list[BfclAnswer]:
-        """Return the answers of a category."""
+        """Return the answers in a category."""
         return [answer for answer in self.answers if answer.category == category]
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from typing import Any
 PACKAGE = "bfcl_eval"
 NAME = "promptools"
 """The model's name within bfcl-eval. It must not contain `_`, which bfcl-eval would replace by `/`, and it must be
-valid as a part of a name in Python."""
+valid as part of a Python identifier."""
 FAILED = "Error during inference:"
 """The beginning of a result for a question whose request failed."""
 OVERFLOW = "context_length_exceeded"
@@ -94,8 +94,8 @@ def _run(settings: dict[str, Any], categories: list[str], emit: Callable[..., No
 def choose(entries: list[dict[str, Any]], limit: int, seed: int) -> list[str]:
     """Return the ids of `limit` random questions, and of the entries that these questions depend on.
 
-    A `limit` of 0 means all questions. With the same seed, a larger limit keeps the questions of a smaller limit and
-    adds others.
+    A `limit` of 0 means all questions. With the same seed, a larger limit adds questions to those that a smaller limit
+    chooses.
     """
     questions = [entry for entry in entries if "_prereq_" not in entry["id"]]
     if limit:

@@ -4,7 +4,8 @@ A sample is resampled with replacement a thousand times, and the middle 95 % of 
 mean of each resample is needed. It is therefore enough to draw the counts of the distinct values from a multinomial
 distribution. The cost then depends on the number of distinct values, which is two for yes-or-no outcomes.
 
-The values must be independent: if questions have several answers, the sample must hold the mean of each question.
+The values must be independent. If questions have several answers, the sample must therefore hold the mean of each
+question.
 
 An outcome that is missing in the sample is missing in every resample too, so the bootstrap interval of a rate of 0
 would have no width. A rate of 0 has an exact one-sided binomial bound instead (Clopper and Pearson 1934): the highest
@@ -34,10 +35,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate, with the lower and the upper end of the interval around it.
+    """An estimate, and the lower and upper ends of the interval around the estimate.
 
-    If all values of a sample are equal, a bootstrap interval has no width. For this reason `rate_interval` and
-    `share_interval` give a rate of 0 or 1 an exact bound instead.
+    If all values of a sample are equal, a bootstrap interval has no width. For this reason, if a rate is 0 or 1,
+    `rate_interval` and `share_interval` use an exact bound instead.
     """
 
     estimate: float
@@ -138,7 +139,7 @@ def _difference_of(upper: Interval, lower: Interval, correlation: float = 0.0) -
 def ratio_interval(sample: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> Interval | None:
     """Return the mean of `sample` divided by the mean of `baseline`, with the interval of this ratio.
 
-    Return None if the mean of `baseline` is 0. In a resample in which the mean of `baseline` is 0, the ratio counts as
+    Return None if the mean of `baseline` is 0. If it is 0 in a resample only, the ratio of this resample counts as
     infinite.
     """
     if _mean(baseline) == 0:

@@ -33,8 +33,8 @@ from promptools.types import Call, Result
 
 
 WORKSPACE = "${workspace}"
-"""Stands for the folder of the attempt, in a task's prompt, in the arguments of its checks, and in the settings of
-servers that are started as processes."""
+"""A placeholder for the folder of the attempt. It may be used in a task's prompt, in the arguments of its checks, and
+in the settings of servers that are started as processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class McpTask:
     checks: tuple[Check, ...]
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the attempt with its grade. The attempt is correct if it ended with an answer and no check failed."""
+        """Return the attempt with its grade. An attempt is correct if it ended with an answer and no check failed."""
         return replace(attempt, correct=not (attempt.error or attempt.ended or attempt.failed_checks))
 
     @property
@@ -252,7 +252,7 @@ class McpTask:
 
 
 def read_mcp_tasks(*paths: Path, servers: Path | None = None) -> list[McpTask]:
-    """Read files of tasks. `servers` is a file with the servers for all tasks that do not name servers themselves.
+    """Read files of tasks. `servers` is a file with servers for the tasks that do not name any servers.
 
     Raises `UsageError` for an entry that is not a valid task, and for two tasks with the same id.
     """
@@ -310,7 +310,7 @@ class McpSolver:
 
     make_agent: Callable[[Toolset], Agent]
     open_sandbox: Callable[[Path], Sandbox]
-    """Returns a sandbox for a workspace; the commands of checks run in it."""
+    """Returns a sandbox for a workspace. The commands of checks run in this sandbox."""
     timeout: float = 60.0
     """Maximum number of seconds for a call of a server's tool, and for connecting to a server."""
     overflow_retries: int = 0

@@ -25,7 +25,7 @@ class ResumableLog(ABC):
     """
 
     PLACE = "file"
-    """The word that error messages use for the place that the user chose for the log: `file` or `folder`."""
+    """The word that error messages use for the location of the log, which the user chose: `file` or `folder`."""
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
         self._path = path

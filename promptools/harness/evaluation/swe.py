@@ -51,7 +51,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][^\s]*")
 
 @dataclass(frozen=True, slots=True)
 class SweInstance:
-    """A task of SWE-bench: an issue that is to be resolved in a repository, at a commit.
+    """A SWE-bench task: an issue to resolve in a repository at a given commit.
 
     The data set also has fields about tests. They are not kept here, because only `swebench` needs them.
     """
@@ -67,7 +67,7 @@ class SweInstance:
     If the file of instances names no image, this is the image that `swebench` publishes for the instance."""
 
     def graded(self, attempt: TaskAttempt) -> TaskAttempt:
-        """Return the attempt unchanged: all attempts are graded together, after the run."""
+        """Return the attempt unchanged, because all attempts are graded together, after the run."""
         return attempt
 
 
@@ -116,13 +116,13 @@ The repository of a project is in {WORKSPACE_PATH}. Change its code so that this
 There is nobody to ask. When you have checked your change, answer with one sentence that describes it.
 """
 MAX_PATCH = 16 * 2**20
-"""Maximum number of characters of a patch. A longer patch contains more than a change of code, and would break the log
-and the grading."""
+"""Maximum number of characters of a patch. A longer patch contains more than a code change, and would break the log and
+the grading."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweRun(FinishedRun):
-    """A run of an agent, and the changes that it made, as a patch."""
+    """A run of an agent, and the changes that the agent made, as a patch."""
 
     patch: str = ""
 
@@ -131,14 +131,14 @@ class SweRun(FinishedRun):
 class SweSolver:
     """A solver that lets an agent change the repository of an instance, and returns the changes as a patch.
 
-    Each run has a new repository. The agent's trajectory is written to a file, together with the patch. If a run ends
-    without an answer, the trajectory is the only place where its patch is kept.
+    Each run works in a new copy of the repository. The agent's trajectory is written to a file, together with the
+    patch. If a run ends without an answer, the trajectory is the only place where its patch is kept.
     """
 
     make_agent: Callable[[Sandbox], Agent]
     """Returns an agent whose tools work in a sandbox."""
     open_workspace: Callable[[SweInstance, Path], Sandbox]
-    """Puts the repository of an instance into an empty folder, and returns a sandbox with this folder as workspace."""
+    """Puts the repository of an instance into an empty folder, and returns a sandbox whose workspace is this folder."""
     trajectories: Path
     """The folder in which trajectories are written as `ID/ID.traj.json`."""
     prompt: str = PROMPT
@@ -206,7 +206,7 @@ class GradingError(PromptoolsError):
 
 @dataclass(frozen=True, slots=True)
 class GradedRun:
-    """The verdicts in a report of `swebench`: the ids of the resolved instances, and of those with errors."""
+    """The verdicts in a report of `swebench`: the ids of resolved instances, and the ids of instances with errors."""
 
     resolved: frozenset[str]
     errors: frozenset[str]
@@ -226,7 +226,7 @@ def predictions(attempts: Iterable[TaskAttempt], model: str) -> dict[str, dict[s
 
 
 def write_predictions(folder: Path, predicted: Mapping[str, Mapping[str, str]]) -> None:
-    """Write predictions to the file `predictions.jsonl` in a folder."""
+    """Write predictions to the file `predictions.jsonl` in the given folder."""
     lines = "".join(json.dumps(prediction) + "\n" for prediction in predicted.values())
     (folder / PREDICTIONS).write_text(lines, encoding="utf-8", newline="\n")
 
@@ -237,7 +237,10 @@ def report_name(model: str) -> str:
 
 
 def grading_arguments(instances: Path, workers: int) -> list[str]:
-    """Return Python's arguments for running `swebench`, which must run in the folder that has `predictions.jsonl`."""
+    """Return the command-line arguments with which Python runs the grader of `swebench`.
+
+    The command must be run in the folder that contains `predictions.jsonl`.
+    """
     named = {"dataset_name": instances.resolve(), "predictions_path": PREDICTIONS, "max_workers": workers}
     return ["-m", HARNESS, *(f"--{name}={value}" for name, value in named.items()), f"--run_id={RUN_ID}"]
 
@@ -251,9 +254,9 @@ def require_swebench() -> None:
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
     """Run `swebench` to grade the predictions in a folder; return the path of its report.
 
-    The output of `swebench` goes to stderr. `swebench` skips instances that are graded already, according to its logs.
-    Raises `UsageError` if there is no patch to grade, or if a log is about a different patch, because the grade of that
-    patch would be reused. Raises `GradingError` if `swebench` fails.
+    The output of `swebench` goes to stderr. `swebench` skips instances that its logs list as graded. Raises
+    `UsageError` if there is no patch to grade, or if the log of an instance is about a different patch, because
+    `swebench` would reuse the grade of that patch. Raises `GradingError` if `swebench` fails.
     """
     if not any(prediction["model_patch"] for prediction in predicted.values()):
         raise UsageError("there is no patch to grade")
@@ -271,7 +274,7 @@ def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, st
 
 
 def read_report(path: Path, predicted: Mapping[str, Mapping[str, str]]) -> GradedRun:
-    """Read a report of `swebench`; raise `UsageError` if it is not about these predictions."""
+    """Read a report of `swebench`; raise `UsageError` if the report is not about these predictions."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -302,7 +305,7 @@ def _ids(data: Any, name: str, path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SweSummary:
-    """The results of a run: the figures that every benchmark has, and the verdicts of `swebench` on the patches."""
+    """The results of a run: the figures that every benchmark reports, and `swebench`'s verdicts on the patches."""
 
     run: RunSummary
     attempts: list[TaskAttempt]
@@ -318,7 +321,7 @@ class SweSummary:
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:
-        """Return the ids of the instances for which the method `result` returns this text."""
+        """Return the ids of the instances whose attempts have the outcome `result`, as the method `result` words it."""
         return [attempt.task for attempt in self.attempts if self.result(attempt) == result]
 
     def result(self, attempt: TaskAttempt) -> str:

@@ -29,10 +29,10 @@ _DIFF = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 _LINK = b"160000"
-"""The file mode that git's index has for a submodule."""
+"""The file mode of submodules in git's index."""
 _OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-"""Environment variables with which git uses only the settings of the repository. Ignored files and line ends are then
-the same on all machines."""
+"""Environment variables that make git use only the settings of the repository. Ignored files and line ends are then the
+same on all machines."""
 
 
 _GENERATED = "__pycache__/\n*.pyc\n*.pyo\n.pytest_cache/\n"
@@ -57,7 +57,7 @@ def find_clone(folder: Path, repo: str) -> Path:
 
 
 def check_commit(clone: Path, commit: str) -> None:
-    """Raise `UsageError` if a clone does not have a commit."""
+    """Raise `UsageError` if a clone does not contain a commit."""
     try:
         _git("cat-file", "-e", f"{commit}^{{commit}}", cwd=clone, settings={})
     except GitError as error:
@@ -128,7 +128,7 @@ class WorkTreeChanges:
         self._run("add", "--all", "--", ".", *(f":(exclude,literal){name}" for name in sorted(self._submodules)))
 
     def _remove_repositories(self) -> None:
-        """Remove `.git` from repositories nested in the work tree; otherwise git would not compare their files."""
+        """Remove `.git` from repositories nested in the work tree, so that git compares their files."""
         for folder, names, files in walk(self._root):
             inside = Path(folder).relative_to(self._root).as_posix()
             if inside in self._submodules:
@@ -144,7 +144,7 @@ class WorkTreeChanges:
 
 
 def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> bytes:
-    """Run git and return its output. Variables such as GIT_DIR in the environment of this process have no effect."""
+    """Run git and return its output. GIT_DIR and similar environment variables of this process have no effect."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
@@ -162,9 +162,9 @@ def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> byte
 
 
 TESTBED = "/testbed"
-"""The folder in an image that holds the repository at its base commit."""
+"""The path, inside an image, of the repository at its base commit."""
 PROGRAMS = "/opt/miniconda3/envs/testbed/bin"
-"""The folder in an image that holds the programs that run the repository's tests."""
+"""The path, inside an image, of the programs that run the repository's tests."""
 LIFETIME_MINUTES = 12 * 60
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -1,4 +1,4 @@
-"""Read tasks from files, let a `Solver` solve each several times, grade the attempts, and report the results."""
+"""Read tasks from files, let a `Solver` solve each task several times, grade the attempts, and report the results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TaskAttempt:
     usage: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
     error: str = ""
-    """Why the attempt failed. A failed attempt is made again when the run is resumed."""
+    """Why the attempt failed. A failed attempt is repeated when the run is resumed."""
     ended: str = ""
     """Why there is no answer although no error occurred: for example, the agent reached a limit."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
@@ -113,7 +113,7 @@ class RunLog(ResumableLog):
         self.write(asdict(attempt))
 
     def is_done(self, task: str, repeat: int) -> bool:
-        """Return whether an attempt was made and did not fail."""
+        """Return whether an attempt was made that did not fail."""
         attempt = self.attempts.get((task, repeat))
         return attempt is not None and not attempt.error
 
@@ -151,15 +151,15 @@ class Solution:
 Solver: TypeAlias = "Callable[[TaskT, int], Solution]"
 """A function that solves a task. It gets the task and the number of the repeat, counted from 0.
 
-The function is called in several threads. If it raises `Unanswered`, the attempt counts as made, without an answer. If
-it raises any other exception, the attempt has failed, and is made again when the run is resumed.
+The function is called in several threads. If it raises `Unanswered`, the attempt is complete, but has no answer. If it
+raises any other exception, the attempt has failed, and is repeated when the run is resumed.
 """
 Progress: TypeAlias = "Callable[[TaskAttempt, int, int], object]"
 """A function that is called after each attempt, with the attempt, the number of finished attempts, and the total."""
 
 
 class Unanswered(Exception):
-    """Raised by a solver that worked but has no answer. The attempt counts as wrong, and is not made again."""
+    """Raised by a solver that did its work but has no answer. The attempt counts as wrong, and is not repeated."""
 
     def __init__(self, message: str, usage: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -175,10 +175,10 @@ def run_tasks(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskAttempt]:
-    """Make all attempts that are missing or failed in the log; return all attempts, in the order of the tasks.
+    """Make the attempts that the log lacks or lists as failed; return all attempts, in the order of the tasks.
 
-    Each task is attempted `repeats` times, by `workers` threads. After an interrupt no attempts are started; attempts
-    in progress are completed and recorded.
+    Each task is attempted `repeats` times, by `workers` threads. After an interrupt, no further attempts are started;
+    attempts in progress are completed and recorded.
     """
     if repeats < 1 or workers < 1:
         raise UsageError(f"repeats is {repeats} and workers is {workers}; both must be at least 1")
@@ -245,8 +245,8 @@ def read_tasks(*paths: Path) -> list[Task]:
 def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, Path], TaskT]) -> list[TaskT]:
     """Read files of tasks.
 
-    `read` is called with an entry, the place of the entry for error messages, and the path of the file. It returns the
-    task.
+    `read` is called with an entry, a text for error messages that says where the entry is, and the path of the file. It
+    returns the task.
 
     Raises `UsageError` for two tasks with the same id, and if the files hold no task.
     """
@@ -374,7 +374,7 @@ class RunSummary:
 
 
 def summarize(attempts: Iterable[TaskAttempt], *, seed: int = 0) -> RunSummary:
-    """Return the results of a run from its attempts. The interval comes from resampling tasks, not attempts."""
+    """Return the results of a run from its attempts. The interval is computed by resampling tasks, not attempts."""
     by_task: dict[str, list[TaskAttempt]] = {}
     usage: Counter[str] = Counter()
     for attempt in attempts:
@@ -420,14 +420,14 @@ def render_report(title: str, summary: RunSummary, settings: Mapping[str, Any]) 
 
 
 def cost_rows(summary: RunSummary) -> list[tuple[str, str]]:
-    """Return the rows about tokens and seconds for the report on a run."""
+    """Return the rows about tokens and seconds for a run's report."""
     attempts = sum(map(len, summary.by_task.values()))
     counts = [*sorted(summary.usage.items()), ("seconds", summary.seconds)]
     return [(f"{name}, in all and per attempt", _per_attempt(count, attempts)) for name, count in counts]
 
 
 def settings_section(settings: Mapping[str, Any]) -> list[str]:
-    """Return the lines about the settings of a run for its report."""
+    """Return the lines about a run's settings for the run's report."""
     rows = [(name, _plain(value)) for name, value in settings.items()]
     return ["## Settings", "", *table(("setting", "value"), rows)]
 

@@ -1,4 +1,4 @@
-"""Threads that work on several items at once. Each result is recorded as soon as it is available.
+"""Threads that work on several items at the same time. Each result is recorded as soon as it is available.
 
 Runs of tasks, verifications and discoveries use these threads. Other parts of promptools do concurrent work in other
 ways. An agent's tools run in the context of the run and return their results in order (`harness/agent/drivers.py`).
@@ -25,7 +25,7 @@ def run_workers(
     workers: int,
     show: Callable[[ResultT], object] | None = None,
 ) -> None:
-    """Call `work` with each item, in `workers` threads. Pass each result to `record`, then to `show`, as it arrives.
+    """Call `work` with each item, in `workers` threads. As each result arrives, pass it to `record`, then to `show`.
 
     The next item is taken from `items` only when a thread is free, so a generator of items can end the run early. After
     an interrupt or another exception, no further item is started, but the results of work in progress are still

@@ -9,9 +9,9 @@ Three things need care beyond what bubblewrap does by itself:
 
 - Folders in memory have no size limit, and one of them is the root of the file system. Each of them is therefore made
   read-only, or gets a size.
-- If promptools runs as root, the kernel treats the user inside as root for access to files, and /proc/sys would be
-  writable. For this reason /proc is read-only. Nor does the kernel limit the number of root's processes, so
-  `UsageWatch` limits it.
+- If promptools runs as root, the kernel treats the user inside the sandbox as root for access to files, and /proc/sys
+  would be writable. For this reason /proc is read-only. The kernel also does not limit the number of root's processes,
+  so `UsageWatch` limits it.
 - The settings and hooks in `.git` of the workspace name programs that the user's own git would run later, outside of
   the sandbox. For this reason `.git` is read-only.
 """
@@ -246,7 +246,7 @@ class BubblewrapSandbox:
 
 
 def _end_namespace(process: subprocess.Popen[bytes]) -> None:
-    """Kill the first process inside the sandbox, and wait for the end of bwrap.
+    """Kill the first process inside the sandbox, and wait until bwrap ends.
 
     The kernel then ends all other processes inside before the first process ends, and bwrap waits for the first
     process. If bwrap itself were killed, the processes inside would end only some time later.

@@ -1,12 +1,12 @@
 """Run commands in a container, with the program `docker` (or podman, which takes the same arguments).
 
 All commands run in one container, in which the workspace is mounted. The container has no capabilities. By default it
-has no network, and its system is read-only; a network and a writable system can be allowed. The kernel enforces limits
-on all processes together. Inside the container, timeout(1) ends a command that takes too long, together with its
-process group. A process that left the group runs until the container ends.
+has no network, and its own file system is read-only; both a network and a writable file system can be allowed. The
+kernel enforces limits on all processes together. Inside the container, timeout(1) ends a command that takes too long,
+together with its process group. A process that left the group runs until the container ends.
 
-Docker's filter of system calls lets commands set setuid bits. The filter can only be replaced, not extended. The bits
-are therefore cleared from the files of the workspace after the container is removed.
+Docker's system-call filter lets commands set setuid bits, and the filter can only be replaced, not extended. For this
+reason, the bits are cleared from the files of the workspace after the container is removed.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def _path(levels: list[_Level], name: str) -> str:
 
 
 _GRACE = 5
-"""Seconds after which timeout(1) kills a command that has ignored the signal to end."""
+"""Seconds until timeout(1) kills a command that ignores the signal to end."""
 _HOST_GRACE = 10.0
-"""Seconds, counted after `_GRACE`, after which docker's local process is killed if the container does not answer."""
+"""Seconds, counted after `_GRACE`, until docker's local process is killed if the container does not answer."""
 _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
 """The command of the container: a shell instead of just `sleep`, because the first process has to reap orphans."""
 
@@ -316,7 +316,7 @@ class DockerSandbox:
 
 
 def _read_line(process: StartedProcess) -> str:
-    """Read the first line of a process's output, byte by byte, so that the rest stays in the pipe."""
+    """Read the first line of a process's output, byte by byte, so that all later output stays in the pipe."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
         line += byte

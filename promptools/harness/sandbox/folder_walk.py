@@ -1,6 +1,6 @@
-"""Walk folders that are nested to any depth, as commands may create them.
+"""Walk folders that are nested to any depth.
 
-Before Python 3.12, `os.walk` is recursive and would fail.
+Commands may create such folders. Before Python 3.12, `os.walk` is recursive and would fail on them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder, top-down, with the names of its folders and of its other entries, as `os.walk` does.
+    """Yield each folder, top-down, with the names of its subfolders and of its other entries, as `os.walk` does.
 
     A folder that cannot be read, for example because its path is too long, is left out. A folder whose name the caller
     removes from the list is skipped. Links are never followed.

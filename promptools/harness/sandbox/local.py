@@ -30,7 +30,7 @@ class LocalSandbox:
     """Runs commands as this user, with all of the user's rights. Only time, output and processes are limited.
 
     Nothing is confined. `allow_unsandboxed=True` confirms that this is intended, for example in a throw-away container.
-    A process that leaves the command's process group, as by setsid(1), may go on after the command has ended.
+    A process that leaves the command's process group, for example by setsid(1), may go on after the command has ended.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ def existing_root(root: Path | str) -> Path:
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command and the processes that it started. A second round kills those that were started meanwhile."""
+    """Kill a command and the processes that it started. A second round kills those started during the first."""
     for _ in range(2):
         for each in started_by(process.pid) - {process.pid}:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -91,7 +91,7 @@ def shorten(text: str, budget: int) -> str:
 
 
 def _whole_head(data: bytes) -> str:
-    """Decode the beginning of a text, without a character that is cut off at its end."""
+    """Decode the beginning of a text; drop a character that is cut off at the end of `data`."""
     for length in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
         byte = data[-length]
         if byte not in _CONTINUATION:
@@ -102,7 +102,7 @@ def _whole_head(data: bytes) -> str:
 
 
 def _whole_tail(data: bytes) -> str:
-    """Decode the end of a text, without a character that is cut off at its beginning."""
+    """Decode the end of a text; drop a character that is cut off at the beginning of `data`."""
     start = 0
     while start < min(_LONGEST_CHARACTER - 1, len(data)) and data[start] in _CONTINUATION:
         start += 1
@@ -117,14 +117,14 @@ def _whole_tail(data: bytes) -> str:
 
 
 Watch = Callable[[int], str]
-"""A function that gets the id of a process. It returns which limit was exceeded, in words, or an empty string."""
+"""A function that gets a process id. It returns a description of the limit that was exceeded, or an empty string."""
 Kill = Callable[["subprocess.Popen[bytes]"], None]
 
 INTERVAL = 0.1
 """Seconds between two checks of a command."""
 _PIECE = 1 << 16
 _MOST_PIPED = 1 << 24
-"""Maximum number of bytes that are read after a command has ended. There is a limit because a process that left the
+"""Maximum number of bytes that are read after a command has ended. The limit is needed because a process that left the
 command's process group may live on and write forever."""
 
 
@@ -204,7 +204,7 @@ def run_process(settings: ProcessSettings, *, stdin: str | bytes | None, timeout
 
 
 def _not_started(arguments: Sequence[str], error: Exception) -> CommandResult:
-    """Return the result of a command that does not exist or cannot be run; exit codes are as in a shell."""
+    """Return the result for a command that does not exist or cannot be run. The exit codes are those of a shell."""
     missing = isinstance(error, FileNotFoundError)
     why = error.strerror if isinstance(error, OSError) else str(error)
     return CommandResult(f"{arguments[0] if arguments else '(no command)'}: {why}\n", 127 if missing else 126)
@@ -316,7 +316,8 @@ class StartedProcess:
     """A process that exchanges data with the caller.
 
     A separate thread starts the process and waits for its end. The thread must live as long as the process, because
-    under bubblewrap a process dies with the thread that started it. A thread of a pool would end when it is idle.
+    under bubblewrap a process dies with the thread that started it. A thread of a pool is unsuitable, because it would
+    end when it is idle.
     """
 
     stdin: IO[bytes]
@@ -382,7 +383,8 @@ QUIET = {
     "TQDM_DISABLE": "1",
     "GIT_TERMINAL_PROMPT": "0",
 }
-"""Settings that keep programs from waiting for a key press, or filling the output with progress bars."""
+"""Environment variables that keep programs from waiting for a key press, or from filling the output with progress
+bars."""
 
 
 def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -> dict[str, str]:
@@ -392,7 +394,7 @@ def base_environment(given: Mapping[str, str] | None, *, path: str, home: str) -
 
 
 def to_arguments(command: Command, shell: str = "bash") -> list[str]:
-    """Return a command as a program with its arguments; a string becomes a command of the shell."""
+    """Return a command as a program with its arguments; a string is passed to the shell as a command."""
     return [shell, "-c", command] if isinstance(command, str) else list(command) or [""]
 
 
@@ -422,15 +424,15 @@ def _ulimits(limits: CommandLimits) -> str:
 
 _OWN_MEMORY = (b"RssAnon:", b"RssShmem:")
 _SPARE_PROCESSES = 8
-"""Processes that are allowed beyond the limit: those of the sandbox itself, and commands that count processes, such as
-`ps`."""
+"""Number of processes that are allowed beyond the limit: for the sandbox's own processes, and for commands that count
+processes, such as `ps`."""
 
 
 class UsageWatch:
     """Checks whether a command has exceeded its limits on processes, memory or disk.
 
-    All descendants of the command's process are counted. The use of the disk is measured as the loss of free space on
-    the disk of `root` since this object was created.
+    All descendants of the command's process are counted. Disk use is measured as the loss of free space on the disk of
+    `root` since this object was created.
     """
 
     def __init__(self, limits: CommandLimits, root: Path) -> None:
@@ -521,7 +523,7 @@ def _resident(process: int) -> int:
 
 
 def _proportional(process: int) -> int:
-    """Like `_resident`, but divide shared memory among the processes that share it, so that sums are exact. Slow."""
+    """Like `_resident`, but slower: divide shared memory among the processes that share it, so that sums are exact."""
     lines = _read(f"/proc/{process}/smaps_rollup").split(b"\n")
     proportional = sum(_kilobytes(line) for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
     return proportional or _resident(process)

@@ -22,8 +22,8 @@ NAME = "apply_patch"
 PACKAGE = Path(promptools.__file__).parent
 """The folder with promptools' code on this machine."""
 INSIDE = "/opt/promptools"
-"""The folder in which commands find the code, if the sandbox has its own file system. Under bubblewrap, the program
-is in it too; in Docker, the program is in a folder of the default PATH."""
+"""The folder in which commands find the code, if the sandbox has its own file system. Under bubblewrap, the program is
+in this folder too; in Docker, the program is in a folder of the default PATH."""
 PYTHON = os.path.realpath(sys.executable)
 _IMPORT = "import sys; sys.path.insert(0, {folder!r}); from promptools.harness.toolsets.patch import main; main()"
 _OPTIONS = "-I -S -B"
@@ -59,7 +59,7 @@ class SandboxPrograms:
 
 
 def program_environment(folder: Path | str, path: str) -> dict[str, str]:
-    """Return environment variables that make a shell search a folder for programs before the folders of `path`.
+    """Return environment variables that make a shell look for programs first in a folder, then in those of `path`.
 
     A login shell, as in `bash -lc`, resets its path. For this reason bash also gets a function `apply_patch`, which
     runs the program in the folder.

@@ -10,7 +10,7 @@ from typing import IO, Protocol, TypeAlias
 from promptools.errors import PromptoolsError, UsageError
 
 Command: TypeAlias = "Sequence[str] | str"
-"""A list is a program and its arguments; a string is a line for the shell."""
+"""A command: a list holds a program and its arguments, and a string is a command line for the shell."""
 
 TIMED_OUT = 124
 """Exit code of a command that was ended because it took too long. The program timeout(1) uses the same code."""
@@ -43,12 +43,12 @@ class SandboxProcess(Protocol):
     stdout: IO[bytes]
     """Standard output and standard error together."""
     stopped: str
-    """Which limit ended the process, in words; empty if none did."""
+    """The limit that ended the process, in words; empty if none did."""
 
     def kill(self) -> None:
         """End the process and the processes that it started. The process may have ended already.
 
-        In some sandboxes, a process that left the process group of this process is not ended.
+        In some sandboxes, a started process that has left the process group is not ended.
         """
         ...
 
@@ -109,7 +109,7 @@ class CommandLimits:
     output: int = 10_000
     """Maximum number of bytes of output that are kept: half from the beginning of the output, half from its end."""
     memory: int = 2 * GIGABYTE
-    """Maximum number of bytes of memory for each process, and for all processes together."""
+    """Maximum number of bytes of memory, both for each process and for all processes together."""
     processes: int = 256
     """Maximum number of processes and threads at the same time."""
     file_size: int = GIGABYTE

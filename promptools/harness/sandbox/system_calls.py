@@ -50,7 +50,7 @@ class Architecture:
     sockets: tuple[int, ...]
     """The numbers of socket and socketpair."""
     second_abi: int | None = None
-    """The lowest number of a second set of system calls, such as x32 on x86_64. All calls of this set fail."""
+    """The lowest number of a second set of system calls, such as x32 on x86_64. All calls in this set fail."""
 
 
 _EVERYWHERE = (425, 426, 427, 437)
@@ -77,7 +77,8 @@ ARCHITECTURES = {
     ),
 }
 FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, which programs need to look up addresses. The numbers are Linux's."""
+"""The socket families that are allowed: AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, which programs need to look up
+addresses. The numbers are Linux's."""
 
 _LOAD = 0x20
 _JUMP_IF_EQUAL = 0x15
@@ -90,17 +91,18 @@ _ARGUMENT_BYTES = 8
 _ALLOW = 0x7FFF0000
 _FAIL = 0x00050000
 _ENOSYS, _EPERM, _EAFNOSUPPORT = 38, 1, 97
-"""The error numbers of Linux; `errno` has those of the system that runs this code."""
+"""Linux's error numbers. The module `errno` is not used, because it has the numbers of the system that runs this
+code."""
 _MISSING: Instruction = (_RETURN, 0, 0, _FAIL | _ENOSYS)
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 _CREATES = 0o100 | 0o20000000
-"""The flags of open(2) with which a file is created: O_CREAT and __O_TMPFILE. Without them, the caller passes no mode,
-and the register for the mode may hold any value."""
+"""The flags of open(2) that create a file: O_CREAT and __O_TMPFILE. Without them, the caller passes no mode, and the
+register for the mode may hold any value."""
 
 
 @contextmanager
 def open_filter() -> Generator[int]:
-    """Yield a file descriptor from which bwrap can read the filter for this machine, once.
+    """Yield a file descriptor from which bwrap can read the filter for this machine. It can be read only once.
 
     Raises `SandboxError` if there is no filter for this architecture.
     """
@@ -151,7 +153,7 @@ def _for_call(number: int, block: list[Instruction]) -> Iterable[Instruction]:
 
 
 def _load_argument(place: int) -> Instruction:
-    """Return an instruction that loads the lower 32 bits of an argument. Modes, flags and families fit into them."""
+    """Return an instruction that loads the lower 32 bits of an argument. Modes, flags and families fit into 32 bits."""
     return (_LOAD, 0, 0, _ARGUMENTS_AT + _ARGUMENT_BYTES * place)
 
 

@@ -19,26 +19,26 @@ class AgentTool:
 
     tool: Tool
     run: Callable[..., Any]
-    """The function. It gets the arguments as keywords, and returns the result for the model: a string, a `ToolOutput`
-    with images, or any value that JSON can hold. It may be async. An exception that it raises becomes an error result.
-    """
+    """The function that runs the tool. It gets the arguments as keywords, and returns the result for the model: a
+    string, a `ToolOutput` with images, or any value that JSON can hold. The function may be async. An exception that it
+    raises becomes an error result."""
     parallel: bool = False
     """Whether calls of the tool may run at the same time as other calls of the same reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Tools that belong together, with what the model should know about all of them."""
+    """Tools that belong together, with information for the model about all of them."""
 
     tools: tuple[AgentTool, ...]
     namespaces: Mapping[str, str] = field(default_factory=dict[str, str])
     """Maps the name of each namespace to its description. The namespace of the tool `container.exec` is `container`."""
     instructions: str = ""
-    """What the model should know about the tools, besides their descriptions."""
+    """Information for the model about the tools, in addition to their descriptions."""
 
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Formats that servers of vision models accept."""
+"""Image formats that servers of vision models accept."""
 MAX_IMAGE = 8 * 2**20
 """Maximum number of bytes of an image that is shown to a model."""
 

@@ -53,7 +53,8 @@ class Found:
 
 
 Search: TypeAlias = Callable[[str, int], "Sequence[Found] | str"]
-"""A search: a function that gets a query and the wanted number of results. It returns a list, or text with results."""
+"""A search: a function that gets a query and the wanted number of results. It returns a list of results, or a text with
+results."""
 
 
 def search_by_url(template: str) -> Search:
@@ -98,7 +99,7 @@ def search_by_tool(tool: AgentTool) -> Search:
 def browser_tools(search: Search, *, allow_private: bool = False) -> Toolset:
     """Return the tools `browser.search`, `browser.open` and `browser.find`.
 
-    With `allow_private`, pages of this machine and of its network may be opened too.
+    If `allow_private` is true, pages of this machine and of its network may be opened too.
     """
     browser = _Browser(search, allow_private=allow_private)
     number: Schema = {"type": "number", "default": -1}
@@ -238,7 +239,7 @@ class _Browser:
 def _get(url: str, check: Callable[[str], None]) -> tuple[str, str, str]:
     """Request a page; return its address after all redirects, its text and its content type.
 
-    `check` is called with each address before it is requested. It raises an exception to refuse the address.
+    `check` is called with each address before the address is requested. It raises an exception to refuse it.
     """
     http: Any = installed_library().module
     with http.Client(timeout=SECONDS, follow_redirects=False) as client:

@@ -56,7 +56,7 @@ class KnownTools:
     tools: Tools
     """The app's tools in their order, under the names that the model knows, followed by `added`."""
     added: tuple[Tool, ...] = ()
-    """Discovered tools that are not among the app's tools, but that the app can run."""
+    """Discovered tools that the app can run, although they are not among the app's tools."""
     left_out: tuple[Tool, ...] = ()
     """Discovered tools that the app cannot run."""
 
@@ -94,7 +94,7 @@ def _declared_name(own: str, known: Sequence[Tool]) -> str:
 
 
 def _other_names(tools: Tools, matches: Mapping[str, Sequence[Tool]]) -> dict[str, list[str]]:
-    """Map each tool to its aliases: its own name, and the discovered names that belong to no other tool."""
+    """Map each tool to its aliases: the app's own name for it, and discovered names that no other tool has."""
     owners = {tool.name: own for own, known in matches.items() for tool in known}
     for own, known in matches.items():
         for name in (name for tool in known for name in tool.names):

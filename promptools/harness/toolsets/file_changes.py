@@ -28,14 +28,14 @@ PERMISSIONS = 0o777
 MAX_FOLDERS = 100
 MAX_FILE_BYTES = 64 << 20
 FORBIDDEN = ".git"
-"""The name of git's folder. No patch may change the files in it, because git runs some of them, the hooks."""
+"""The name of git's folder. No patch may change the files in this folder, because git runs some of them (the hooks)."""
 
 Undo: TypeAlias = "list[Callable[[], object]]"
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The content of a file, and its permissions; if `mode` is None, the file gets the permissions of a new file."""
+    """The content of a file, and its permissions. If `mode` is None, the file gets the permissions of a new file."""
 
     data: bytes
     mode: int | None = None
@@ -97,7 +97,7 @@ class PatchedFolder:
         return self._after[path]
 
     def before(self, path: PurePosixPath) -> FileState | None:
-        """Return the content that a file on disk had when it was read; None if it was not read, or did not exist."""
+        """Return the content of a file on disk when it was read; None if it was not read, or did not exist."""
         return self._before.get(path)
 
     def change(self, path: PurePosixPath, state: FileState | None) -> None:
@@ -142,7 +142,7 @@ class PatchedFolder:
             os.close(file)
 
     def similar(self, path: PurePosixPath) -> list[str]:
-        """Return all names in the folder where a missing `path` should be, so that one of them can be suggested.
+        """Return all names in the folder where the missing `path` should be, so that a similar name can be suggested.
 
         Return an empty list if the folder cannot be read.
         """

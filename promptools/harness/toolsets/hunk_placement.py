@@ -24,8 +24,8 @@ from promptools.harness.toolsets.patch_format import MAX_PROBLEMS, Hunk, PatchEr
 
 
 NAME_END = re.compile(r"\s*[(:{<\[=;]")
-"""Matches the end of the name in a definition, such as `(` in `def run(self):`. In the header of a hunk, the text after
-the name may be missing, or differ from the file."""
+"""Matches the end of the name in a definition, such as `(` in `def run(self):`. The text after the name may be missing
+in the header of a hunk, or may differ from the text in the file."""
 
 
 class HeaderSearch:
@@ -51,7 +51,7 @@ class HeaderSearch:
         return heads
 
     def inside(self, positions: Sequence[int], heads: Sequence[int]) -> list[int]:
-        """Return those of `positions` that are inside a block. `heads` are the positions of the blocks' first lines."""
+        """Return the `positions` that are inside a block. `heads` are the positions of the blocks' first lines."""
         kept: dict[int, None] = {}
         for head in heads:
             first = bisect_left(positions, head)
@@ -73,7 +73,7 @@ class HeaderSearch:
         return self._block_ends[head]
 
     def enclosing(self, at: int) -> str:
-        """Return the nearest line above position `at` that is less indented, without its indentation; empty if none."""
+        """Return the nearest less indented line above position `at`, without its indentation, or an empty string."""
         own = len(indentation(self._lines[at]))
         for line in reversed(self._lines[:at]):
             if line.strip() and len(indentation(line)) < own:
@@ -164,7 +164,8 @@ def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> b
 
 
 MAX_COMPARED = 2000
-"""Maximum number of lines of a file that are compared with a line of the patch, to find and show the closest line."""
+"""Maximum number of lines of a file that are compared with a line of the patch, to find and show the closest one. It
+also limits the matches of a hunk that are compared with the line number in its header."""
 LOOSENESS = {
     Likeness.TRAILING_SPACE: "with other space at the end of lines",
     Likeness.ALL_SPACE: "with other spacing",
@@ -241,7 +242,7 @@ class _HunkPlacer:
     def _place_lines(self, hunk: Hunk) -> tuple[Hunk, Likeness, int]:
         """Return the hunk, the `Likeness` with which it matches, and the line of the file where the match begins.
 
-        If the hunk matches only without the blank context lines at its edges, it is returned without them.
+        If the hunk matches only without the blank context lines at its edges, the hunk is returned without these lines.
         """
         trimmed = hunk.without_blank_edges()
         variants = [hunk, trimmed] if trimmed.old and len(trimmed.lines) < len(hunk.lines) else [hunk]
@@ -267,7 +268,7 @@ class _HunkPlacer:
         raise PatchError(self._not_found(variants[-1]))
 
     def _choose(self, hunk: Hunk, positions: Sequence[int], size: int) -> int:
-        """Return the one of `positions` that the hunk refers to; raise `PatchError` if it is not clear which one."""
+        """Return which of `positions` the hunk refers to; raise `PatchError` if that is not clear."""
         positions = from_position(positions, self._below) or positions
         heads = self._headers.positions(hunk.headers)
         if hunk.headers and not heads:
@@ -398,7 +399,7 @@ class _Indentation:
             self._shifts.clear()
 
     def fit(self, line: str) -> str:
-        """Return an added line with the file's indentation. If none was learned for it, the line is unchanged."""
+        """Return an added line with the file's indentation, or unchanged if no matching indentation was learned."""
         if not line.strip():
             return line
         theirs = indentation(line)
@@ -413,7 +414,7 @@ class _Indentation:
 
 
 def _shift(theirs: str, own: str) -> tuple[str, str]:
-    """Return the white space to add to the patch's indentation, and the white space to remove, to get the file's.
+    """Return the white space to add to, and to remove from, the patch's indentation to get the file's indentation.
 
     At least one of the two is empty. If the patch has two spaces and the file has four, two spaces are to be added.
     """

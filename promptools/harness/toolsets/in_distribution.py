@@ -1,6 +1,6 @@
 """The tools that gpt-oss was trained on: `container.exec`, `repo_browser.*` and `python`.
 
-First come the declarations of the tools, and the text that the model reads for the result of a command. Then come
+First come the declarations of the tools, and the texts that report a command's result to the model. Then come
 `container.exec` and `python`, and last `gpt_oss_tools`, which binds all tools to a workspace and a sandbox. The
 functions of `repo_browser` are in the module of that name.
 """
@@ -326,7 +326,7 @@ KILLED = 128 + 9
 class PythonSession:
     """Runs Python code in the sandbox, in a new interpreter for each call.
 
-    With `stateful`, one interpreter is kept. It is replaced after a time-out, or when it has ended.
+    If `stateful` is true, one interpreter is kept for all calls. It is replaced after a time-out, or if it has ended.
     """
 
     def __init__(

@@ -41,11 +41,14 @@ class Likeness(IntEnum):
     TRAILING_SPACE = 1
     """Space at the end of lines is ignored."""
     ALL_SPACE = 2
-    """In addition, space at the beginning of lines is ignored, and any run of space inside counts as a single space.
+    """Like `TRAILING_SPACE`, but space at the beginning of lines is ignored too, and any run of space inside a line
+    counts as a single space.
 
-    Tabs and no-break spaces (U+00A0 and U+202F) count as space."""
+    Tabs and no-break spaces (U+00A0 and U+202F) count as space.
+    """
     LOOK_ALIKE = 3
-    """In addition, typographic quotes and dashes count as ASCII quotes and dashes; invisible characters are ignored."""
+    """Like `ALL_SPACE`, but typographic quotes and dashes also count as ASCII ones, and invisible characters are
+    ignored."""
 
 
 def _one_space(line: str) -> str:

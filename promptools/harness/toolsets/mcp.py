@@ -133,7 +133,7 @@ def result_output(result: CallToolResult, folder: Path | None, *, images: bool) 
 
 
 def _parts(content: list[ContentBlock], folder: Path | None, shown: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the texts in a result, and a description of each file in it; append its images to `shown`."""
+    """Yield the texts in a result, and a description of each file in it; append the result's images to `shown`."""
     from mcp.types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
     for block in content:
@@ -192,7 +192,7 @@ def tool_name(server: str, tool: str, taken: Collection[str]) -> str:
 
 
 MAX_PAGES = 100
-"""Maximum number of pages of a server's list of tools that are read. MCP servers may split the list into pages."""
+"""Maximum number of pages that are read of a server's tool list. MCP servers may split the list into pages."""
 MAX_TOOLS = 1000
 MAX_DESCRIPTION = 20_000
 """Maximum number of bytes of a tool's description, or of a server's instructions, that a model is shown."""

@@ -38,7 +38,7 @@ MAX_PROBLEMS = 8
 class PatchError(PromptoolsError):
     """A patch cannot be applied. `problems` lists the reasons with their lines in the patch.
 
-    No file was changed, unless `changed` is true: then some changes were written, and undoing them failed.
+    If `changed` is true, some changes were written, and undoing them failed. If not, no file was changed.
     """
 
     def __init__(self, problems: str | Sequence[str], *, changed: bool = False) -> None:
@@ -119,7 +119,7 @@ class DeleteFile:
 
 @dataclass(slots=True)
 class UpdateFile:
-    """The section of a patch that changes lines of a file. With `move_to`, the file is also renamed.
+    """The section of a patch that changes lines of a file. If `move_to` is set, the file is also renamed.
 
     `number` is the line of the patch where the section begins.
     """
@@ -169,7 +169,7 @@ class _PatchParser:
         only if another `+` line follows."""
 
     def _unwrap(self, text: str) -> str:
-        """Return the patch in a text that is JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
+        """Return the patch inside a text in JSON, such as `{"patch": "..."}` or `["apply_patch", "..."]`.
 
         Any other text is returned unchanged.
         """
@@ -183,7 +183,7 @@ class _PatchParser:
         return text
 
     def parse(self) -> Patch:
-        """Parse everything between `*** Begin Patch` and `*** End Patch`, which may occur several times."""
+        """Parse each part of the text from `*** Begin Patch` to `*** End Patch`. There may be several such parts."""
         outside = 0
         while self.at < len(self.lines):
             line = self.lines[self.at]

@@ -1,8 +1,8 @@
-"""The program that runs the code of the tool `python`. The program's source is passed to a Python in the sandbox.
+"""The program that runs the code of the tool `python`. Its source is passed to a Python interpreter in the sandbox.
 
 It needs only the standard library of Python 3.7 or later. Each line that it reads is a JSON object with `code` and
 `mark`, an end marker. When the code has ended, the program writes the end marker, followed by 1 if the code failed,
-else by 0. The code has an empty standard input: requests arrive on a separate file descriptor.
+else by 0. The code has an empty standard input, because requests arrive on a separate file descriptor.
 """
 
 import ast

@@ -33,15 +33,15 @@ SKIPPED_FOLDERS = frozenset((
     ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox",
     ".mypy_cache", ".pytest_cache", ".ruff_cache",
 ))  # fmt: skip
-"""Large, generated folders. They are named in lists, but their contents are not listed or searched. The contents are
-used only if a call names such a folder as its path."""
+"""Large, generated folders. Lists show their names. Their contents are listed or searched only if a call names such a
+folder as its path."""
 
 MAX_DEPTH = 100
 """Maximum depth to which folders are listed or searched. It also limits the number of folders that are open at the same
 time, because a folder stays open while the folders in it are read."""
 
 Parts = tuple[str, ...]
-"""The parts of a path inside the workspace, with links resolved."""
+"""The parts of a path inside the workspace, after links were resolved."""
 
 
 class PathError(ValueError):
@@ -49,7 +49,7 @@ class PathError(ValueError):
 
 
 class WorkspaceFiles:
-    """The files below the folder `root`, which commands see at the path `workspace`."""
+    """Opens the files below `root`, the folder that commands see at the path `workspace`."""
 
     def __init__(self, root: Path, workspace: str) -> None:
         if os.open not in os.supports_dir_fd or os.scandir not in os.supports_fd:
@@ -270,7 +270,7 @@ MAX_LINE = 2000
 MAX_READ = 1 << 27
 """Maximum number of bytes of a file that are read to count its lines."""
 _LOOKED_AT = 8192
-"""How many bytes at the beginning of a file are checked: a file with a NUL among them is not text."""
+"""Number of bytes at the beginning of a file that are checked. If there is a NUL among them, the file is not text."""
 
 
 class FileReader:
@@ -326,7 +326,7 @@ class FileReader:
 
 
 def _lines(stream: Any) -> Iterator[bytes]:
-    """Yield the lines of a file. Only `MAX_READ` bytes are read, since the file may be endless."""
+    """Yield the lines of a file. At most `MAX_READ` bytes are read, since the file may be endless."""
     left = MAX_READ
     while left > 0 and (line := stream.readline(left)):
         left -= len(line)
@@ -366,7 +366,7 @@ class FileSearch:
         self._has_ripgrep: bool | None = None
 
     def search(self, path: str = "", query: str = "", max_results: float = DEFAULT_RESULTS, **_: Any) -> str:
-        """Return the lines below a path that match the regular expression `query`, at most `max_results` lines."""
+        """Return up to `max_results` lines that match the regular expression `query`, in files at or below a path."""
         if not query:
             raise ValueError("the query is empty")
         most = min(max(int(max_results), 1), MAX_RESULTS)

@@ -1,4 +1,4 @@
-"""Ask a server with the OpenAI client, or with promptools' client. The answers are those that an app would get."""
+"""Ask a server with the OpenAI client, or with promptools' client. The answers are the ones that an app would get."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Asked:
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """For an answer through promptools: the mode and the outcome of each request to the server."""
+    """The mode and the outcome of each request to the server, if the answer came through promptools; else empty."""
 
 
 class Asker:
@@ -41,7 +41,8 @@ class Asker:
 
     def __init__(self, client: openai.OpenAI, model: str, keys: Mapping[str, Any], *, traced: bool) -> None:
         self.mask = SecretMask({key for key in (client.api_key,) if len(key) >= MIN_SECRET_LENGTH})
-        """Masks the client's API key in all texts that are recorded: some servers repeat the key in their errors."""
+        """Masks the client's API key in all texts that are recorded, because some servers repeat the key in their
+        errors."""
         self._client = client
         self._model = model
         self._extra = {**keys, **({"promptools": {"trace": True}} if traced else {})}
@@ -72,7 +73,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Received:
-    """A reply that is assembled from its chunks, in the way an app would do it."""
+    """A reply that is assembled from its chunks, as an app would do it."""
 
     status: int | None = 200
     error: str | None = None
@@ -115,7 +116,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return the reply as an answer. The tokens of all attempts are added up; unknown numbers count as 0."""
+        """Return the reply as an answer. The tokens of all attempts are added up; an unknown number counts as 0."""
         answer = Answer(
             self.status,
             self.content,

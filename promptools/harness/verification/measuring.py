@@ -16,11 +16,12 @@ from promptools.harness.verification.scenarios import Case
 from promptools.json_values import is_object
 
 Side: TypeAlias = Literal["alone", "through"]
-"""How a case is asked: of the server alone, or through promptools."""
+"""How a case is run: on the server alone, or through promptools."""
 SIDES: tuple[Side, ...] = get_args(Side)
 _MAX_SHOWN = 2_000
 _TRIES = 3
-"""How many times the OpenAI SDK sends a request that times out. All these tries together must not outlast the run."""
+"""Number of times that the OpenAI SDK sends a request that times out. All these tries together must not outlast the
+run."""
 
 
 @dataclass(frozen=True, slots=True)

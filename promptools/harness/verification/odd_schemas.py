@@ -118,7 +118,7 @@ def _each_field(
 ) -> Callable[[Fields, dict[str, Any]], Shape]:
     """Return a function that builds a tool's schema by applying `change` to the schema of each parameter.
 
-    With `nullable`, the changed schema means that a parameter may also be null.
+    If `nullable` is true, the changed schema means that a parameter may also be null.
     """
 
     def shape(fields: Fields, values: dict[str, Any]) -> Shape:

@@ -1,4 +1,4 @@
-"""Estimate how long a verification will take, and which cases fit into the given time, from a trial of one case."""
+"""From a trial of one case, estimate how long a verification takes, and which cases fit into the given time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from promptools.harness.verification.measuring import SIDES, SideResult
 from promptools.harness.verification.scenarios import Ask, Case
 
 _PROMPT_WEIGHT = 0.1
-"""The time for a token of a prompt, divided by the time for a generated token. It is small because servers read many
-tokens of a prompt at the same time."""
+"""The time for a prompt token, divided by the time for a generated token. It is small because servers read many prompt
+tokens at the same time."""
 _USED = 0.9
 """The share of the given time that a plan uses. The rest is a reserve, since the estimate may be too low."""
 
@@ -22,7 +22,7 @@ class Plan:
 
     cases: tuple[Case, ...]
     left_out: int
-    """The number of cases for which there is no time."""
+    """The number of cases that do not fit into the time."""
     requests: int
     prompt_tokens: int
     completion_tokens: int
@@ -57,7 +57,7 @@ def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
 def plan(
     cases: Sequence[Case], speed: Speed, known: Container[str], *, repeats: int, workers: int, seconds: float
 ) -> Plan:
-    """Return a plan with the cases that should take at most `seconds` in total, in their order.
+    """Return a plan with cases that should take at most `seconds` in total. They are in the order of `cases`.
 
     At least one case is planned, even if it takes longer. `known` holds the ids of cases that have results already, and
     therefore take no time.

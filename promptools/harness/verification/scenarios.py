@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case: the share that was right, from 0 to 1; the first problem; and the answer that has it."""
+    """The outcome of a case: the share that was right (0 to 1), the first problem, and the answer with this problem."""
 
     share: float
     failure: str = ""
@@ -476,6 +476,6 @@ def cases(names: Iterable[str] = tuple(SCENARIOS)) -> list[Case]:
 
 
 def suite_digest() -> str:
-    """Return a digest of all requests and right answers. Only runs with equal digests can be compared."""
+    """Return a digest of all requests and right answers. Only runs whose digests are equal can be compared."""
     asked = [[case.id, [[ask.body, str(ask.right)] for ask in case.asks()]] for case in cases()]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -58,7 +58,7 @@ class ScenarioSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The results of a verification: for each scenario, for all together, and a conclusion in words."""
+    """The results of a verification: for each scenario, for all scenarios together, and a conclusion in words."""
 
     scenarios: tuple[ScenarioSummary, ...]
     overall: ScenarioSummary
@@ -112,7 +112,7 @@ def _side(shares: Mapping[str, float], results: Sequence[SideResult]) -> SideSum
 
 
 def beyond_chance(shares: Sequence[float], baseline: Sequence[float], family: int) -> int:
-    """Return 1 if the mean of `shares` is significantly higher than that of `baseline`, -1 if lower, else 0.
+    """Return 1 or -1 if the mean of `shares` is significantly higher or lower than the mean of `baseline`, else 0.
 
     `family` is the number of comparisons that are made together. The probability that any of them is wrong is at most
     5 %. With fewer than `MIN_CASES` cases, the result is 0.
