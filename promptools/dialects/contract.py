@@ -101,12 +101,12 @@ class Head(NamedTuple):
     tier: Tier | None = None
     """The tier of the calls that this head finds; None if it is the tier of the dialect (`Dialect.tier`).
 
-    For example, a head that finds calls whose special tokens were stripped has a weaker tier than its dialect.
+    For example, a head that finds calls whose special tokens were stripped may have a weaker tier than its dialect.
     """
     on_request: bool = False
     """Whether `pattern` is searched for only if the request asked for the dialect.
 
-    This is for patterns that contain no distinctive marker.
+    This is for patterns that contain no marker that distinguishes the dialect from others.
     """
     sure_pattern: str = ""
     """A pattern for text that is certainly the beginning of a call, even if the reply ends right after it."""

@@ -251,7 +251,10 @@ MAX_EXAMPLE_DEPTH = 3
 MAX_EXAMPLE_PARAMETERS = 8
 """Maximum number of properties shown for each object in an example call, including the arguments object itself."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a call template. If the model copies the template, the copy is not a call."""
+"""The placeholder for the tool's name in a call template.
+
+If the model copies the placeholder, what it writes is not a call.
+"""
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
 """The example call that is shown if no offered tool is fit for an example.
 

@@ -28,8 +28,8 @@ MAX_HOOKED_LENGTH = 2048
 FEW_KEYS = 16
 """How many keys the beginning of a long text must contain for the text to be read without hooks.
 
-A text is long if it has more than `MAX_HOOKED_LENGTH` characters; these first characters are its beginning. Fewer keys
-are a sign of long strings, not of many objects.
+A text is long if it has more than `MAX_HOOKED_LENGTH` characters; the first `MAX_HOOKED_LENGTH` are its beginning.
+Fewer keys are a sign of long strings, not of many objects.
 """
 _TO_STRUCTURE = bytes.maketrans(b"123456789E", b"000000000e")
 

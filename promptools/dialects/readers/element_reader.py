@@ -11,8 +11,9 @@ This is not XML: nothing is escaped, so a value may contain any tag, even those 
 
 - Only the tags of the tool and of its parameters count as tags; everything else is text.
 - A closing tag ends a value only if the opening tag of a parameter, the tool's closing tag or the end of the text
-  follows. If the value itself contains an opening tag, the next closing tag of the same name belongs to that tag:
-  `_open_values` counts such tags of the same parameter, `_open_calls` those of the same tool.
+  follows, perhaps after `</args>` or the same closing tag again. If the value itself contains an opening tag, the next
+  closing tag of the same name belongs to that tag: `_open_values` counts such tags of the same parameter, `_open_calls`
+  those of the same tool.
 
 A file in a value may itself end with the closing tags of a call, so the last possible end counts. If prose follows the
 tool's closing tag, the call may or may not have ended there. Such an end is kept as `_possible_end`, and applied when
@@ -97,7 +98,7 @@ class ElementReader(SingleCallReader):
         self._beginning: str | None = "" if self._is_ambiguous else None
         """The beginning of the content, until it is known whether arguments begin there; None once this is known.
 
-        It is always None if the tag is not ambiguous, because the content of such a tag is not checked.
+        It is always None if the tag is not ambiguous, because the content of an unambiguous tag is not checked.
         """
 
     def feed(self, piece: str, start: int) -> int | None:

@@ -76,8 +76,8 @@ def read_unclosed_string(body: str, missing: str) -> UnclosedString | None:
     or nothing follows this token. `missing`: the brackets that would close everything around the string. If the string
     ends with these brackets, and its other brackets are balanced, the brackets at its end are removed from it.
 
-    The end is uncertain in three cases. There may be no such token. Or `<|` or `|>`, which may be what remains of a
-    damaged delimiter, comes before the token. Or the brackets before the token are not balanced. O(n).
+    The end is uncertain in three cases: there is no such token; `<|` or `|>`, which may be what remains of a damaged
+    delimiter, comes before the token; or the brackets before the token are not balanced. O(n).
     """
     end = _BLOCK_ENDS.search(body)
     if end is None or _BARS.search(body, 0, end.start()):
@@ -149,7 +149,7 @@ _NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0
 _WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
 _NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
-"""The maximum number of pieces of a bare value; a value with more is not checked for a number, true, false or null.
+"""Number of pieces up to which a bare value is checked for a number, true, false or null.
 
 Each chunk of text and each comma adds a piece to the value.
 """

@@ -297,7 +297,8 @@ class JsonBlockReader(CandidateBase):
     def _try_marker(self, marker: str) -> None:
         """Try to read the text before a marker as a call; if this succeeds, end the body at the marker.
 
-        The marker is in what looks like a string.
+        The marker is in what looks like a string. If brackets are still open before a closing marker, its place is
+        only kept as `_open_end`.
         """
         raw = self._body.raw
         inside = raw[: -len(marker)]

@@ -97,7 +97,7 @@ class PairTags:
 
     @cached_property
     def tags(self) -> dict[str, Tag]:
-        """Maps the text of each recognized tag to the tag: the format's own tags, and some tags of other formats."""
+        """Maps the text of each recognized tag to the tag: the format's own tags, `FOREIGN_TAGS` and `STOP_TOKENS`."""
         foreign = [Tag(raw, kind, close=raw.startswith("</")) for raw, kind in FOREIGN_TAGS.items()]
         return {tag.raw: tag for tag in (*foreign, *(Tag(raw, "end") for raw in STOP_TOKENS))} | self._own_tags
 

@@ -96,7 +96,7 @@ class PythonCall:
     def feed(self, text: str, at: int, *, final: bool) -> bool:
         """Consume `text` from `at` on; return whether the closing bracket has arrived.
 
-        Sets `self.at` to the offset up to which the text has been consumed. Raises `LiteralError` for unreadable text.
+        Afterward, `at` is the offset up to which the text has been consumed. Raises `LiteralError` for unreadable text.
         """
         return self._arguments.feed(text, at, final=final)
 
