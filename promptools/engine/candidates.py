@@ -368,7 +368,7 @@ def _is_quotation(reader: Candidate, sources: QuotableTexts) -> bool:
 def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
     """Write a call that is quoted from the conversation.
 
-    If text precedes the call, it is written as text. If not, it is a tentative call, which becomes text if text
+    If text precedes the call, the call is written as text. If not, the call is tentative: it becomes text if text
     follows.
     """
     parts = [*state.code.fence_markup, *_all_parts(candidate.reader)]

@@ -243,7 +243,7 @@ class MessageRouter:
     def _write_quoted(self, opened: MessageStart, ended: MessageEnd) -> None:
         """Write a call that is quoted from the conversation.
 
-        If text precedes the call, it is written as text. If not, it is a tentative call, which becomes text if text
+        If text precedes the call, the call is written as text. If not, the call is tentative: it becomes text if text
         follows.
         """
         raw = "".join((opened.raw, *self._call_text, ended.raw))

@@ -297,7 +297,7 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
 
 
 _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
-"""Matches one or more pieces of inline code. Between the pieces are only characters that cannot begin a marker."""
+"""Matches one or more pieces of inline code. The characters between the pieces cannot begin a marker there."""
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """Matches a whole code fence. A fence whose first word cannot begin a call is skipped in one step."""
 SWEEP_MINIMUM = 1024
@@ -446,7 +446,10 @@ def _is_mentioned(state: ParserState, group: str) -> bool:
 
 
 def _skip_inert(state: ParserState, match: re.Match[str], text: str, *, first: bool) -> int | None:
-    """Return the end of a match that is only text (code without a call, or a closing tag after no call); else None."""
+    """Return the end of a match that is only text; None for any other match.
+
+    Code without a call is only text. So is a lone closing tag that does not follow a call.
+    """
     if match.lastgroup == "ticks":
         inline = match.end() - match.start() < 3
         code = _INLINE.match(text, match.start()) if inline else _match_code_fence(state, text, match.start())

@@ -442,7 +442,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return a dict that maps the scanner group of each head to search for to the head's dialect and the head."""
+    """Return the heads to search for: a dict from each head's scanner group to the head's dialect and the head."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)

@@ -45,7 +45,7 @@ _SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(AS
 """Matches `assistant`, or its first letters, at the end of a text."""
 _OPENING_BRACKET = lazy_pattern(r"[{\[]")
 _TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
-"""Matches a bracket right after a tag, as in `<json>{`. Such a bracket is part of the header, not of the content."""
+"""Matches a bracket right after a tag, as in `<json>{`. The content does not begin there: more header follows."""
 _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 

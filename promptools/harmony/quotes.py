@@ -460,7 +460,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """If a token is shown in code or in a block quote, the characters that end this code or quote; else empty."""
+        """The characters, each of which ends the code or block quote that shows a token; empty if none is shown."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""

@@ -67,7 +67,7 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """Maps a zone to white space before a removed piece. It is emitted if the next text does not begin with any."""
+        """Maps a zone to white space before a removed piece. It is emitted unless white space begins the next text."""
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []
@@ -91,7 +91,7 @@ class Emitter:
         self.shows_calls = False
         """Whether an unreadable bare call to an offered tool was taken as text.
 
-        If so, later tentative calls count as examples, since such a call may be an example with a placeholder.
+        If so, later tentative calls count as examples, since the unreadable call may be an example with a placeholder.
         """
         self.shows_fences = False
         """Whether a call in a code fence turned out to be an example. If so, later calls in fences are examples too."""

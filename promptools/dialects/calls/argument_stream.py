@@ -354,7 +354,7 @@ def scalar_type(schema: Any) -> str | None:
 
 
 def is_final(schema: Any, value: Any) -> bool:
-    """Return whether a schema only asks for the scalar type of `value`, which then no check can change or reject."""
+    """Return whether a schema only asks for the scalar type of `value`. If so, no check can change or reject it."""
     kind = scalar_type(schema)
     return (
         kind is not None

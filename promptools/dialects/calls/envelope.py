@@ -321,7 +321,7 @@ def argument_key(keys: Mapping[str, Any]) -> str | None:
 
 
 def _read_unnamed(node: JsonNode, tools: Tools | None) -> UnresolvedCall:
-    """Read a call from an object that has no key for the tool's name, such as `name`.
+    """Read a call from an object that has no key, such as `name`, for the tool's name.
 
     The object's only key is the tool's name, or the arguments are under a key such as `arguments`, or the object itself
     is the arguments.

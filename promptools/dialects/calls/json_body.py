@@ -244,7 +244,7 @@ def call_part(outcome: Call | Malformed, raw: str) -> Part:
 def unreadable_part(
     raw: str, options: ParseOptions, evidence: Evidence, reason: MalformedReason, text: str, named: str | None = None
 ) -> Part:
-    """Return a malformed part for unreadable JSON with which a call was certainly meant; else raise `NotACall`.
+    """Return a malformed part if the unreadable JSON was certainly meant as a call; else raise `NotACall`.
 
     `named` is the tool that the markup around the JSON names.
     """
@@ -443,7 +443,10 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return a malformed call if `name` is not the name of a tool, or if the arguments are not accepted (`why`)."""
+    """Return a malformed call: `name` is not the name of a tool, or the arguments are not accepted.
+
+    `why` is the reason, for example that the arguments are a tool's definition.
+    """
     tool = _strip_header(name)
     if options.tools is not None and options.tools.find(name) is not None:
         return malformed_call("invalid_arguments", why, evidence.dialect, tool)

@@ -109,7 +109,7 @@ _STRIPPED_ALL = Head(
     at_line_start=True,
     at_start=True,
 )
-"""Finds the line `all` at the beginning of a reply for the user if a server has stripped its markers."""
+"""Finds the line `all` at the beginning of a reply for the user if a server has stripped the reply's markers."""
 HEADS = (
     Head(
         (),

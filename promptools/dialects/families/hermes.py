@@ -66,7 +66,7 @@ _ELEMENTS = sequence(
     any_literal_text(("<arguments>", "<parameters>")),
     r"\s{0,64}",
 )
-"""Matches `<tool_call>`, an element that contains the name, and the opening tag of the arguments (`<arguments>`)."""
+"""Matches `<tool_call>`, an element that contains the name, and a tag such as `<arguments>` before the arguments."""
 _NAMED = lazy_pattern(r"<tool_call>\s*<(?:tool_)?name>\s*([\w.:/-]+)")
 _CHANNELS = ("commentary", "analysis")
 _HEADED = sequence(
