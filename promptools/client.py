@@ -97,7 +97,7 @@ class OpenAI(openai.OpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[CopyOptions]
     ) -> Self:
-        """Return a copy of the client in which some options are replaced, either promptools' settings or the SDK's own.
+        """Return a copy of the client with some options replaced, whether promptools' settings or the SDK's own.
 
         The copy shares the circuit breaker, unless `breaker=` is given.
         """
@@ -120,7 +120,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def copy(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - not its private ones
         self, **changes: Unpack[AsyncCopyOptions]
     ) -> Self:
-        """Return a copy of the client in which some options are replaced, either promptools' settings or the SDK's own.
+        """Return a copy of the client with some options replaced, whether promptools' settings or the SDK's own.
 
         The copy shares the circuit breaker, unless `breaker=` is given.
         """

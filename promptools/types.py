@@ -19,7 +19,7 @@ NewId: TypeAlias = Callable[[], str]
 RestoreArguments: TypeAlias = "Callable[[dict[str, Any]], tuple[dict[str, Any], tuple[Fix, ...]]]"
 """A function that undoes the request's escaping in a call's arguments: `<\\|im_end|>` becomes `<|im_end|>`.
 
-It returns the arguments and a fix for each text that it restored.
+It returns the arguments, and a fix for each escaped form that it replaced.
 """
 
 FixKind = Literal[

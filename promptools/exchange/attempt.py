@@ -146,7 +146,7 @@ def _render_body(
 def _begin_call(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[Failure | RenderedPrompt]:
-    """If a call is required and the text with which calls begin is known, append this text to the prompt."""
+    """Return the prompt; if a call is required and the text with which calls begin is known, that text is appended."""
     head = beginning_of_call(request, conversation, prompt)
     if head is None:
         head = yield from _beginning_by_template(state, request, conversation, prompt)
@@ -342,7 +342,7 @@ class AttemptRunner:
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
         """Count the characters since the last emitted text or call.
 
-        They are counted because the parser may have to read them again.
+        They are counted because the parser may have to read all of them again.
         """
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
@@ -356,8 +356,8 @@ class AttemptRunner:
     def _is_over(self) -> bool:
         """Return whether reading may stop.
 
-        It may stop if, in at least one choice, the model writes only white space after a call, and if every other
-        choice has ended.
+        It may stop if, in at least one choice, the model writes only white space after a call, and if every choice in
+        which this is not so has ended.
         """
         if not any(reader.may_stop for reader in self.readers.values()):
             return False

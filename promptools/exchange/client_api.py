@@ -200,7 +200,10 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
 
 
 def _returns_server_error(failure: Failure, sends: int) -> bool:
-    """Return whether to pass the server's own error to the client. True if no remedy was tried or none exists."""
+    """Return whether to pass the server's own error to the client. True if no remedy was tried or none exists.
+
+    False if the conversation is too long, because promptools then writes the error.
+    """
     return failure.kind in {"refused", "crashed"} or (sends == 1 and failure.kind != "overflow")
 
 

@@ -17,8 +17,8 @@ they may still turn out to be wrong:
 - malformed calls and discarded text;
 - everything, with the option `hold="all"`.
 
-After a commit, `finish` sends what is held. If the reply is good, that is only plain text. If not, it is all that the
-model wrote, in the original order. Without a commit, `finish` sends the whole reply.
+After a commit, `finish` sends what is held. If the reply is good, it sends only plain text. If not, it sends all that
+the model wrote, in the original order. Without a commit, `finish` sends the whole reply.
 
 A call that is streamed live cannot be held. If it turns out to be malformed, its JSON remains incomplete
 (`failed_live_call`), and an error follows.

@@ -70,7 +70,7 @@ _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
 """Matches a finish reason that is not null. It never matches content, because quotes are escaped in JSON strings."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""Number of bytes to keep from the previous chunks: more than the last event, which may be split between chunks."""
+"""Number of bytes to keep of earlier chunks, because the last event, which is shorter, may be split between chunks."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
 """Matches the last line of an Ollama stream. Other lines can match too, because their content may contain this text."""
 _MAX_LINE = 1 << 16
@@ -128,7 +128,7 @@ def _is_last(line: bytes) -> bool:
 
 
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
-"""Kinds of failures that are retried because the model's output, and not the request, caused them.
+"""Kinds of failures that are retried because the reply was at fault, and not the request.
 
 `overflow` (the prompt is too long) is an exception: it is included because each server reports it differently.
 """

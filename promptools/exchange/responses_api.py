@@ -326,7 +326,7 @@ def _error(message: str) -> dict[str, Any]:
 
 _COMPACTION_ROUTE = "responses/compact"
 _ABSENT_STATUSES = frozenset({404, 405, 501})
-"""Statuses that servers return for a route they do not have. Some send an error or a web page with HTTP 200."""
+"""Statuses that servers return for a route they do not have. Some send an error or a page with HTTP 200 instead."""
 
 
 def serve_compaction(request: ClientRequest, context: Context) -> Exchange:

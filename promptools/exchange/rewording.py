@@ -83,7 +83,7 @@ ANOTHER_TEMPERATURE = 0.2
 
 
 def adapt_request(adaptation: Adaptation, request: ToolRequest, failure: Failure, mode: ModeName) -> ToolRequest | None:
-    """Apply one adaptation to the request in response to a failure; return None if it changes nothing."""
+    """Return a copy of the request with one adaptation applied after a failure; None if that changes nothing."""
     match adaptation:
         case "format":
             if failure.verdict is None or not request.checks_response_format:
@@ -126,7 +126,7 @@ def find_rewording(adaptation: Adaptation, request: ToolRequest, failure: Failur
 
 
 def reword(rewording: Rewording, request: ToolRequest, mode: ModeName | None = None) -> ToolRequest | None:
-    """Change the request so that the server accepts it; return None if it contains nothing that was refused.
+    """Return a copy of the request, changed so that the server accepts it; None if nothing in it was refused.
 
     `mode` is the mode of the attempt; None stands for any mode.
     """
@@ -243,7 +243,7 @@ def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
 
 
 def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) -> ToolRequest | None:
-    """Raise the request's context to fit the prompt; return None if that is impossible or needs no change."""
+    """Return a copy of the request with a context that fits the prompt; None if that is impossible or unnecessary."""
     if prompt is None or limit is None:
         return None
     size = fitting_context(prompt, answer=request.max_tokens, limit=limit)
@@ -251,7 +251,7 @@ def _raise_context(request: ToolRequest, prompt: int | None, limit: int | None) 
 
 
 def _limit_answer(request: ToolRequest, overflow: Overflow) -> ToolRequest | None:
-    """Limit the request's answer to the tokens left in the context; return None if the request stays the same.
+    """Return a copy of the request whose answer is limited to the tokens left in the context; None if nothing changes.
 
     A request that sets `max_tokens` itself is not changed.
     """
@@ -289,7 +289,7 @@ def _without_parameters(request: ToolRequest, names: Iterable[str]) -> ToolReque
 
 
 def _rename(request: ToolRequest, name: str, other: str) -> ToolRequest | None:
-    """Rename a parameter to `other`, replacing any value that `other` has; return None if `name` has no value."""
+    """Return a copy of the request with `name` renamed to `other`, overwriting `other`; None if `name` has no value."""
     if request.body.get(name) is None:
         return None
     body = {other if key == name else key: value for key, value in request.body.items() if key != other}

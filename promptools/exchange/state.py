@@ -58,11 +58,11 @@ Steps: TypeAlias = Generator[Effect, EffectResult, T]
 LARGE_WORK = 32 * 1024
 """Minimum size in bytes of a request, or of a part of a reply, that may be processed in another thread.
 
-Fifty tools, which take 8 ms if they were not seen before, have about this size. So have 150 short calls in a reply,
+Fifty tools, which take 8 ms if they were not seen before, are about this large. So are 150 short calls in a reply,
 which take 20 ms.
 """
 OWN_FIELDS = {"accept": "application/json", "content-type": "application/json", "user-agent": "promptools"}
-"""Header fields for the requests that promptools itself makes to have a template rendered."""
+"""Header fields for the requests that `ExchangeState.template_request` creates."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 """Maps the scheme of a URL to the port that is used if the URL names none."""
 MAX_CACHED_URLS = 256

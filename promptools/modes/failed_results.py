@@ -18,7 +18,7 @@ _ERROR_TEXT = lazy_pattern(r"\s*(?:[A-Za-z.]*Error|error|ERROR)(?: executing too
 
 
 class AnsweredStep(NamedTuple):
-    """Holds, for one reply of the model, the tools whose calls failed and the tools whose calls all succeeded."""
+    """Holds the names of the tools whose calls failed in one reply, and of the tools whose calls all succeeded."""
 
     failed: tuple[str, ...]
     succeeded: tuple[str, ...]

@@ -157,7 +157,8 @@ class ForeignEscaper:
     def _escape_field(self, key: str, value: Any, text_markup: MarkupEscaper) -> Any:
         """Escape a message field that is not the content.
 
-        Every field is escaped, because templates write fields such as `tool_plan` into the prompt.
+        Unknown fields are escaped too, because templates write fields such as `tool_plan` into the prompt. Fields in
+        `_PARSED_FIELDS` are left as they are, except for unknown fields of the calls in `tool_calls`.
         """
         if key == "tool_calls" and is_array(value):
             return [self._escape_call_fields(call, text_markup) if is_object(call) else call for call in value]
@@ -171,7 +172,7 @@ class ForeignEscaper:
         }
 
     def _escape_part(self, part: Any, text_markup: MarkupEscaper) -> Any:
-        """Escape all fields of a content part except text, images and sound."""
+        """Escape all fields of a content part except text, images, sound and video."""
         if not is_object(part):
             return part
         return {

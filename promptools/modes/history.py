@@ -316,7 +316,7 @@ def _prepend_to_user(system: str, messages: list[Message]) -> list[Message]:
 
 
 def _merge_same_roles(messages: Sequence[Message]) -> list[Message]:
-    """Merge adjacent messages with the same role; if the assistant comes first, put a user message before that.
+    """Merge adjacent messages with the same role; if the assistant comes first, add a user message at the beginning.
 
     Results are never merged, and nothing is merged into a message with calls.
     """
@@ -400,7 +400,7 @@ def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> Repeated
 
 
 def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns; if several turns have the same calls with the same results, return only the last of these.
+    """Return the turns; if several turns with calls have the same text, calls and results, keep only the last.
 
     Only turns since the user's last message are compared, each together with the results that follow it. A small model
     that sees a call twice keeps repeating the call, even if it is told not to. O(n) in the size of the conversation.

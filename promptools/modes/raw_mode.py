@@ -236,7 +236,7 @@ def _sent_name(request: ToolRequest, conversation: PreparedRequest) -> str | Non
 
 
 def _common_head(dialect: str, name: str | None) -> str:
-    """Return the text with which a dialect begins all calls to the tool `name`; if `name` is None, to any tool."""
+    """Return the text with which a dialect begins all calls to the tool `name` or, if it is None, to any tool."""
     return _common_beginning((dialects.get(dialect).render_calls([call]) for call in _two_calls(name)), name)
 
 

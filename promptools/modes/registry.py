@@ -83,7 +83,7 @@ def _impossible_raw_mode(profile: Profile) -> UsageError:
 def _check_harmony_mode(request: ToolRequest, others: tuple[ModeName, ...]) -> None:
     """Raise `UsageError` if harmony mode cannot be used, or is listed for a model whose family is not gpt-oss.
 
-    Harmony mode requires a raw endpoint. If the server has none, an error is raised only if `others`, the other modes
+    Harmony mode requires a raw endpoint. If the server has none, that is an error only if `others`, the other modes
     that could be used, is empty.
     """
     profile = request.profile

@@ -91,7 +91,7 @@ class ToolRequest:
     repeated: RepeatedCall | None = None
     """The call that the history repeats; None if there is none, or if the options turn this check off."""
     feedback: tuple[dict[str, Any], ...] = ()
-    """Messages in the client's format that ask the model for corrections; they follow the request's own messages."""
+    """Messages after the request's own, in the client's format: rejected replies, and what to correct in them."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:

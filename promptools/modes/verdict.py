@@ -440,7 +440,7 @@ def _reasoning_feedback(parts: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
 
 
 def _error_text(request: ToolRequest, failed: Malformed, sent: Mapping[str, str]) -> str:
-    """Return what is wrong with a call. If its tool is unknown, also list the offered tools, as they were sent."""
+    """Return what is wrong with a call. If its tool is unknown, also list the tools by the names that were sent."""
     if failed.reason != "unknown_tool":
         return failed.message
     name = failed.name or ""
