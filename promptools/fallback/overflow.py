@@ -17,7 +17,7 @@ DEFAULT_ANSWER_TOKENS = 4_096
 MIN_ANSWER_TOKENS = 512
 """Number of tokens left for the answer that justifies another attempt; fewer suffice if the request asks for fewer."""
 CONTEXT_STEP = 1_024
-"""Context sizes are rounded up to a multiple of this (in tokens), because each new size makes a server reload."""
+"""Context sizes (in tokens) are rounded up to a multiple of this, as a server reloads the model for each new size."""
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound
 _PATTERNS = (
@@ -46,12 +46,12 @@ _COMPILED = tuple(lazy_pattern(text, re.IGNORECASE | re.DOTALL) for text in _PAT
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The token counts that a server reports if a request does not fit the context; a missing count is None."""
+    """The token counts that a server reports if a request does not fit the model's context; a missing count is None."""
 
     prompt: int | None = None
     context: int | None = None
     answer: int | None = None
-    """Number of tokens requested for the answer, if the server reports that prompt and answer together do not fit."""
+    """Number of tokens requested for the answer, if the server states it because prompt and answer do not fit."""
     at_least: bool = False
     """Whether `prompt` is a lower bound, because the server stopped counting."""
 

@@ -17,7 +17,7 @@ class Rewording(NamedTuple):
 
     adaptation: Adaptation
     what: tuple[str, ...] = ()
-    """What was refused, if this is not clear from the adaptation: parameter names, or values of `tool_choice`."""
+    """What was refused, if the adaptation does not show it: names of parameters, values of `tool_choice`, or a role."""
     beside: str = ""
     """A digest of the reasoning parameters in the refused request; only requests with the same digest are reworded.
 

@@ -393,7 +393,7 @@ _LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """The model's text found in an error: the `arguments` of a call, without the tool's name, or a whole `reply`."""
+    """The model's text in an error: `arguments` of a call, without the tool's name, or all or part of a `reply`."""
 
     kind: Literal["arguments", "reply"]
     text: str

@@ -50,7 +50,7 @@ class Reached:
     is_remote: bool = False
     """Whether this is on another machine, or admits clients from other machines."""
     is_outside: bool = False
-    """Whether this is a file that is outside the config's folder, and so did not come with the config."""
+    """Whether this is a dialect file that is outside the config's folder, and so did not come with the config."""
     is_variable: bool = False
     """Whether the value is the name of an environment variable that holds an API key."""
 
@@ -61,7 +61,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class ConfigReach:
-    """Everything that a config reaches through its providers, the proxy's options and dialect files, in this order."""
+    """Everything that a config reaches, in this order: by its providers, by the proxy's options, as dialect files."""
 
     entries: tuple[Reached, ...]
 
@@ -83,8 +83,8 @@ class ConfigReach:
 class UntrustedConfig(UsageError):
     """Raised if an untrusted config in the current folder would affect a request or the proxy.
 
-    A config needs the user's trust if it reaches another machine or a file outside its folder, or if another user may
-    have put it there.
+    A config needs the user's trust if it reaches another machine or a dialect file outside its folder, or if another
+    user may have put it there.
     """
 
     def __init__(self, config: Config, reach: ConfigReach) -> None:

@@ -157,7 +157,7 @@ def _fields(table: Mapping[str, Any], *keys: str) -> tuple[tuple[str, str], ...]
 
 
 def _with_finetune(info: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return `(fields, name)`, where the name joins a GGUF file's `basename` and `finetune`; empty without both.
+    """Return `((fields, name),)`, where the name joins a GGUF file's `basename` and `finetune`; empty without both.
 
     Converters differ in how they split a name between the two fields.
     """
@@ -326,7 +326,7 @@ class _FamilySearch:
     def _speaks(self, family: str) -> bool:
         """Return whether the template allows a family that one of the server's own names implies.
 
-        The weights are not considered, because the name may be that of Ollama's parser, which implies only a format.
+        The weights are not considered, because the name may be that of an Ollama parser, which implies only a format.
         """
         return template_allows(family, self._model.template_families)
 

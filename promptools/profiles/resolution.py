@@ -54,7 +54,7 @@ class Target:
     descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Descriptions of tools, by tool name, which replace those in the request."""
     system_prompt: str | None = None
-    """Text that prompt mode adds to the system message, at the place that `profile.system_prompt_placement` names."""
+    """The config's system prompt, which is put where `profile.system_prompt_placement` says."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Default values for keys of the request's body."""
     server_version: str | None = None

@@ -69,7 +69,7 @@ class SchemaGraph:
     notes: tuple[str, ...] = ()
     """What was wrong with the schema. A note on a part of the schema begins with the JSON pointer of that part."""
     rewritten: bool = False
-    """Whether the root was rewritten, because the schema is of an older draft or was malformed."""
+    """Whether the root was rewritten, because the schema is of an older draft, malformed or nested too deeply."""
     targets: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
 
     def add(self, node: Schema, at: str) -> None:

@@ -277,7 +277,7 @@ def alias_table(declared: Collection[str], own_aliases: Mapping[str, str]) -> di
 
 
 class Spellings:
-    """Indexes a schema's declared names by their form in lower case without separators."""
+    """Indexes a schema's declared names by their form in lower case, with and without separators."""
 
     def __init__(self, declared: frozenset[str]) -> None:
         self.declared = declared

@@ -91,7 +91,7 @@ class Envelope:
     model: str = ""
     created: int = 0
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """All other fields: `system_fingerprint`, `service_tier`, `timings` and so on."""
+    """Other fields, such as `system_fingerprint`, `service_tier` and `timings`."""
     stop_reason: str | int | None = None
     """The server's stop reason for the choice that has ended: a stop sequence, or the id of a token."""
     choice_extra: dict[str, Any] = field(default_factory=dict[str, Any])

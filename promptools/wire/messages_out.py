@@ -53,7 +53,7 @@ _OWN_ERROR_TYPES = {
     "overloaded": "overloaded_error",
     "shutting_down": "overloaded_error",
 }
-"""Maps each code of promptools' own errors to the API's error type."""
+"""Maps codes of promptools' own errors to the API's error types. For other codes, the kind of the error decides."""
 
 
 def encode_message(envelope: Envelope) -> dict[str, Any]:

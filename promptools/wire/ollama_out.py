@@ -30,7 +30,7 @@ _FORWARDED_FIELDS = {
     "remote_model": str,
     "remote_host": str,
 }
-"""Maps fields of an Ollama server's reply to their types. They are passed on because they cannot be measured here."""
+"""Maps the fields of an Ollama server's reply that are passed on to their types. They override values measured here."""
 _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
 """Maps Ollama's durations to the fields of llama.cpp's `timings` that state them in milliseconds."""
 
