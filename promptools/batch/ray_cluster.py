@@ -175,7 +175,7 @@ class ChunkOperation:
     call: Any
     """Takes a block with the items of a chunk, and returns a block with their results."""
     options: dict[str, Any]
-    """Arguments for `Dataset.map_batches` that describe the processes and their resources."""
+    """Further arguments for `Dataset.map_batches`: the processes, their resources, and the arguments of `call`."""
     in_order: bool = False
 
 
@@ -508,7 +508,7 @@ class AnsweringActor:
     async def _open(self) -> RequestPool:
         """Return the request pool, which is opened for the first chunk.
 
-        The pool belongs to the event loop, and is closed only when the process ends. If it cannot be opened, the same
+        The pool belongs to the event loop, and stays open until the process ends. If it cannot be opened, the same
         error is raised for every chunk.
         """
         async with self._lock:

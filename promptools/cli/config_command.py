@@ -1,4 +1,4 @@
-"""The command `promptools config`; also asks the user whether to trust a config that was found."""
+"""The command `promptools config`, and `ask_trust`, which asks the user whether to trust a config that was found."""
 
 from __future__ import annotations
 

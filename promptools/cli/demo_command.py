@@ -64,7 +64,8 @@ class Scenario:
     lenient: bool = False
     """Whether the model may make no call, calls of other tools, or too many calls.
 
-    If so, only two things are checked: the mode, and the arguments of calls to the offered tool.
+    If so, only three things are checked: that there was no error, the mode, and the arguments of calls to the offered
+    tool.
     """
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 MAX_TOKENS = 512
-"""Maximum number of tokens in an answer: enough for a call after some reasoning."""
+"""Default for the maximum number of tokens in an answer: enough for a call after some reasoning."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from promptools.harness.verification.summary import Summary
 
 MAX_TOKENS = 512
-"""Maximum number of tokens in an answer: enough for a call after some reasoning."""
+"""Default for the maximum number of tokens in an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
 """Maximum time of a request in the trial that precedes the run, as a fraction of the run's time.
 

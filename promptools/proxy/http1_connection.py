@@ -120,7 +120,7 @@ class DirectResponse:
     def stream(self) -> Any:
         """The stream of the body: this response itself, unless another stream was set.
 
-        The response stores no reference to itself, because then only the garbage collector could free it.
+        The response stores no reference to itself: with such a reference, only the garbage collector could free it.
         """
         return self if self._stream is None else self._stream
 

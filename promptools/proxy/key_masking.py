@@ -147,7 +147,7 @@ _MAX_UNREAD = 1 << 18
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:
-    """Return a response with the request's key masked everywhere except in a model's answer.
+    """Return `response` with the request's key masked everywhere except in a model's answer.
 
     `authorization` is the value of the request's `Authorization` field, which contains the key.
     """

@@ -153,8 +153,8 @@ class ModelDirectory:
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Ask providers concurrently for their models, and remember the models for routing.
 
-        Returns a dictionary that maps provider names to the models of the provider, which are keyed by name. Providers
-        that did not respond are left out.
+        Returns a dictionary that maps the name of each provider to its models, which are keyed by name. Providers that
+        did not respond with a list of models are left out.
         """
         providers = list(providers)
         self._due = False

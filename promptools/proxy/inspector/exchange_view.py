@@ -455,7 +455,7 @@ def _reply_api(purpose: Purpose, api: Api, client_api: str) -> Api:
 def _bench(kept: KeptExchange) -> dict[str, Any]:
     """Return the last reply that has text, as a test case and as input for the page's parser.
 
-    The result is empty if no reply has text.
+    If no reply has text, the test case is empty, and the input is None.
     """
     for send in reversed(kept.sends):
         request, prepared = send.sent.tool_request, send.sent.prepared
