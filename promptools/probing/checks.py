@@ -271,8 +271,8 @@ def _judge_forced(check: str, answer: Answer, subject: Subject, allowed: set[str
 def _failed(check: str, answer: Answer, subject: Subject, value: str) -> Finding:
     """Return the finding for a failed request with the value `value` of `tool_choice`.
 
-    The finding's facts say that the server does not honor the value, but only if requests with tools are known to
-    succeed without `tool_choice`.
+    The finding's facts say that the server does not honor the value, unless requests with tools fail even without
+    `tool_choice`, or this was not tested.
     """
     about_value = subject.verdict("native tools") not in {None, "errors"}
     return failure(check, answer, _without(subject, value) if about_value else None)

@@ -57,7 +57,7 @@ class Compaction:
     """The settings that decide when and how a conversation is shortened."""
 
     context: int | None = None
-    """The size of the model's context in tokens. None means the size from the config or from detection, which needs one
+    """The size of the model's context in tokens. None means the size from the config or from detection; both need one
     of promptools' clients. If a prompt does not fit and the server's error states a size, that size is used."""
     threshold: float = 0.8
     """The share of the context that a prompt may fill. Beyond this share, the conversation is shortened."""

@@ -1,4 +1,4 @@
-"""The conversation of a run: its messages, calls, results, steps and tokens, and how they are passed to a client."""
+"""A run's conversation: its messages, calls, results, steps and tokens, and how the messages reach a client."""
 
 from __future__ import annotations
 

@@ -62,9 +62,9 @@ class RunLimits:
     failures: int | None = 10
     """Number of consecutive failed calls at which the run ends."""
     repeats: int | None = 3
-    """Number of times in a row that the same call must be made before it is rejected. With 3, the same call is run
-    twice; the third time it is not run, and its result tells the model so. Patterns of two or three calls that are made
-    in turn are counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
+    """Number of times in a row that the same call must be made to be rejected. With 3, the same call is run twice;
+    the third time it is not run, and its result tells the model so. Patterns of two or three calls that are made in
+    turn are counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
     nudges: int = 1
     """Maximum number of times that the model is asked to make a call that it announced but did not make."""
 

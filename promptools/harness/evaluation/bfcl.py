@@ -1,8 +1,8 @@
 """Run the Berkeley Function Calling Leaderboard. Its own package, bfcl-eval, asks the questions and checks the answers.
 
-The package runs in a separate process: `BfclProcess` runs `bfcl_worker` with another Python interpreter. `BfclRunLog`
-keeps the settings of a run, `read_answers` reads the files that the package wrote, and `render_bfcl_report` renders the
-report.
+The package runs in a separate process: `BfclProcess` runs `bfcl_worker` with the Python interpreter that has the
+package. `BfclRunLog` keeps the settings of a run, `read_answers` reads the files that the package wrote, and
+`render_bfcl_report` renders the report.
 """
 
 from __future__ import annotations

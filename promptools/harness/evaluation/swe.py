@@ -254,7 +254,7 @@ def require_swebench() -> None:
 def grade(folder: Path, instances: Path, predicted: Mapping[str, Mapping[str, str]], model: str, workers: int) -> Path:
     """Run `swebench` to grade the predictions in a folder; return the path of its report.
 
-    The output of `swebench` goes to stderr. `swebench` skips instances that its logs list as graded. Raises
+    The output of `swebench` goes to stderr. `swebench` skips instances that its logs show as graded. Raises
     `UsageError` if there is no patch to grade, or if the log of an instance is about a different patch, because
     `swebench` would reuse the grade of that patch. Raises `GradingError` if `swebench` fails.
     """

@@ -57,7 +57,7 @@ def find_clone(folder: Path, repo: str) -> Path:
 
 
 def check_commit(clone: Path, commit: str) -> None:
-    """Raise `UsageError` if a clone does not contain a commit."""
+    """Raise `UsageError` if a clone does not contain the commit `commit`."""
     try:
         _git("cat-file", "-e", f"{commit}^{{commit}}", cwd=clone, settings={})
     except GitError as error:
@@ -164,7 +164,7 @@ def _git(*arguments: str, cwd: Path, settings: Mapping[str, str] = _OWN) -> byte
 TESTBED = "/testbed"
 """The path, inside an image, of the repository at its base commit."""
 PROGRAMS = "/opt/miniconda3/envs/testbed/bin"
-"""The path, inside an image, of the programs that run the repository's tests."""
+"""The folder, inside an image, with the programs that run the repository's tests."""
 LIFETIME_MINUTES = 12 * 60
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
