@@ -205,7 +205,7 @@ def using(*given: GivenDialect) -> Generator[None]:
 def using_own(own: OwnDialects, *, last: bool = False) -> Generator[None]:
     """Add the dialects in `own` inside a `with` block.
 
-    These dialects are tried before the dialects of outer blocks or, if `last`, after them.
+    These dialects are tried before the dialects of outer blocks or, if `last` is true, after them.
     """
     outer = _own.get()
     if outer is None or not own.given:

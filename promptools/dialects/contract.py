@@ -60,8 +60,8 @@ class Head(NamedTuple):
     `pattern` starts with one of `literals` and matches the whole head. At the end of the text (`\Z`), it also matches
     the beginning of a head, so that the scanner knows what to hold back. The pattern may look ahead a few hundred
     characters at most, and must not contain groups. `body_starts` are the characters with which a body may start: a
-    match counts only if one of them follows. If `begins` is given, that function decides instead. If a call has no
-    marker, the matched text is itself part of the body, and `body_starts` is empty.
+    match begins a call only if one of them follows. If `begins` is given, that function decides instead. If a call has
+    no marker, the matched text is itself part of the body, and `body_starts` is empty.
     """
 
     literals: tuple[str, ...]
@@ -74,7 +74,10 @@ class Head(NamedTuple):
     """
     begins: HeadPredicate | None = None
     fenced: bool = False
-    """Whether a code fence before the call is its marker. If so, `Dialect.candidate` gets the fence as `head`."""
+    """Whether a code fence before the call serves as the call's marker.
+
+    If so, `Dialect.candidate` gets the fence as `head`.
+    """
     alias: str = ""
     """The text that is passed to `Dialect.candidate` as `head` if the call has no marker."""
     at_start: bool = False
@@ -99,9 +102,9 @@ class Head(NamedTuple):
     None in the tuple stands for text outside of fences. If the tuple is empty, a match may begin a call anywhere.
     """
     tier: Tier | None = None
-    """The tier of the calls that this head finds; None if it is the tier of the dialect (`Dialect.tier`).
+    """Tier of the calls that this head finds: how distinctive their markers are (see `Dialect.tier`).
 
-    For example, a head that finds calls whose special tokens were stripped may have a weaker tier than its dialect.
+    None stands for the tier of the dialect itself. For example, a head that finds calls whose special tokens were stripped may have a weaker tier than its dialect.
     """
     on_request: bool = False
     """Whether `pattern` is searched for only if the request asked for the dialect.
@@ -132,11 +135,11 @@ class MessageSplitter(Protocol):
     """Splits a reply into segments; together, the segments are the whole reply."""
 
     def feed(self, text: str) -> list[Segment]:
-        """Read a piece of text; return the segments that have become certain."""
+        """Read a piece of text; return the segments that no later text can change."""
         ...
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read pieces that are either text or control tokens; return the segments that have become certain."""
+        """Read pieces that are either text or control tokens; return the segments that no later text can change."""
         ...
 
     def close(self, *, cut: bool) -> list[Segment]:
@@ -188,7 +191,11 @@ class Dialect(Protocol):
 
     @property
     def tier(self) -> Tier:
-        """How distinctive the markers are: "S" special tokens, "A" readable tags, "B" ordinary text, or "C" labels."""
+        """How distinctive the markers of calls are.
+
+        "S": special tokens, which prose never contains. "A": tags in ordinary characters, such as `<tool_call>`. "B":
+        ordinary text. "C": labels, such as `Action:`.
+        """
         ...
 
     @property
@@ -223,8 +230,8 @@ class Dialect(Protocol):
     def answer_tags(self) -> Mapping[str, str]:
         """Maps each opening answer tag to its closing tag, which is empty if the format has no closing tag.
 
-        An opening tag counts only if no text has come since the last tag or call. A closing tag counts only after its
-        opening tag.
+        An opening tag is recognized only if no text has come since the last tag or call, and a closing tag only after
+        its opening tag.
         """
         ...
 
@@ -259,9 +266,9 @@ class Dialect(Protocol):
 
     @property
     def tokens_before_text(self) -> tuple[str, ...]:
-        """Tokens such as `<|python_tag|>`, which begin a call but may also precede a program or a name.
+        """Tokens that begin a call but may also introduce a program or a name, such as `<|python_tag|>`.
 
-        Before a program or a name, such a token is part of the text.
+        If text follows instead of a call, the token is kept as part of that text.
         """
         ...
 
@@ -283,7 +290,7 @@ class Dialect(Protocol):
         ...
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return the calls that the prompt shows as examples. If the model copies one, the copy is not a call."""
+        """Return the calls that the prompt shows as examples. A copy of one in a reply is not read as a call."""
         ...
 
     def call_id(self, call: Call, number: int) -> str:
@@ -353,7 +360,7 @@ class Textual:
         return example_calls(tools)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the call's own id, since most formats contain no ids."""
+        """Return the call's own id, since most formats define no ids for calls."""
         del number
         return call.id
 
@@ -375,7 +382,10 @@ class Textual:
 
 
 def trace_entry(strategy: str, size: int, parts: Sequence[Part]) -> TriedStrategy:
-    """Return the trace entry for a strategy that read `size` characters of a possible call and produced `parts`."""
+    """Return the trace entry for a possible call: `strategy` read `size` characters of it and produced `parts`.
+
+    `strategy`: a name for the way of reading, usually the name of the dialect.
+    """
     names: list[str] = []
     for part in parts:
         if part.malformed is not None:

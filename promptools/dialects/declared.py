@@ -109,16 +109,19 @@ class DeclaredDialect(Textual):
         )
 
     def example_calls(self, tools: Tools) -> tuple[Call, Call]:
-        """Return two example calls to offered tools, in the dialect's usual form; `GENERIC_CALL` twice if none fits."""
+        """Return two example calls to offered tools; `GENERIC_CALL` twice if no call can serve as an example."""
         return example_calls(tools, self._shows)
 
     def _shows(self, call: Call) -> bool:
-        """Return whether a call may be an example, that is, whether the dialect writes it in the usual form."""
+        """Return whether a call can serve as an example.
+
+        A subclass returns False for a call that it would write in a form other than its usual one, such as JSON.
+        """
         del call
         return True
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Write the example calls of a prompt, which may include `GENERIC_CALL`."""
+        """Return the example calls of a prompt as text; the calls may include `GENERIC_CALL`."""
         return self.render_calls(calls)
 
     def render_results(self, results: Sequence[Result]) -> str:

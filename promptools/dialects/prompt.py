@@ -37,9 +37,9 @@ Every reference is resolved from the root schema. So a reference inside a schema
 place.
 """
 EXTRA_VISITS = 2000
-"""How many visits to subschemas are allowed in addition to `VISITS_PER_SUBSCHEMA` for each value in the schema.
+"""How many visits to subschemas are allowed per tool, in addition to the visits that `VISITS_PER_SUBSCHEMA` allows.
 
-Visits are limited because references may multiply their number at each level of the schema.
+Visits are limited because references may multiply the visits at each level of the schema.
 """
 VISITS_PER_SUBSCHEMA = 4
 """How many visits are allowed for each value in a tool's schema. Without references, no subschema needs more."""
@@ -253,12 +253,12 @@ MAX_EXAMPLE_PARAMETERS = 8
 NAME_SLOT: Final = "<function name>"
 """The placeholder for the tool's name in a call template.
 
-If the model copies the placeholder, what it writes is not a call.
+If the model copies the placeholder into a reply, the reply's text is not read as a call.
 """
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
-"""The example call that is shown if no offered tool is fit for an example.
+"""The example call that is shown if no offered tool can serve as an example.
 
-If the model copies this call, the copy is not a call, since its name and its JSON are invalid.
+If the model copies this call, the copy is not read as a call, because its name and its JSON are invalid.
 """
 
 
@@ -273,8 +273,9 @@ def _shows_any(call: Call) -> bool:
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
     """Return example calls to the first and the last tool whose calls `shows` accepts.
 
-    `shows` returns True if the dialect writes a call in its usual form. The examples are made once for each `tools`
-    object. The prompt shows them, and later `call_filter` recognizes copies of them.
+    `shows` returns False for a call that the dialect would write in a form other than its usual one, such as JSON. The
+    examples are made once for each `tools` object. The prompt shows them, and later `call_filter` recognizes copies of
+    them.
     """
     drawn = _drawn.setdefault(tools, {})
     examples = drawn.get(shows)
@@ -297,7 +298,7 @@ def _first_shown(tools: Iterable[Tool], shows: Shows) -> Call:
 def _example_of(tool: Tool, root: Schema, form: str, *, enums: bool) -> tuple[Call, bool]:
     """Return an example call to a tool, and whether the call has a placeholder.
 
-    If `enums` is False, parameters that are enums of strings get placeholders too.
+    If `enums` is False, parameters that are enums of strings get placeholders, as other strings do.
     """
     arguments = _object(root, root, 0, form, enums=enums)
     is_placed = any(text[:1] == form[0] and text[-1:] == form[-1] for _, text in _texts(arguments))
@@ -357,7 +358,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def shown_functions(tools: Tools) -> list[dict[str, Any]]:
-    """Return the tools with only the keys that chat templates show, since models are not trained on others."""
+    """Return the tools with only the keys that chat templates show, since models are not trained on other keys."""
     declared: list[dict[str, Any]] = []
     for tool in tools.to_openai():
         function = tool["function"]
@@ -372,7 +373,7 @@ def json_lines(tools: Tools) -> str:
 
 
 def default_text(about_values: str = "") -> str:
-    """Return the template of a whole prompt. The sentences `about_values` say how the format writes arguments."""
+    """Return the template of a whole prompt. `about_values`: sentences on how the format writes arguments."""
     values = f"{about_values} " if about_values else ""
     return f"""# Tools
 

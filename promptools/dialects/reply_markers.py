@@ -4,8 +4,8 @@ They are recognized in every reply, whichever dialect its calls are written in, 
 in the text, and models mix them. `reply_markers` returns them.
 
 Two kinds of `Dialect.reasoning_tags` have special rules. First, one opening tag may be the beginning of another, as
-Gemma 4's `<|channel>` is of `<|channel>thought`. Since the rest of the longer tag may have been lost, the short tag
-counts only if no text precedes it. Second, a tag that ends in `{suffix}>`, such as `<think:{suffix}>`, matches any
+Gemma 4's `<|channel>` is of `<|channel>thought`. Since the rest of the longer tag may have been lost, the short tag is
+recognized only if no text precedes it. Second, a tag that ends in `{suffix}>`, such as `<think:{suffix}>`, matches any
 suffix, but the closing tag must have the same suffix.
 """
 
@@ -68,7 +68,10 @@ TURN_TOKENS: Final = (
     "<bos>",  # Gemma
     "[BOS]",  # Kimi K2, EXAONE
 )
-"""Tokens that begin the model's turn, or a text. A model that goes on after its turn writes them again."""
+"""Tokens that begin the model's turn, or the whole text, as `<s>` does.
+
+A model that does not stop after its turn writes these tokens again.
+"""
 WRONG_CLOSERS: Final = ("</think>", "</tool_call>", "</tool_response>", "</response>")
 """Closing tags that models of any family write after the JSON of a call in place of the right one.
 
@@ -129,18 +132,24 @@ class ReplyMarkers:
         self.result_closers = tuple(f"</{opener[1:]}" for opener in self.result_openers if _READABLE_TAG.match(opener))
         """Closing tags of results, such as `</tool_response>`. After a call, they are not text."""
         self.tokens_before_text = frozenset(chain.from_iterable(dialect.tokens_before_text for dialect in dialects))
-        """Tokens that may precede a program or a name. If any text follows, such a token is part of the text."""
+        """Tokens that begin a call but may also introduce a program or a name, such as `<|python_tag|>`.
+
+        If text follows instead of a call, the token is kept as part of that text.
+        """
         self.rescuing_dialects = frozenset(dialect.name for dialect in dialects if dialect.rescues)
         self.lone_closers = tuple(
             dict.fromkeys(closer for closer in tags.values() if closer not in self.answer_tags.values())
         )
-        """Closing reasoning tags that count even without an opening tag: the text before such a tag is reasoning."""
+        """Closing reasoning tags that are recognized even without an opening tag: the text before them is reasoning."""
         self.reserved_tags = frozenset((*tags, *self.answer_tags, *self.result_openers))
         """Tags that keep their meaning even if a tool has the same name."""
         self.plain_answer_tags = frozenset(
             tag for tag in chain(self.answer_tags, self.answer_tags.values()) if _PLAIN_TAG.match(tag)
         )
-        """Answer tags that ordinary text may contain too, such as `<answer>`. They count only right after reasoning."""
+        """Answer tags that ordinary text may contain, such as `<answer>`.
+
+        They are recognized only right after reasoning.
+        """
 
     @cached_property
     def special_token_names(self) -> frozenset[str]:
@@ -178,7 +187,7 @@ class ReplyMarkers:
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """The texts that end the model's turn or follow its end. They count even inside an unfinished call."""
+        """The texts that end the model's turn or follow its end. They are recognized even inside an unfinished call."""
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property

@@ -5,13 +5,13 @@ The package and apps declare dialects in this form:
     kind = "json"                           # or "named", "tags", "nested", "key_value", "python", "braces"
     name = "acme"
     models = "Acme 7B"
-    tier = "S"                              # "S": prose cannot hold the markers; "A": readable; "B": ordinary text
+    tier = "S"                              # "S": tokens, never in prose; "A": ordinary tags; "B": ordinary text
 
     [openers]
     "<|acme_call|>" = "<|/acme_call|>"      # "": nothing closes it
 
 This module defines the types of values and the kinds of dialects with their keys, and it reads tables.
-docs/tasks/add-a-dialect.md explains the keys too.
+docs/tasks/add-a-dialect.md also explains the keys.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def _are_opening_tags(value: Any) -> bool:
 
 
 def _python_problem(values: Mapping[str, Any]) -> str:
-    """Return an error message if the openers do not fit each other or the other keys; else ""."""
+    """Return an error message if the openers contradict each other or the other keys; else ""."""
     if len(values["openers"]) > 1 and any(opener.startswith(FENCE) for opener in values["openers"]):
         return "a code fence is the only one of its 'openers'"
     unfit = [opener for opener in values["openers"] if values.get("at_line_start") and not is_label(opener)]

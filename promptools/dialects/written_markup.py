@@ -34,12 +34,12 @@ _TOKEN = lazy_pattern(
     r"|✿[A-Z]+✿"
 )
 _CALL_LABEL = lazy_pattern(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
-"""What a line of a call may begin with: a label such as `Action:`, or a code fence with a label other than `json`."""
+"""Matches how a line of a call may begin: with a label such as `Action:`, or a code fence labeled other than `json`."""
 _TOOL_TAG = lazy_pattern(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
 """What may follow the name in an opening tag: the end of the tag, or white space before attributes."""
 _RESULT_LABEL = lazy_pattern(r"\{name\} \w|[^\W\d]\w+\b|#+ \w|\[\{name\}\] \w|`{3}")
-"""What a line of a result may begin with if the line has no tags: words, a heading or a code fence."""
+"""Matches how a line of a result may begin if the line has no tags: with words, a heading or a code fence."""
 
 
 class WrittenMarkup(NamedTuple):

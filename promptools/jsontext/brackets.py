@@ -27,7 +27,10 @@ _DOUBLE, _SINGLE = (_SHORT_STRING.format(quote) for quote in "\"'")
 _PLAIN = rf"[^\"'‘’“”/#\[\]{{}}]++|{_DOUBLE}|(?:(?<=[{{\[,:])|(?<=[{{\[,:][ \n]))(?:{_SINGLE})"
 _FLAT = rf"\{{(?:{_PLAIN})*+\}}|\[(?:{_PLAIN})*+\]"
 _SKIP = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|{_FLAT})*+\}}|\[(?:{_PLAIN}|{_FLAT})*+\])*+"
-"""Matches what the regex engine skips: short strings and two levels of brackets. `str.find` skips long strings."""
+"""Matches text that one regex match can skip: plain text, short strings, and up to two levels of brackets.
+
+The end of a longer string is found with `str.find` instead.
+"""
 _DELIMITERS = lazy_pattern(r"[\[{]+|[\]}]+|\"|['‘’“”/#]+")
 _COMMENTS = lazy_pattern(r"(?:\s|(?:#|//)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)++")
 _SMART = {"“": lazy_pattern("[“”]"), "‘": lazy_pattern("[‘’]")}
@@ -52,9 +55,9 @@ class BracketScanner:
         self.depth = 0
         """The number of open brackets."""
         self._closed = False
-        """Whether the last open bracket has been closed."""
+        """Whether the bracket that ends the value has been found."""
         self.too_deep = False
-        """Whether the value is nested deeper than `MAX_DEPTH`. If so, the scan stops: no reader accepts the value."""
+        """Whether the value is nested deeper than `MAX_DEPTH`. If so, the scan stops, because no reader accepts it."""
         self._quote = ""
         self._string_opened = False
         """Whether a string has just been opened where a key or a value may start."""

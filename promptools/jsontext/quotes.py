@@ -29,7 +29,7 @@ OpenContainer: TypeAlias = tuple[set[str], str]
 UNESCAPED_QUOTES: Final = "unescaped quotes in a string"
 """The description of the repair in the `Fix` for a string with unescaped quotes."""
 CALL_KEYS: Final = frozenset({"name", "tool", "tool_name", "function", "arguments", "parameters", "tool_calls", "type"})
-"""Keys with which a call may begin. An object whose first key is one of these counts as the next call."""
+"""Keys with which a call may begin. An object whose first key is one of these is taken for the next call."""
 
 _CANDIDATES = {quote: lazy_pattern(rf"[{close}](?=\s*+[,}}\]])") for quote, close in CLOSING_QUOTES.items()}
 _ANY_QUOTE = {quote: lazy_pattern(f"[{close}]") for quote, close in CLOSING_QUOTES.items()}
@@ -152,7 +152,7 @@ class QuoteResolver:
         return -1
 
     def _find_call_end(self, text: str, start: int, end: int) -> int:
-        """Return the index in `text[start:end]` of a text that cannot be part of a string; -1 if there is none.
+        """Return the index in `text[start:end]` of text that shows that the string ended earlier; -1 if there is none.
 
         There are three cases:
 

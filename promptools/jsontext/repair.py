@@ -143,7 +143,7 @@ The string ends at the first triple quotes that a comma, a closing bracket or th
 MAX_WORD = 4096
 """Maximum number of characters that are read as one word outside of quotes.
 
-Text that is not JSON may consist of a single word of 64 MB.
+The limit is needed because text that is not JSON may be a single word of 64 MB.
 """
 _WORD = lazy_pattern(r"[^\W\d][\w$-]*+")
 _COLON = lazy_pattern(r"\s*+:")
@@ -190,7 +190,7 @@ class RepairingReader:
         """The replacement of each piece in `_source`."""
 
     def read(self) -> ParsedValue:
-        """Read the value. Raises `Unreadable` if there is none. O(n) in characters."""
+        """Read the value. Raises `Unreadable` if no value can be read. O(n) in characters."""
         char = self.text[self.at : self.at + 1]
         if not char:
             raise self._truncated()

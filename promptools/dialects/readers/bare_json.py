@@ -60,14 +60,17 @@ def _object_begins(text: str, start: int, end: int, *, fresh: bool, options: Par
 
 
 def _opens_call(key: str, options: ParseOptions) -> bool:
-    """Return whether an object with the first key `key` may be a call even after other text."""
+    """Return whether an object with the first key `key` may be a call even if other text precedes the object."""
     if key in FIRST_KEYS:
         return True
     return options.tools is not None and (options.tools.get(key) is not None or options.strictness == "lenient")
 
 
 def _empty_list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether the empty list `[]` is complete. Unlike other lists, it is recognized anywhere in the text."""
+    """Return whether `text[start:end]` is a complete empty list, `[]`; `NEED_MORE` if its end may still come.
+
+    Unlike other lists, an empty list is recognized anywhere in the text.
+    """
     del fresh, options
     return text[end - 1] == "]" or (NEED_MORE if end == len(text) else start < 0)
 

@@ -15,9 +15,9 @@ This is not XML: nothing is escaped, so a value may contain any tag, even those 
   closing tag of the same name belongs to that tag: `_open_values` counts such tags of the same parameter, `_open_calls`
   those of the same tool.
 
-A file in a value may itself end with the closing tags of a call, so the last possible end counts. If prose follows the
-tool's closing tag, the call may or may not have ended there. Such an end is kept as `_possible_end`, and applied when
-the next call begins or the text ends.
+A file in a value may itself end with the closing tags of a call, so the call ends at the last possible end. If prose
+follows the tool's closing tag, the call may or may not have ended there. Such an end is kept as `_possible_end`, and
+applied when the next call begins or the text ends.
 
 There are two states: between values (`_in_call`) and in a value (`_in_value`). Instead of elements, the body may be a
 JSON object, lines of YAML, or the bare text of the tool's only parameter (`_read_body`).
@@ -75,7 +75,10 @@ class ElementReader(SingleCallReader):
         declared = options.tools.keys(root) if options.tools is not None else frozenset[str]()
         self._keys = _MCP_KEYS if root == MCP_TOOL and not declared else declared
         self._is_ambiguous = tag in reply_markers().reserved_tags
-        """Whether the tag also has another meaning, as `<think>` does. If so, all its content must fit the tool."""
+        """Whether the tag also has another meaning, as `<think>` does.
+
+        If so, the element is read as a call only if it contains nothing but declared parameters of the tool.
+        """
         buffer = TokenBuffer(element_tokenizer(root, self._keys | {ARGS_TAG}))
         super().__init__(head, buffer, options, evidence, definite=definite and not self._is_ambiguous)
         self._tokens.append(tag)
@@ -306,7 +309,7 @@ class ElementReader(SingleCallReader):
         return None
 
     def _value_ends(self) -> bool | NeedMore:
-        """Return whether the value ends at its closing tag."""
+        """Return whether the value ends at the current tag, a closing tag of its parameter that may also be text."""
         if self._open_calls:
             return False
         at = self._buffer.after(self._index)

@@ -123,7 +123,7 @@ def build_tree(tokens: Sequence[Tag | str], tag_prefix: str) -> tuple[Element, l
 
 
 def _remove_lone_mark(element: Element, mark: str) -> None:
-    """Remove a lone marker from the end of an element that lacks its closing tag: the rest of that tag was lost."""
+    """Remove a lone marker, the remains of a lost closing tag, from the end of an element."""
     if mark != "<" and element.text[-1:] == [mark]:
         element.text.pop()
 

@@ -61,7 +61,7 @@ def closing_token_at(text: str, at: int, *, final: bool) -> bool | NeedMore:
 
 
 def find_next_block(body: str) -> int:
-    """Return the offset in `body` of a token that closes the block before another block; -1 if there is none.
+    """Return the offset in `body` of a block's closing token directly before another block; -1 if there is none.
 
     `body`: the text of what looks like a string.
     """
@@ -149,7 +149,7 @@ _NEXT_KEY = lazy_pattern(r",\s{0,16}+(?:\Z|\}|[\"'<]|([^\W\d][\w.-]{0,127}+)\s{0
 _WORDS_KEY = lazy_pattern(rf",\s{{0,16}}+{_KEY.pattern}")
 _NO_STRING = lazy_pattern(r"\s*(?:-?\d[\d.eE+-]*|true|false|null)\s*")
 _MOST_PIECES = 64
-"""Number of pieces up to which a bare value is checked for a number, true, false or null.
+"""Maximum number of pieces of a bare value that is checked for a number, true, false or null.
 
 Each chunk of text and each comma adds a piece to the value.
 """
@@ -545,7 +545,8 @@ class GemmaObject:
     def _spaced_key_follows(self, text: str, at: int, final: bool) -> bool | NeedMore:
         """Return whether a key of several words comes next.
 
-        After a value that is not a string, such as `5` or `true`, any key counts; otherwise only a declared key.
+        After a value that is not a string, such as `5` or `true`, any key is accepted; after any other value, only a
+        declared key.
         """
         # Gemma 4 writes keys with spaces (ollama#18390).
         few = len(self._pieces) <= _MOST_PIECES

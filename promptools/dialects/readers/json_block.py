@@ -53,7 +53,10 @@ from promptools.types import Fix, MalformedReason
 
 
 MAX_OPENERS: Final = 8
-"""How many of the last opening markers in the text are tried. Each attempt is O(n) in characters."""
+"""How many opening markers, the last ones in the text, are tried as the beginning of complete blocks.
+
+Each attempt is O(n) in characters.
+"""
 
 _NAME = lazy_pattern(r"([^\W\d][\w.:/-]{0,127}+)")
 _FENCE = lazy_pattern(r"\s*+(?:```[\w+-]{0,16}\s*+)?")
@@ -73,7 +76,10 @@ def find_trailing_blocks(
 
 
 def _opener_offsets(raw: str, closers: Closers, evidence: Evidence) -> list[int]:
-    """Return the offsets of opening markers. Markers that prose may contain count only at the beginning of a line."""
+    """Return the offsets of opening markers.
+
+    Markers that may also occur in prose are recognized only at the beginning of a line.
+    """
     pattern = _opener_pattern(closers.openers) if evidence.sentinel else _line_opener_pattern(closers.openers)
     return [match.start("opener") for match in pattern.finditer(raw)]
 
@@ -209,7 +215,7 @@ class JsonBlockReader(CandidateBase):
         self._gap: list[str] = []
         self._lookahead = ""
         self._first_marker = self._first_closer = -1
-        """Where the body contains its first marker, and its first correct closing marker: offsets, or -1 for none."""
+        """Offsets in the body of its first marker and of its first correct closing marker; -1 if there is none."""
         self._streamer = self._new_streamer()
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None
@@ -297,8 +303,8 @@ class JsonBlockReader(CandidateBase):
     def _try_marker(self, marker: str) -> None:
         """Try to read the text before a marker as a call; if this succeeds, end the body at the marker.
 
-        The marker is in what looks like a string. If brackets are still open before a closing marker, its place is
-        only kept as `_open_end`.
+        The marker is in what looks like a string. If brackets are still open before a closing marker, the marker's
+        place is only recorded as `_open_end`.
         """
         raw = self._body.raw
         inside = raw[: -len(marker)]
@@ -350,7 +356,7 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add `parts`, which cover the beginning of `inside`, if the rest is text that may precede a closing marker.
+        """Add `parts`, which cover the beginning of `inside`, if the rest of `inside` may precede a closing marker.
 
         Return whether the parts were added.
         """
@@ -440,7 +446,10 @@ class JsonBlockReader(CandidateBase):
         return True
 
     def _end_before_blocks(self, raw: str) -> bool:
-        """If a broken body has swallowed complete blocks, end it before the first; return whether there were any."""
+        """If a broken body has swallowed complete blocks, end the body before the first such block.
+
+        Return whether there were such blocks.
+        """
         at = (
             find_trailing_blocks(raw, self._closers, self._options, self._evidence, self._envelope_keys)
             if self._first_marker >= 0

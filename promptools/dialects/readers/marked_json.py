@@ -283,7 +283,10 @@ _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")
 """Matches the boundary between two tokens of a template."""
 _LEAST_TOKEN = 4
-"""Minimum length of a token after a tool's name for the token to show a call. The end of a tag, `>`, is too short."""
+"""Minimum length of a token after a tool's name if the token is to show that a call begins.
+
+The end of a tag, `>`, is too short for that.
+"""
 _KEY = lazy_pattern(r"(\{id\}|\{name\}|\{index\})")
 
 
@@ -418,7 +421,10 @@ def _partial_pattern(header: str) -> str:
 
 
 def _value_pattern(key: str, following: str) -> str:
-    """Return the pattern of the text for a placeholder. If `following` begins with a bracket, the text ends there."""
+    """Return the pattern of the text in place of the placeholder `key`. `following`: the template's text after it.
+
+    If `following` begins with a bracket or a bar, the text ends before that character.
+    """
     first = following.lstrip()[:1]
     return _VALUES[key].format(others=re.escape(first) if first in tuple("[(⟦【|") else "")
 
@@ -438,5 +444,5 @@ def _header_pattern(header: str) -> str:
 
 
 def _word_characters(call_id: str) -> str:
-    """Return only the word characters of an id. Servers add dashes to ids, which the model has never seen."""
+    """Return only the word characters of an id, because servers add dashes, which the model has never seen in ids."""
     return re.sub(r"\W", "", call_id)

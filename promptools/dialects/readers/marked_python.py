@@ -107,7 +107,7 @@ def marker_head(
 ) -> Head:
     """Return a `Head` that finds Python calls after any of several markers.
 
-    `json`: whether JSON objects may follow the markers, too. `spaced`: whether names of tools may contain spaces.
+    `json`: whether JSON objects may also follow the markers. `spaced`: whether names of tools may contain spaces.
     `tier`: how distinctive the markers are. After special tokens ("S"), a square bracket alone begins calls, so that a
     reply that breaks off there is not taken for text. `fence_label`: the label of a code fence that may be around the
     calls; the head includes the fence's first line.
@@ -134,7 +134,7 @@ def marker_head(
 def list_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether a bracket begins a list of calls, that is, whether the first call is to an offered tool.
 
-    If the tools are unknown, any plausible name counts, but only if no text comes before the list.
+    If the tools are unknown, any plausible name is accepted, but only if no text comes before the list.
     """
     named = _LIST_NAME.fullmatch(text, start, end)
     if named is None:

@@ -48,7 +48,7 @@ class MarkupGrammar(NamedTuple):
     unclosed_value: Literal["closer", "marker"] = "closer"
     """The kind of fix that is recorded for a value without its closing tag."""
     elements: bool = False
-    """Whether each parameter is an element that is named after its key."""
+    """Whether each parameter is an element with the parameter's name, such as `<city>`."""
     has_header: bool = False
     """Whether each call comes after a header. The token that ends a message may come before the header."""
     names: TagNames = SHARED_NAMES
@@ -153,7 +153,7 @@ class MarkupCall(CallBuilder):
         return strip_matching_newlines(text)
 
     def resolve(self, evidence: Evidence) -> Call | Malformed:
-        """Build the call. Raises `NotACall` if it is not a call; for example, if the called tool is not offered."""
+        """Build the call. Raises `NotACall` if the text is not a call; for example, if the tool is not offered."""
         assert self.values is self.arguments
         return self.resolve_in(evidence)
 
@@ -229,7 +229,10 @@ class OpenValue:
         self._searched_pieces = 0
         """How many pieces of the value have been searched for damaged tags. A reopened value gets more pieces."""
         self._not_searched = ""
-        """The end of the searched pieces, which is searched again because a damaged tag may have begun in it."""
+        """The end of the text that has been searched for damaged tags.
+
+        It is searched again together with the next piece, because a damaged tag may have begun in it.
+        """
         self._holds_cdata = False
         self.end = 0
         """The index of the closing tag at which the value ended; 0 if it ended without one, or has not ended."""
@@ -330,8 +333,8 @@ class OpenValue:
     def _token_after(self, buffer: TokenBuffer, own: bool) -> Tag | str | NeedMore | None:
         """Return the first token after the current one that shows whether the value ends; None at the end of the text.
 
-        White space and unfinished tags are skipped. If the current tag is the value's `own` closing tag, repetitions of
-        it are skipped as well.
+        White space and unfinished tags are skipped. If `own` is true, the current tag is the value's closing tag, and
+        repetitions of this tag are skipped as well.
         """
         at = buffer.after(max(buffer.index, self._skipped_to))
         while not (at is NEED_MORE or at is None):

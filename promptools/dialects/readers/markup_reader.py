@@ -194,12 +194,13 @@ class MarkupReader(TagReader):
         self._reopenable: OpenValue | None = None
         """The last value, while text after its call may still be part of it."""
         self._emits_calls = self._may_stream = definite and evidence.implies_call
-        """Whether a call may be emitted once the next call begins (`_emits_calls`).
+        """Whether calls may be emitted before the end of the block.
 
-        `_may_stream` says whether a call may be emitted even while it is still arriving.
+        `_emits_calls`: a call may be emitted once the next call begins. `_may_stream`: a call may be emitted even while
+        it is still arriving.
         """
         self._drops_line_break = False
-        """Whether to drop a line break at the value's beginning: it stands in for the tag's missing bracket."""
+        """Whether to drop a line break at the value's beginning, because it replaces the missing bracket of the tag."""
         self._cut_tag = ""
         """The unfinished tag in which the text ended; empty if there is none."""
         self._skip_reason = ""
@@ -339,7 +340,7 @@ class MarkupReader(TagReader):
     def _name_in_text(self, tag: Tag) -> str | None:
         """Return the text before `tag` if it is the name of a tool, else None.
 
-        If `tag` is not a parameter's tag, only the exact name of an offered tool counts.
+        If `tag` is not a parameter's tag, only the exact name of an offered tool is accepted.
         """
         name = "".join(self._outside_text).strip()
         if tag.kind == "param":

@@ -89,8 +89,8 @@ class NestedDialect(DeclaredDialect):
     def _begins(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
         """Return whether a wrapper or a call begins at the marker.
 
-        In tier "S" (special tokens), the opening tag is enough. In other tiers, a wrapper counts only if a call follows
-        it, and a call without a wrapper must name an offered tool, or any plausible tool if the tools are unknown.
+        In tier "S" (special tokens), the opening tag is enough. In other tiers, a call must follow the opening tag of a
+        wrapper, and a call without a wrapper must name an offered tool, or any plausible tool if the tools are unknown.
         """
         del fresh
         tokenizer, at, window = MarkedTagTokenizer(self.tags), 0, text[start:end]
@@ -180,13 +180,19 @@ class NestedDialect(DeclaredDialect):
         return self._written_elements(call) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Return the example calls of a prompt as text. A call may be the generic example, which names no tool."""
+        """Return the example calls of a prompt as text.
+
+        A call may be `GENERIC_CALL`, for which `_generic_call` returns the text.
+        """
         return self._wrapped(
             [self._generic_call() if call is GENERIC_CALL else self._render_call(call) for call in calls]
         )
 
     def _generic_call(self) -> str:
-        """Return the generic example, a call with placeholders. A copy of the example is not read as a call."""
+        """Return the text of `GENERIC_CALL`, which has a placeholder in place of a tool's name.
+
+        If the model copies this text into a reply, the copy is not read as a call.
+        """
         return self._with_parameters(NAME_SLOT, self._element(PARAMETER_SLOT, "its value"))
 
 

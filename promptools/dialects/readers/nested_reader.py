@@ -1,7 +1,7 @@
 """Read a block whose parameters are nested elements, with a marker before each tag: the format of MiniMax M3.
 
-Only tags after the marker count, so a value may contain any other tag. A call's closing tag without the marker counts
-only before another tag of the block, or at the end.
+Only tags with the marker are markup, so a value may contain any other tag. There is one exception: a call's closing tag
+without the marker is accepted before another tag of the block, or at the end.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class NestedReader(MarkupReader):
                 pass
 
     def _on_call_closer(self, tag: Tag, *, certain: bool) -> NeedMore | None:
-        """Read a call's closing tag. Unless it is `certain` that the tag ends the call, the next token decides this."""
+        """Read a call's closing tag. If `certain` is true, the tag ends the call; if not, the next token decides."""
         following = None if certain else self._buffer.after(self._index)
         if following is NEED_MORE:
             return NEED_MORE

@@ -156,14 +156,15 @@ class PairDialect(DeclaredDialect):
         return fill(self._argument, {"key": key, "type": type_name(value), "value": text})
 
     def _shows(self, call: Call) -> bool:
-        """Return whether a call may be an example: it has no tags in its values, and is not written as JSON."""
+        """Return whether a call can serve as an example: its values have no tags, and it is not written as JSON."""
         has_tag, is_plain = "<" in call.arguments_json, PLAIN_NAME.match(call.name) is not None
         return is_plain and not has_tag and self._render_arguments(call.arguments) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
         """Return the example calls of a prompt as text.
 
-        The generic example names no tool, so a copy of it is not a call.
+        If no offered tool can serve as an example, `calls` contains `GENERIC_CALL`. Its text has a placeholder in place
+        of a tool's name, so it is not read as a call if the model copies it into a reply.
         """
         if calls[0] is not GENERIC_CALL:
             return self.render_calls(calls)

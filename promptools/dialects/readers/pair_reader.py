@@ -50,7 +50,7 @@ STOP_TOKENS: Final = (
 """Tokens that end a call without its closing tag, and are not part of the call."""
 
 FOREIGN_TAGS: Final[dict[str, TagKind]] = {"</tool_calls>": "wrap", "<tool_sep>": "separator", "</think>": "reasoning"}
-"""Tags of other formats that models write in this format too."""
+"""Tags of other formats that models also write in calls of this format."""
 
 _GAP = r"\s{0,64}+"
 
@@ -171,7 +171,10 @@ class PairTags:
 
 
 def is_blank(text: str) -> bool:
-    r"""Return whether a text is only white space; an escaped `\n` counts too, since some servers escape the reply."""
+    r"""Return whether a text is only white space.
+
+    An escaped `\n` is taken for white space as well, since some servers escape the reply.
+    """
     # SGLang 0.5.23's parser glm45 takes escaped line breaks for layout too.
     return not text.replace("\\n", "").strip()
 
@@ -437,9 +440,10 @@ class PairReader(SingleCallReader):
         return None
 
     def _on_value_closer(self) -> bool | NeedMore:
-        """End the value at its closing tag, if what follows fits and nothing is open inside the value.
+        """End the value at its closing tag; return whether the value ended.
 
-        Return whether the value ended.
+        It ends only if nothing is open inside it, and if a tag that may follow a value, the next key, or the end of the
+        text comes next.
         """
         following = self._token_after(self._index)
         key = self._key_after() if isinstance(following, str) else ""
@@ -479,7 +483,10 @@ class PairReader(SingleCallReader):
         return begins
 
     def _on_call_closer(self) -> bool | NeedMore:
-        """End the value and the call at the call's closing tag if what follows fits; return whether they ended."""
+        """End the value and the call at the call's closing tag; return whether they ended.
+
+        They end only before a tag that may follow a call, or at the end of a text that was not cut off.
+        """
         following = self._token_after(self._index)
         if following is NEED_MORE:
             return NEED_MORE
@@ -544,9 +551,9 @@ class PairReader(SingleCallReader):
         self._key = self._type_name = ""
 
     def _end_value(self, size: int | None = None) -> None:
-        """End the value after the first `size` characters of its text; without `size`, after all of its text.
+        """End the value after the first `size` characters of its text, or after all of its text if `size` is None.
 
-        With `size`, a closing tag that lacks its last bracket is removed from the end of the text.
+        If `size` is given, a closing tag that lacks its last bracket is removed from the end of the text.
         """
         if size is not None:
             text = self._take_text()[:size]

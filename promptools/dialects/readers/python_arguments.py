@@ -31,7 +31,7 @@ from promptools.schema.spelling import unescape_name
 PROGRAM_LABELS: Final = ("python", "py", "python3")
 """Labels of a code fence around a program.
 
-The program counts as calls only if the fence is the whole reply and contains nothing but calls.
+The program is read as calls only if the fence is the whole reply and contains nothing but calls.
 """
 ESCAPE_PATTERN: Final = r"\\(?:[_.-]|\Z)"
 """The pattern of an escaped character in a name, or of its backslash alone at the end of the text."""
@@ -154,7 +154,7 @@ class LiteralLexer:
         self._is_adjacent = False
         self._body: list[str] = []
         self._searched_pieces = 0
-        """How many pieces of the body were searched for the next call."""
+        """How many pieces of the open string were searched for the beginning of the next call."""
         self._searched_size = 0
         """How many characters the searched pieces have together."""
         self._opened: list[str] = []
@@ -299,9 +299,9 @@ class LiteralLexer:
     def _check_end(self, text: str, end: int) -> None:
         """Raise `StringOverrun` if a string that ends at `end` contains the beginning, but not the end, of a call.
 
-        A call to a tool always counts, such as the inner call in `[f(a="x, [f(a="y")]`. A call to any other function
-        counts only if a closing bracket follows the string. In `f(a="g("x")`, this bracket closes `g(`, so the string
-        would contain only the `g("x` of the code `g("x")`.
+        For a call to a tool, the error is always raised, as for the inner call in `[f(a="x, [f(a="y")]`. For a call to
+        any other function, it is raised only if a closing bracket follows the string. In `f(a="g("x")`, this bracket
+        closes `g(`, so the string would contain only the `g("x` of the code `g("x")`.
         """
         self._look_for_call()
         closes = _CLOSING.match(text, end + 1) is not None

@@ -1,4 +1,4 @@
-"""Read a single Python call: read the arguments, stream those that are certain, and resolve the call to a tool."""
+"""Read a single Python call: parse its arguments, stream those that can no longer change, and find the called tool."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from promptools.types import Call, Fix, Malformed
 class PythonCall:
     """Reads the arguments of a call whose name and opening bracket have been read.
 
-    `streams`: whether certain parts of the call may be emitted before its end. `gemma`: whether the arguments are an
-    object in Gemma's format. `all_quoted`: whether string delimiters enclose all values of that object.
+    `streams`: whether parts of the call that can no longer change may be emitted before the call ends. `gemma`: whether
+    the arguments are an object in Gemma's format. `all_quoted`: whether string delimiters enclose all values of that
+    object.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class PythonCall:
         return self._arguments.end_string() if isinstance(self._arguments, GemmaObject) else None
 
     def resolve(self, *more: Fix) -> Call | Malformed:
-        """Resolve the call, and add the fixes `more` to it. Raises `NotACall` if it turns out not to be a call."""
+        """Resolve the call, and record `more` as additional fixes. Raises `NotACall` if the text is not a call."""
         arguments = self._arguments
         text, given = self._as_object()
         value = json.loads(text)
@@ -137,7 +138,7 @@ class PythonCall:
         return self._streamer.reconcile(outcome) if self._streamer is not None else outcome
 
     def _reject_foreign(self, value: dict[str, object]) -> None:
-        """Raise `NotACall` if the tool has none of the arguments, and nothing but the tool's name suggests a call."""
+        """Raise `NotACall` if the tool declares none of the arguments, and only the tool's name suggests a call."""
         sure = self._evidence.wrapped or self._evidence.expected
         tools = self._options.tools
         if sure or self.tool is None or tools is None:

@@ -71,7 +71,7 @@ class CallLayout:
     whole_reply: bool = False
     """Whether only calls and control tokens may come between the opener and the end of the reply."""
     closer_is_final: bool = False
-    """Whether the closing marker never occurs in prose, so that the calls count whatever follows this marker."""
+    """Whether the closing marker never occurs in prose, so that the calls are accepted whatever follows the marker."""
     may_repeat: bool = False
     """Whether the same calls may be repeated after their closing marker, with another closing marker after them."""
     fenced: bool = False
@@ -144,7 +144,7 @@ class PythonCallReader(CandidateBase):
         self._unreadable = ""
         """Why a call to an offered tool cannot be read; empty if there is no such call.
 
-        The reason is reported with the text that the call becomes.
+        The call becomes text, and the reason is reported with this text.
         """
         self.lacks_value = False
         """Whether a value in a call to an offered tool cannot be read.
@@ -461,8 +461,8 @@ class PythonCallReader(CandidateBase):
     def _closer_at(self, text: str, at: int, final: bool) -> str | NeedMore:
         """Return the closing marker at `text[at]`; "" if there is none.
 
-        If the text ends inside a closing marker, return `NEED_MORE` or, if the text is `final`, the part of the marker
-        that is there.
+        If the text ends inside a closing marker, return `NEED_MORE` or, if `final` is true, the part of the marker that
+        has arrived.
         """
         for closer in (*self._layout.closers, FENCE) if self._in_fence else self._layout.closers:
             if text.startswith(closer, at):
@@ -542,7 +542,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """Search for a quote after an uncertain end of a string. Reject the call if there is one."""
+        """Search the text after an uncertain end of a string for another quote. If there is one, reject the call."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -602,7 +602,10 @@ class PythonCallReader(CandidateBase):
         return True
 
     def _stream_call(self, call: PythonCall, *, last: bool = False) -> None:
-        """Emit the calls before `call`, and the part of `call` that is certain. `last`: whether `call` has ended."""
+        """Emit the calls before `call`, and the part of `call` that can no longer change.
+
+        `last`: whether `call` has ended.
+        """
         early = call.stream(last=last)
         if early and self._finished_parts:
             self._emit_early(self._finished_parts)

@@ -154,7 +154,7 @@ class _QuotedReader(CandidateBase):
     def _elements(self, raw: str, at: int, end: int, *, faulty: bool = False) -> list[_Element]:
         """Return the calls in `raw[at:end]`, which commas separate; empty if the text contains anything else.
 
-        With `faulty`, calls whose values cannot be read are included, as malformed.
+        If `faulty` is true, calls with values that cannot be read are included as malformed calls.
         """
         elements: list[_Element] = []
         begin, tries = at, 0
@@ -177,7 +177,7 @@ class _QuotedReader(CandidateBase):
 class QuotedCallsReader(_QuotedReader):
     """Reads a list of strings up to its closing bracket.
 
-    If all strings are calls, the calls count; otherwise the whole list is text.
+    If all strings are calls, the list is read as these calls; if not, the whole list is text.
     """
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
@@ -216,7 +216,7 @@ class QuotedCallsReader(_QuotedReader):
             self._reject(raw, taken=1)
 
     def _is_cut(self, raw: str) -> bool:
-        """Return whether a list without its end begins with a call, or ends inside its first string."""
+        """Return whether a list without its closing bracket begins with a call, or was cut off in its first string."""
         at = len(raw) - len(raw[1:].lstrip())
         string, end, closed = _STRING.search(raw), _END.search(raw, at), _CLOSED.search(raw, at)
         if string is None:
@@ -245,7 +245,7 @@ class QuotedCallsReader(_QuotedReader):
 class QuotedReplyReader(_QuotedReader):
     """Reads a reply to its end.
 
-    If the reply consists of calls in one pair of quotes, the calls count; otherwise the reply is text.
+    If the reply consists of calls in one pair of quotes, it is read as these calls; if not, the reply is text.
     """
 
     def feed(self, piece: str, start: int) -> int | None:

@@ -217,12 +217,12 @@ class TagDialect(DeclaredDialect):
     `call`, `parameter` and `wrapper`: the templates of a call, of a parameter, and of the tags around one call
     (`{call}`) or all calls (`{calls}`). `prefixes`: the texts that may replace `{prefix}` in a template; calls are
     written with the first. `wrappers`: further opening tags of the wrapper that the family writes. `odd_wrappers`:
-    opening tags that count as the wrapper's only before a call in the family's own spelling; they are recorded as a
+    opening tags that are accepted as the wrapper's only before a call in the family's own spelling, with a recorded
     fix. `bare`: where calls are recognized without their wrapper. `trim`: the white space to remove around a value: one
     line break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: whether values with markup are in CDATA
     sections. `json_calls`: whether the wrapper may contain calls as JSON. `namespaced`: whether any namespace may
     precede the name of a tool. `values`: how values other than texts are written: as JSON, as JSON with Python's
-    constants, or as Python prints them. `header`: the template of the text before each call, which names the tool, too.
+    constants, or as Python prints them. `header`: the template of a text before each call that also names the tool.
     `separator`: the text between two calls.
     """
 
@@ -331,17 +331,26 @@ class TagDialect(DeclaredDialect):
         return DEFAULT_INSTRUCTIONS._replace(**{**given, "text": default_text(values)})
 
     def _shows(self, call: Call) -> bool:
-        """Return whether a call may be an example: its arguments have no tags, and are all written as bare text."""
+        """Return whether a call can serve as an example.
+
+        Its arguments must have no tags, and must all be written as bare text.
+        """
         return "<" not in call.arguments_json and self._render_parameters(call) is not None
 
     def _render_examples(self, calls: Sequence[Call]) -> str:
-        """Return the example calls of a prompt as text. A call may be the generic example, which names no tool."""
+        """Return the example calls of a prompt as text.
+
+        A call may be `GENERIC_CALL`, for which `_generic_call` returns the text.
+        """
         return self._wrapped(
             [(call.name, self._generic_call() if call is GENERIC_CALL else self._render_call(call)) for call in calls]
         )
 
     def _generic_call(self) -> str:
-        """Return the generic example, a call with placeholders. A copy of the example is not read as a call."""
+        """Return the text of `GENERIC_CALL`, which has a placeholder in place of a tool's name.
+
+        If the model copies this text into a reply, the copy is not read as a call.
+        """
         values = {"key": PARAMETER_SLOT, "value": "its value", "string": "true or false"}
         return fill(self._call_template, {"name": NAME_SLOT, "parameters": fill(self._parameter_template, values)})
 
@@ -491,7 +500,7 @@ def _names(templates: FormatTemplates) -> TagNames:
 
 
 def _is_shared(opener: str, kind: TagKind, prefixes: Sequence[str]) -> bool:
-    """Return whether `SHARED_NAMES` reads an opening tag as one of the type `kind`, and finds the name in it.
+    """Return whether `SHARED_NAMES` reads an opening tag as a tag of the given kind, and finds a name in the tag.
 
     The tag of a wrapper needs no name.
     """

@@ -34,7 +34,7 @@ class TagHeads:
     own_call: re.Pattern[str] = re.compile("")
     """Matches the opening tag of a call as the family writes it."""
     other_wrapper: re.Pattern[str] = re.compile("(?!)")
-    """Matches a wrapper's opening tag that counts only before a call in the family's own spelling."""
+    """Matches a wrapper's opening tag that is accepted only before a call in the family's own spelling."""
     noise_texts: tuple[str, ...] = ()
     """Texts that may come between the tokens around a call."""
 

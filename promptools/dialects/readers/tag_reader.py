@@ -60,7 +60,7 @@ class TagReader(CandidateBase, ABC):
 
     @property
     def state(self) -> str:
-        """The name of the reader's current state, as shown to people."""
+        """The display name of the reader's current state, such as `in value`."""
         return ENDED if self._decided else self._state_name.lstrip("_").replace("_", " ")
 
     @property
@@ -155,7 +155,7 @@ class FieldCall(CallBuilder):
 
     @property
     def meant(self) -> bool:
-        """Whether a call is intended here, whichever tool it names."""
+        """Whether it is clear that a call is intended, whichever tool it names."""
         return self.evidence.implies_call
 
     def set_name(self, name: str) -> bool:
@@ -243,7 +243,7 @@ TagState: TypeAlias = "Callable[[Tag], NeedMore | None]"
 
 
 class PossibleEnd(NamedTuple):
-    """A place where a value and its call may have ended. It counts if no more certain end comes later.
+    """A place where a value and its call may have ended. They end there if no more certain end comes later.
 
     `size`: the length of the value's text. `at`: the index after the call's last token. `sure`: if False, this is the
     end only if the server reports that the model was done.
@@ -330,7 +330,7 @@ class SingleCallReader(TagReader):
         self._call.fixes.append(Fix("marker", detail))
 
     def _end_value(self, size: int | None = None) -> None:
-        """End the value after the first `size` characters of its text; without `size`, after all of its text."""
+        """End the value after the first `size` characters of its text, or after all of its text if `size` is None."""
         text = self._take_text()
         self._add_argument(self._key, text if size is None else text[:size])
         self._open_values = self._open_calls = 0

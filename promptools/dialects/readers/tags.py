@@ -123,9 +123,9 @@ class Tag(NamedTuple):
 class TagNames:
     """Holds the names of a format's tags.
 
-    `spaces`: the namespaces that may precede a name. `marked_wrappers`: names of wrappers that count only after a
-    namespace or DeepSeek's bars, because the names alone are too common. `name_attribute` and `key_attribute`: the
-    attributes that name a tool and a parameter.
+    `spaces`: the namespaces that may precede a name. `marked_wrappers`: names of wrappers that are recognized only
+    after a namespace or DeepSeek's bars, because the names alone are too common. `name_attribute` and `key_attribute`:
+    the attributes that name a tool and a parameter.
     """
 
     wrappers: tuple[str, ...]
@@ -140,7 +140,7 @@ class TagNames:
     naming_element: str = ""
     """The element in a call that names its tool."""
     naming_elements: frozenset[str] = NAMING_ELEMENTS
-    """Elements in a call that are not parameters."""
+    """Elements in a call that are not parameters: they hold the tool's name, or enclose the parameters."""
     closer_start: str = "</"
     """The text with which an unfinished closing tag begins."""
     tag_limit: int = TAG_LIMIT
@@ -212,7 +212,7 @@ class TagNames:
     def may_become_tag(self, tail: str, elements: Collection[str] | None) -> bool:
         """Return whether more text may turn `tail` into a tag.
 
-        `elements`: the names of elements that count as tags, too; if None, all elements do.
+        `elements`: the names of elements that are read as tags, besides the format's own tags; None for all elements.
         """
         begun = _UNFINISHED.match(tail)
         if begun is None:
@@ -245,7 +245,7 @@ class TagNames:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text is only white space, or letters that tokenizers write for white space."""
+    """Return whether a text is only white space, or letters that tokenizers write for white space, such as `Ġ`."""
     return not text.strip(_BLANK)
 
 
@@ -363,7 +363,7 @@ class TagTokenizer:
         self._names = names
         self._markers = reply_markers()
         self.elements: Collection[str] | None = ()
-        """The names of elements that count as tags, besides the format's own tags; if None, all elements do."""
+        """The names of elements that are read as tags, besides the format's own tags; None for all elements."""
         self.spaced_keys: Collection[str] = ()
         """The names of parameters that contain white space."""
         self.splits_cdata = False
