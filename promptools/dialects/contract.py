@@ -104,7 +104,8 @@ class Head(NamedTuple):
     tier: Tier | None = None
     """Tier of the calls that this head finds: how distinctive their markers are (see `Dialect.tier`).
 
-    None stands for the tier of the dialect itself. For example, a head that finds calls whose special tokens were stripped may have a weaker tier than its dialect.
+    None stands for the tier of the dialect itself. For example, a head that finds calls whose special tokens were
+    stripped may have a weaker tier than its dialect.
     """
     on_request: bool = False
     """Whether `pattern` is searched for only if the request asked for the dialect.

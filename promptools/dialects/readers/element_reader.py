@@ -309,7 +309,7 @@ class ElementReader(SingleCallReader):
         return None
 
     def _value_ends(self) -> bool | NeedMore:
-        """Return whether the value ends at the current tag, a closing tag of its parameter that may also be text."""
+        """Return whether the current tag, a closing tag of the value's parameter, ends the value or is part of it."""
         if self._open_calls:
             return False
         at = self._buffer.after(self._index)

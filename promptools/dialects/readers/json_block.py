@@ -215,7 +215,7 @@ class JsonBlockReader(CandidateBase):
         self._gap: list[str] = []
         self._lookahead = ""
         self._first_marker = self._first_closer = -1
-        """Offsets in the body of its first marker and of its first correct closing marker; -1 if there is none."""
+        """Offsets of the first marker and of the first correct closing marker in the body; -1 if there is none."""
         self._streamer = self._new_streamer()
         self._marker_search.forget()
         self._unreadable: list[Part] | None = None

@@ -72,8 +72,8 @@ _NONE = TagPair("", "")
 class PairTags:
     """The tags of one format, or of one spelling of the format.
 
-    `separator`: the tag between a name and the arguments. If a key has no closing tag, the next opening tag ends the
-    key.
+    `separator`: the tag between a name and the arguments. If keys have no closing tag in a format, the next opening tag
+    ends a key.
     """
 
     call: TagPair
@@ -578,5 +578,5 @@ class PairReader(SingleCallReader):
 
 
 def _cut(tag: str) -> str:
-    """Return a tag without its last bracket, which models leave out."""
+    """Return a tag without its last bracket, which models sometimes leave out."""
     return tag[:-1]

@@ -61,7 +61,7 @@ class PythonCall:
         self._streamed_count = 0
 
     def _is_tool(self, name: str) -> bool:
-        """Return whether a call may begin with this name."""
+        """Return whether a call to a tool may begin with this name; always True if the tools are unknown."""
         return name == self._written_name or self._options.tools is None or self._options.tools.find(name) is not None
 
     def _types(self, key: str) -> frozenset[str]:

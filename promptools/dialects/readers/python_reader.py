@@ -98,7 +98,7 @@ _NEXT_IN_ROW = lazy_pattern(
 )
 """Matches a separator and the beginning of the next call; at the end of the text, both may be incomplete.
 
-A line that ends in a backslash continues on the next line.
+The white space between them may include a backslash at the end of a line, which continues the line.
 """
 _BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
 _ANY_QUOTE = lazy_pattern("[\"'“”‘’]")
@@ -149,7 +149,7 @@ class PythonCallReader(CandidateBase):
         self.lacks_value = False
         """Whether a value in a call to an offered tool cannot be read.
 
-        A list that contains such a call was meant as a list of calls.
+        A list that contains such a call was meant as a list of calls, not as text.
         """
         self._skipped: int = 0
         """How many characters at the end of `_pending_text` were skipped, because they follow an unreadable call."""
