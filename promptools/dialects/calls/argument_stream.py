@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MIN_STREAMED = 32
 """Number of characters of arguments that are held back at first, so that a short call can still be retried."""
 MAX_DEPTH = 64
-"""The deepest nesting that is streamed."""
+"""Maximum depth of nested objects and arrays in arguments that are streamed. Deeper nesting stops the stream."""
 MAX_TOKEN = 400
 """The maximum length of a key or a number."""
 
@@ -107,7 +107,7 @@ class ArgumentStream:
         self._graph = graph
         self._least = least
         self.whole_members = whole_members
-        """Whether the next member of the arguments is sent only as a whole."""
+        """Whether the next member of the arguments is held back until its value is complete."""
         self._stopped = graph is None
         self._state: Callable[[ArgumentStream, str, int], int | None] = ArgumentStream._open
         """The current state: a function, because a bound method would make a reference cycle with this object."""
@@ -116,7 +116,10 @@ class ArgumentStream:
         self._read: list[str] = []
         """The text that has been read but may not be sent yet."""
         self._held: tuple[int, int, Any] | None = None
-        """For the value that is held back: the number of open brackets around it, its index in `_read`, its schema."""
+        """Describes the value that is held back; None if no value is.
+
+        A tuple of the number of open brackets around the value, its index in `_read`, and its schema.
+        """
         self._ready: list[str] = []
         """The text that may be sent."""
         self._sent: list[str] = []
@@ -270,9 +273,9 @@ class ArgumentStream:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Return whether the value that is held back passes its check; True if no such value ends here.
+        """Return whether the held value passes its check; True if no held value has just ended.
 
-        After the check, the value is no longer held back.
+        After the check, the value is no longer held.
         """
         if self._held is None or self._held[0] != len(self._frames):
             return True
@@ -445,9 +448,10 @@ def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
 
 
 def _next_value(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
-    """Return the value that the current token of the sent text begins.
+    """Return the value whose text begins with the current token of the sent text.
 
-    Inside an array, this is the next item. Elsewhere, it is `value`: the arguments, or the value of the last key.
+    Inside an array, this is the array's next item. Elsewhere, it is `value`: the arguments, or the value of the last
+    key.
     """
     if not frames or is_object(frames[-1][0]):
         return value

@@ -29,7 +29,10 @@ from promptools.types import Call, Fix, Malformed, Tool
 ANY_TYPE = frozenset(TYPE_ORDER)
 STRING_ONLY = frozenset(("string",))
 _NO_JSON_NUMBER = lazy_pattern(r"\+|-?0\d")
-"""Matches a number that is not valid JSON, such as `007` or `+49`. Where a string is allowed, it is read as one."""
+"""Matches a number that is not valid JSON, such as `007` or `+49`.
+
+Such a number is read as a string if the parameter may be a string.
+"""
 
 
 def read_parameter(options: ParseOptions, tool: str, key: str, text: str) -> tuple[Any, tuple[Fix, ...]]:
@@ -120,12 +123,15 @@ class CallBuilder:
         return key not in self.arguments and self.declares(key)
 
     def record_fix(self, fix: Fix) -> None:
-        """Record a repair of the markup, unless the same repair or `MAX_FIXES` repairs have been recorded."""
+        """Record a repair of the markup, unless it is already recorded or the limit of `MAX_FIXES` is reached."""
         if fix not in self.fixes and len(self.fixes) < MAX_FIXES:
             self.fixes.append(fix)
 
     def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
-        """Read the text of an argument; return the value and the fixes. `type_name` is a type that the model wrote."""
+        """Read the text of an argument; return the value and the fixes.
+
+        `type_name` is the type that the model wrote beside the argument; empty if it wrote none.
+        """
         if type_name == ANY_JSON:
             return _read_json(text)
         # K2 Horizon writes a type beside each argument.
@@ -142,7 +148,10 @@ class CallBuilder:
         self.arguments[key] = value
 
     def resolve_in(self, evidence: Evidence) -> Call | Malformed:
-        """Return the collected call, or a malformed call. Raises `NotACall` if it is not a call at all."""
+        """Return the collected call, or a malformed call if the call cannot be run.
+
+        Raises `NotACall` if no call was meant.
+        """
         node = JsonNode(self.arguments, "", 0, 0, exact=False)
         fixes = (*self.fixes, *self.value_fixes)
         return resolve_call(UnresolvedCall(node, self.name, node, {}, fixes), self.options, evidence)

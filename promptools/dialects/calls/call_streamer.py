@@ -105,7 +105,7 @@ class ArgumentStreamer(CallStreamer):
     """Streams the arguments of one call from its JSON object.
 
     `name` is the tool's name if the markup before the object gives it; None if the object itself names the tool.
-    `keyed` says that the tool's name is the object's only key, and that the arguments are the value.
+    `keyed` says that the object's only key is the tool's name, and that this key's value is the arguments.
     """
 
     def __init__(self, options: ParseOptions, name: str | None = None, *, keyed: bool = False) -> None:

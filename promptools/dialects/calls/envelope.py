@@ -122,7 +122,7 @@ class JsonNode(NamedTuple):
     closers_supplied: int = 0
     """Number of missing closing brackets that were added. Like `fixes`, set only if the value came in one piece."""
     repaired: str | None = None
-    """The value as strict JSON if it was repaired while it was read. If so, `member_spans` are offsets in this text."""
+    """The value as strict JSON, if it had to be repaired when read. `member_spans` are then offsets in this text."""
 
     def text(self) -> str | None:
         """Return the text of the value as strict JSON, as written or as repaired; None if neither text is available."""
@@ -272,7 +272,10 @@ def _read_object(node: JsonNode, anchors: frozenset[str], tools: Tools | None, d
 
 
 def _with_sibling_arguments(unresolved: UnresolvedCall, node: JsonNode) -> UnresolvedCall:
-    """Add arguments from the keys next to `function` to a call found under `function` (Groq's Llama fine-tunes)."""
+    """Add arguments from the keys next to `function` to a call found under `function`.
+
+    Groq's fine-tunes of Llama write such calls.
+    """
     key = argument_key(node.value) if unresolved.arguments is None and not unresolved.siblings else None
     unresolved = unresolved._replace(record_keys=unresolved.record_keys | _record_keys_in(node.value))
     if key is None:

@@ -160,7 +160,7 @@ def read_calls(
 
 
 def _guess_by_key(raw: str, keys: tuple[str, str] | None, limit: int = 2000) -> str | None:
-    """Find the tool's name near the start of unreadable JSON, by the family's key for names; None if not found."""
+    """Find the tool's name near the start of unreadable JSON, under the family's key for names; None if not found."""
     if keys is None or not keys[0]:
         return None
     match = re.search(rf'"{re.escape(keys[0])}"\s*:\s*"([^"\\\n]{{1,128}})"', raw[:limit])
@@ -174,7 +174,7 @@ def _unresolved_calls(node: JsonNode, name: str | None, options: ParseOptions) -
 
 
 def _by_keys(unresolved: UnresolvedCall, keys: tuple[str, str]) -> UnresolvedCall:
-    """Read an object by the keys of the model's family, unless the usual keys have made it a complete call."""
+    """Read an object using the keys of the model's family, unless the usual keys made it a complete call."""
     members = unresolved.node.value
     if not is_object(members) or (unresolved.name is not None and unresolved.arguments is not None):
         return unresolved
@@ -268,7 +268,10 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """If a part is malformed as "truncated", change this to "invalid_json", since its closing marker has arrived."""
+    """Change the reason of a part that is malformed as "truncated" to "invalid_json"; leave other parts unchanged.
+
+    The text is not truncated, since the closing marker after the JSON has arrived.
+    """
     if part.malformed is None or part.malformed.reason != "truncated":
         return part
     malformed = malformed_call(
@@ -373,7 +376,8 @@ def _is_plain_string(value: object) -> bool:
     """Return whether the value is a string that contains text rather than JSON.
 
     Plain text without quotes may be the argument that the model meant (continue#10221). Plain text in quotes comes from
-    a server that constrains only the envelope of a call (vLLM 0.32, if a call or a certain tool is required).
+    a server that constrains only the envelope of a call, as vLLM 0.32 does if a call, or a call to one named tool, is
+    required.
     """
     return isinstance(value, str) and bool(value.strip()) and value.lstrip()[0] not in '{["'
 

@@ -35,7 +35,10 @@ class ParseOptions(NamedTuple):
     restore: RestoreArguments | None = None
     """A function that restores text in arguments that was escaped in the request."""
     undeclared: bool = False
-    """Whether calls to tools that were not offered count too, if they are between the markers of calls."""
+    """Whether calls to tools that were not offered count as well.
+
+    They count only if they are between the markers that a dialect has for calls.
+    """
 
 
 class Evidence(NamedTuple):

@@ -93,9 +93,9 @@ def find_arguments(
 def _reject_foreign_keys(
     unresolved: UnresolvedCall, tool: Tool, flat: dict[str, Any], options: ParseOptions, evidence: Evidence
 ) -> None:
-    """Raise `NotACall` if the keys next to the name, `flat`, cannot be the arguments of the tool.
+    """Raise `NotACall` if `flat`, the members next to the tool's name, cannot be the arguments of the tool.
 
-    If there are no such keys, `NotACall` is raised unless the name alone is enough evidence of a call.
+    If there are no such members, `NotACall` is raised unless the name alone is enough evidence of a call.
     """
     assert options.tools is not None
     sure = evidence.wrapped or evidence.expected or options.strictness == "lenient"
@@ -393,8 +393,8 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
 def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
     """Return a call to a tool that was not offered, marked as `unknown_tool`, if a call is clearly meant.
 
-    If a readable tag before the call is the only evidence, the call is malformed, and becomes plain text if text
-    follows.
+    If a word-like tag before the call, such as `<tool_call>`, is the only evidence, the call is returned as malformed,
+    and becomes plain text if text follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None

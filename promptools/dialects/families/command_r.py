@@ -81,5 +81,8 @@ class ActionCandidate(JsonBlockReader):
     """Reads a code fence after `Action:`. An entry for the tool `directly_answer` is not a call."""
 
     def read_unusual(self, raw: str) -> list[Part] | None:
-        """Return an entry for `directly_answer` as markup, which is left out; None for any other text."""
+        """Return an entry for `directly_answer` as markup; None for any other text.
+
+        Markup is left out of the content.
+        """
         return [Part("markup", raw)] if _ANSWER.fullmatch(raw) else None

@@ -40,14 +40,17 @@ _SPACE = r"[ \t]{0,4}+"
 _LINE_END = _SPACE, r"\r?+", r"\n", r"\s{0,16}+"
 _NAMED = lazy_pattern(rf"<tool:{_SPACE}(?:{ANY_TOOL}>\s*+)?({_WORD})")
 _CLOSED = lazy_pattern(rf"^[ \t]*{CLOSER}|{CLOSER}(?=\s*(?:<tool:|\Z))")
-"""Matches `</tool>` at the beginning or end of a line, or before another call. Elsewhere, it may be in a command."""
+"""Matches `</tool>` at the beginning or end of a line, or before another call. Elsewhere, a command may contain it."""
 _OPENING_LINE = lazy_pattern(rf"{_SPACE}<tool:{_SPACE}{_WORD}>\s*\Z")
 _MEMBER = lazy_pattern(r"""["']([^"']{1,128})["']\s*:""")
 _CLOSERS = Closers(right=(CLOSER,), wrong=("</tool_call>", "</think>"), openers=("<tool:",))
 
 
 def _name_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether anything, such as arguments or the closing tag, follows the name."""
+    """Return whether a call begins, which is so if anything follows the name, such as arguments or the closing tag.
+
+    Return `NEED_MORE` if the text ends after the name.
+    """
     del start, fresh, options
     return NEED_MORE if end == len(text) else True
 
@@ -190,7 +193,10 @@ class CommandReader(CandidateBase):
         return call.resolve_in(self._evidence)
 
     def _parameter(self, command: str) -> str | None:
-        """Return the parameter that takes the text; None if the text is broken JSON, or if no parameter is certain."""
+        """Return the parameter that takes the text; None if there is no such parameter.
+
+        None is also returned if the text begins like broken JSON, with the key of one of the tool's parameters.
+        """
         call = self._call
         if call.tool is None:
             return COMMAND

@@ -37,7 +37,10 @@ RESULT_TOKENS = (
 )
 
 _SPELLINGS = (("｜", "▁"), ("｜", "_"), ("｜", " "), ("｜", "\\_"), ("|", "▁"), ("|", " "), ("|", "\\_"))
-"""The pairs of bar and space characters that models write in markers, except for Kimi K2's pair: `|` and `_`."""
+"""The pairs of bar and space characters that models write in markers.
+
+The pair `|` and `_` is left out, because it makes markers of Kimi K2.
+"""
 
 
 def _spelled(*marks: str) -> tuple[str, ...]:
@@ -73,7 +76,7 @@ _HEAD = sequence(
     FENCE,
 )
 _ALONE = r"(?s:.*sep[|｜]>\s*(?:[\w./:-]+[ \t]*\n\s*)?(?:```\w*\s*)?)"
-"""Matches the text that begins a call, up to the separator or up to the code fence after the name."""
+"""Matches all of the text that begins a call: up to the separator, or up to the code fence after the name."""
 _NAMES = lazy_pattern(r"(?:<[^<>]*>\s*)*([^<>\n{]*)\s*<[^<>]*>\s*([^<>\n{}`]*)")
 _RESIDUE = sequence(
     literal_text("function"),

@@ -1,6 +1,6 @@
-"""DSML: a dialect whose tags are also recognized if their bars are missing, doubled or in ASCII.
+"""DSML: a dialect whose tags are also recognized if their bars (`｜`) are missing, doubled or in ASCII.
 
-Models write such tags too. The TOML table of the dialect declares the rest.
+Models write all of these forms. The TOML table of the dialect declares the rest.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _stripped_call_begins(text: str, start: int, end: int, *, fresh: bool, optio
 
 
 def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether `text[start:end]` is a complete header of content for the user, and not a line of a program."""
+    """Return whether `text[start:end]` is a complete header that addresses the user, and not a line of a program."""
     del options
     if text[start] in ">a" and not fresh:
         return False
@@ -85,7 +85,7 @@ def _user_header_begins(text: str, start: int, end: int, *, fresh: bool, options
 def _stripped_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether `text[start:end]` is a v2 header of content for the user that lacks its first tokens."""
+    """Return whether `text[start:end]` is a v2 header that addresses the user but lacks its first tokens."""
     if "<|content|>" in text[start:end]:
         return _user_header_begins(text, start, end, fresh=fresh, options=options)
     return NEED_MORE if fresh and end == len(text) else False
@@ -94,7 +94,7 @@ def _stripped_user_header_begins(
 def _first_line_user_header_begins(
     text: str, start: int, end: int, *, fresh: bool, options: ParseOptions
 ) -> bool | NeedMore:
-    """Return whether the first line of the reply may be a header for the user that lacks its `>>>`."""
+    """Return whether the first line of the reply may be a header that addresses the user but lacks its `>>>`."""
     if options.tools is None or options.strictness == "strict" or options.expect == "functionary":
         return False
     return _user_header_begins(text, start, end, fresh=fresh, options=options)
@@ -109,7 +109,10 @@ _STRIPPED_ALL = Head(
     at_line_start=True,
     at_start=True,
 )
-"""Finds the line `all` at the beginning of a reply for the user if a server has stripped the reply's markers."""
+"""Finds the line `all` at the beginning of a reply.
+
+The line is a header that addresses the user if a server has stripped the reply's markers.
+"""
 HEADS = (
     Head(
         (),
@@ -183,7 +186,7 @@ class Functionary(NamedMarkerJson):
     """The dialect of Functionary: `>>>name`, and the arguments on the next line."""
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a `Candidate` for the arguments after `head`, or for code, or for a header of content for the user."""
+        """Return a `Candidate` for the arguments after `head`, for code, or for a header that addresses the user."""
         if head == CODE_ALIAS:
             return CodeCandidate(_INTERPRETER, options, evidence, definite=definite)
         if head == ALL_ALIAS:
@@ -204,7 +207,7 @@ def functionary() -> DeclaredDialect:
 
 
 class UserHeaderCandidate(CandidateBase):
-    """Reads the header of content for the user. A header is markup, whatever text follows it."""
+    """Reads a header that addresses the user. The header is markup, whatever text follows it."""
 
     def feed(self, piece: str, start: int) -> int | None:
         """Read the header; return the index just past it."""

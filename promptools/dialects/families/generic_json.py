@@ -6,8 +6,8 @@
     ]
     ```
 
-The dialect is of tier B, since its only markers are braces, which also occur in prose. The position of a brace decides
-whether a call begins there (see `promptools.engine`).
+The dialect is of tier B (a call becomes text if text follows), since its only markers are braces, which also occur in
+prose. The position of a brace decides whether a call begins there (see `promptools.engine`).
 """
 
 from __future__ import annotations

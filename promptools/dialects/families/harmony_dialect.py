@@ -120,7 +120,10 @@ def _takes_text(name: str, options: ParseOptions) -> bool:
 def _read_body(
     name: str, body: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed | None:
-    """Read a body that is free text, such as code for `python`, or Beam's tags; return None for any other body."""
+    """Read a body that is free text or parameters between Beam's tags; return None for any other body.
+
+    An example of free text is code for `python`. `harmony_xml` describes Beam's tags.
+    """
     match = options.tools.find(name) if options.tools is not None else None
     if match is not None and match[0].free_text is not None:
         from promptools.dialects.families.harmony_free_text import read_free_text

@@ -39,11 +39,11 @@ class UnaddressedJson:
     def __init__(self, options: ParseOptions) -> None:
         self._options = options
         self._held: list[Segment] = []
-        """The segments of the JSON object, and the segments after it."""
+        """The held segments: those of the JSON object, and those after it."""
         self._scanner: BracketScanner | None = None
         """Finds the end of the JSON; None if no JSON is open."""
         self._may_begin = False
-        """Whether a message for the user has just begun."""
+        """Whether a JSON object may begin, since a message for the user has just begun."""
 
     def filter(self, segments: Iterable[Segment]) -> Iterator[Segment]:
         """Yield the segments that can be passed on now."""
@@ -59,7 +59,7 @@ class UnaddressedJson:
                 yield segment
 
     def close(self) -> Iterator[Segment]:
-        """Yield the held segments unchanged, since the JSON is not left out."""
+        """Yield the held segments unchanged, so that the JSON stays in the reply."""
         held, self._held, self._scanner = self._held, [], None
         yield from held
 
@@ -101,7 +101,10 @@ class UnaddressedJson:
             self._held.append(segment)
 
     def _leave_out(self, words: Segment) -> Iterator[Segment]:
-        """Yield the held JSON as debris, which the reply leaves out; then the other held segments and `words`."""
+        """Yield the held JSON as debris, then the other held segments, and then `words`, the text after the JSON.
+
+        The reply leaves debris out.
+        """
         found, *rest = self._held
         self._held = []
         yield Outside("debris", found.raw, (_FIX,))
@@ -140,11 +143,11 @@ class HarmonySplitter:
         self._unaddressed = UnaddressedJson(options) if tools_offered and not options.json_answer else None
 
     def feed(self, text: str) -> list[Segment]:
-        """Read a piece of text; return the segments that are certain."""
+        """Read a piece of text; return the segments that later text cannot change."""
         return self._segments(self._items.feed(text))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:
-        """Read pieces that are either text or control tokens; return the segments that are certain."""
+        """Read pieces that are either text or control tokens; return the segments that later text cannot change."""
         return self._segments(self._items.feed_pieces(pieces))
 
     def close(self, *, cut: bool) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""Hermes: JSON between `<tool_call>` tags, as Qwen 2.5, Qwen 3 and many fine-tunes are trained.
+"""Hermes: JSON between `<tool_call>` tags, the trained format of Qwen 2.5, Qwen 3 and many fine-tunes.
 
     <tool_call>
     {"name": "get_weather", "arguments": {"city": "Oslo"}}

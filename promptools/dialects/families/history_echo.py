@@ -69,7 +69,10 @@ _BARE = Closers(right=("```",), wrong=(), openers=(), required=False)
 
 
 def _begins(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-    """Return whether a printed call begins. Parsing must be lenient; if the text names a tool, it must be offered."""
+    """Return whether a printed call begins at `text[start]`.
+
+    This is so only if parsing is lenient and, if the text names a tool, that tool is offered.
+    """
     del fresh
     if options.strictness != "lenient":
         return False

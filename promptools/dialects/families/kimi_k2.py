@@ -139,7 +139,7 @@ class KimiK2(Textual):
         return explain_tools(self.render_calls, tools, declared, parallel=parallel, required=required)
 
     def call_id(self, call: Call, number: int) -> str:
-        """Return the id of a call, such as `functions.get_weather:0`; `number` is the number of all earlier calls."""
+        """Return the id of a call, such as `functions.get_weather:0`; `number` counts the calls before this one."""
         return f"functions.{call.name}:{number}"
 
     def render_calls(self, calls: Sequence[Call]) -> str:

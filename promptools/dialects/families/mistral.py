@@ -60,7 +60,7 @@ _AGAIN = lazy_pattern(sequence(rf"({_NAME})", _SPACES, _ID, _ARGS))
 _STRING = lazy_pattern(r'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+')
 """Matches the content of a JSON string, up to the closing quote or an incomplete escape."""
 _RESIDUE = rf"{_NAME}(?:\Z|(?=\{{))"
-"""Matches a name with the call's id appended, as calls begin if a server strips the markers."""
+"""Matches a tool's name with the call's id appended. A call begins like this if a server strips the markers."""
 
 CLOSERS = Closers(
     right=(CLOSER,), wrong=("[/TOOL_CALL]", "[/THINK]"), openers=(MARK, "[TOOL_CALLS"), required=False, next_name=_AGAIN

@@ -51,7 +51,7 @@ HEADER = RareLiteralMarker(
     prefixes=frozenset(word[:size] for word in ("to=", " to=", "\nto=") for size in range(1, len(word) + 1)),
     first_characters=frozenset("t"),
 )
-"""Finds text that may be a header without its first tokens. A server has put these tokens into the prompt."""
+"""Finds text that may be a header without its first tokens, which the server may already have put into the prompt."""
 
 
 def header_begins(text: str, at: int, options: ParseOptions, *, first: bool, final: bool) -> bool | NeedMore:
@@ -71,7 +71,7 @@ class MuseSplitter:
         self._open = False
 
     def feed(self, text: str) -> list[Segment]:
-        """Read a piece of text; return the segments that are certain."""
+        """Read a piece of text; return the segments that later text cannot change."""
         return self._split(self._held + text, final=False)
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Segment]:

@@ -60,7 +60,10 @@ def _offered(text: str, start: int, options: ParseOptions) -> bool:
 
 
 def _undecided(options: ParseOptions) -> bool | NeedMore:
-    """Return `NEED_MORE`, or False if the offered tools are unknown, since then no name counts."""
+    """Return the answer for text that may still become a call: `NEED_MORE` if the offered tools are known, else False.
+
+    If they are unknown, no name counts.
+    """
     return NEED_MORE if options.tools is not None else False
 
 
@@ -142,7 +145,10 @@ function_name(parameter="value", other=2)
         self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a `Candidate` for the object after the name in `head`; if `head` is empty, for a whole Python call."""
+        """Return a `Candidate` that reads the JSON object after `head`, which contains the tool's name.
+
+        If `head` is empty, the candidate reads a Python call, including its name.
+        """
         if not head:
             return PythonCallReader(head, self._layout, options, evidence, definite=definite)
         return NamedObjectCandidate(head, options, evidence, definite=definite)
@@ -206,7 +212,10 @@ class NamedObjectCandidate(CandidateBase):
         return [Part("malformed", raw, malformed=malformed)]
 
     def _reject_foreign_arguments(self, parts: list[Part]) -> None:
-        """Raise `NotACall` if no argument is a parameter of the tool, since its name alone is not enough evidence."""
+        """Raise `NotACall` if a malformed call has no argument that is a parameter of the tool.
+
+        The tool's name alone is not enough evidence of a call.
+        """
         tools = self._options.tools
         malformed = parts[0].malformed
         if malformed is None or self._evidence.expected or tools is None:

@@ -2,9 +2,9 @@
 
     [get_weather(city="Oslo", days=2), ping()]
 
-Llama 4 may put the list between `<|python_start|>` and `<|python_end|>`. Without these tokens, the list is of tier B,
-since only a bracket shows where it begins. Source: Llama 4 and Llama 3.2 prompt formats (Meta, 2025-04, 2024-09), the
-model card of ToolACE-8B (2024-08).
+Llama 4 may put the list between `<|python_start|>` and `<|python_end|>`. Without these tokens, the list is of tier B (a
+call becomes text if text follows), since only a bracket shows where it begins. Source: Llama 4 and Llama 3.2 prompt
+formats (Meta, 2025-04, 2024-09), the model card of ToolACE-8B (2024-08).
 """
 
 from __future__ import annotations

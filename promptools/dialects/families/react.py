@@ -59,7 +59,11 @@ _NAMED = lazy_pattern(rf"[^:]*:[*_]{{0,2}}\s*{_QUOTE}(\w[\w.-]*)")
 _FINAL = r"[*_]{0,2}F"
 _ANSWER = sequence(r"[*_]{0,2}", any_literal_text(("Final Answer",)), _COLON)
 _TEXT_LABELS = lazy_pattern(r"[*_]{0,2}Action[^:]{0,8}:[^\n]*\n\s*[*_]{0,2}Action[ _]?Input")
-"""Matches the labels after which plain text is taken as a tool's input. Other labels also occur in manuals."""
+"""Matches labels after which plain text is taken as a tool's input: `Action` and `Action Input`.
+
+After other labels, it is taken as input only if the request asked for this dialect, because those labels also occur in
+manuals.
+"""
 _NO_INPUT = rf"{_TEXT_LABELS.pattern}[^\n:]{{0,8}}:[*_]{{0,2}}[ \t]*"
 """Matches the labels of `_TEXT_LABELS` at the end of the text, with no input after them."""
 _CALL = r"[^\W\d][\w.-]{0,80}+[ \t]{0,4}\("
@@ -68,7 +72,10 @@ _INLINE = CallLayout(brackets=False)
 
 
 def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
-    """Return whether the label at `text[start]` names an offered tool; if the tools are unknown, any plausible name."""
+    """Return whether the label at `text[start]` names an offered tool.
+
+    If the offered tools are unknown, any name that a tool could have counts.
+    """
     match = _NAMED.match(text, start, end)
     if match is None:
         return False
@@ -78,7 +85,10 @@ def _is_offered(text: str, start: int, end: int, options: ParseOptions) -> bool:
 
 
 def _is_action(text: str, start: int, options: ParseOptions) -> bool:
-    """Return whether the label is enough evidence of a call. Labels other than `Action` also occur in manuals."""
+    """Return whether the label is enough evidence of a call.
+
+    Only `Action` is enough, unless the request asked for this dialect; other labels also occur in manuals.
+    """
     return options.expect == "react" or text.startswith(("Action", "**Action", "__Action"), start)
 
 
@@ -128,7 +138,7 @@ def _brackets_begin(text: str, start: int, end: int, *, fresh: bool, options: Pa
 
 
 class _WithoutInputCandidate(CandidateBase):
-    """Reads labels at the end of the text that have no input: `Action: ping` and `Action Input:`."""
+    """Reads labels without input at the end of the text, such as `Action: ping` and an empty `Action Input:`."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(definite=definite)

@@ -71,7 +71,10 @@ class ToolbridgeCandidate(CandidateBase):
         return ElementReader("", tag, self._options, self._evidence, definite=self.definite)
 
     def _advance(self, text: str, *, final: bool = False, reason: str | None = None) -> bool:
-        """Read text; return whether it is now decided what the text is. `final` says that no more text will come."""
+        """Read text; return whether the candidate has been decided, so that its final parts are set.
+
+        `final` says that no more text will come.
+        """
         while True:
             if self._inner is not None:
                 inner = self._inner
