@@ -17,7 +17,7 @@ _COMPILED = (
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a pattern like that of `re.compile`, but compiled on first use. An error in it is raised only then.
+    """Return a pattern like that of `re.compile`, but compiled on first use. An error in the pattern is raised only then.
 
     After the first use, the pattern is as fast as a compiled pattern. The returned object is not an
     instance of `re.Pattern`: call its methods, and do not pass it to the functions of `re`.

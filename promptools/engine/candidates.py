@@ -49,7 +49,7 @@ _EMPTY_LIST = lazy_pattern(r"\S\s*\[\s*\]")
 """Matches an empty list after a marker. Some models write such a list to say that they make no call."""
 _BARE_KEY = lazy_pattern(r"\{\s*[^\W\d]")
 _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
-"""Matches a character of a word before the first letter of a marker: the marker begins inside a longer word."""
+"""Matches a word character before a marker's first letter. If it matches, the marker begins inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 """Matches the beginning of a subscript, as in `list[int]`.
@@ -64,10 +64,10 @@ _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
 def check_head(
     state: ParserState, group: str, text: str, start: int, end: int, final: bool, *, first: bool = True
 ) -> Decision:
-    """Return whether `text[start:end]`, which looks like the beginning of a call, may begin a call here.
+    """Return whether a call may begin with `text[start:end]`, which looks like the beginning of one.
 
-    Return `NEED_MORE` if only more text can tell. `group` is the scanner group that matched. `final` says that no more
-    text will come. `first` says that all text before `start`, except white space, was written to the output.
+    Return `NEED_MORE` if only more text can tell. `group` is the scanner's regex group that matched. `final` says that
+    no more text will come. `first` says that all text before `start`, except white space, was written to the output.
     """
     ready = _begins(state, group, text, start, end, final, first=first)
     if ready is False and state.out.records_refusals:
@@ -305,10 +305,11 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 
 
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
-    """Write a block without calls, such as `[TOOL_CALLS][]`: leave it out of the content, or keep it as text.
+    """Handle a block without calls, such as `[TOOL_CALLS][]`: leave it out of the content, or keep it as text.
 
-    A block of readable tags, such as `<tool_call>`, is left out only if it has its closing tag, and if text comes on at
-    most one side of it. Between two texts, such a block stays in the content, since the texts may be about the block.
+    A block in word-like tags, such as `<tool_call>`, is left out only if it has its closing tag, and if there is text
+    on at most one side of it. Between two texts, such a block stays in the content, since the texts may be about the
+    block.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)

@@ -56,7 +56,7 @@ _CALLED = lazy_pattern(
     r"[ \t]{0,64}(?:[^\W\d]\w{0,63}[ \t]{0,4}=[ \t]{0,4}|print[ \t]?\([ \t]{0,4})?(?:await[ \t]{1,4})?"
     r"(\w[\w.\\-]{0,127}+)[ \t]{0,4}\("
 )
-"""A line that begins with a call, perhaps assigned, printed or awaited."""
+"""Matches a line that begins with a function call, perhaps one whose result is assigned, printed or awaited."""
 
 _IT = r"(?:it|this|that|them|these|any of (?:it|this|them))"
 _DO = (

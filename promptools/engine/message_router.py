@@ -73,9 +73,9 @@ class MessageRouter:
         self._streamer: ArgumentStreamer | None = None
         self._sources = options.sources
         self._maybe_quoted = False
-        """Whether the call may be quoted from the conversation. If so, the call is emitted only as a whole."""
+        """Whether the current call may be quoted from the conversation. If so, it is emitted only as a whole."""
         self._calls_are_definite = True
-        """Whether calls remain calls, no matter what follows."""
+        """Whether calls remain calls, no matter what text follows them."""
         self._after_quoted_call = False
         """Whether the last call was quoted. If so, the white space after it is text."""
         self._expected = in_header or options.expect == dialect.name
@@ -89,7 +89,10 @@ class MessageRouter:
         """Held white space outside of messages. It is text only if text or a call precedes it, and text follows it."""
         self._noted_fixes: tuple[Fix, ...] = ()
         self._other_role = False
-        """Whether another role has begun a message after the assistant's. The rest is then made up, and is left out."""
+        """Whether a message of another role has begun after one of the assistant's.
+
+        If so, the model made up the rest of the reply, which is left out.
+        """
         self._offset = 0
 
     @property
@@ -185,7 +188,7 @@ class MessageRouter:
         self._add_fixes(opened)
 
     def _add_fixes(self, opened: MessageStart) -> None:
-        """Add the fixes that were recorded for a message that is not a call."""
+        """Record the fixes to a message that is not a call; they concern the reply as a whole."""
         if opened.kind == "other":
             what = f"a made-up result of {clip(opened.name, 60)!r}" if opened.name else "a message of somebody else's"
             self._out.record.add_fix(Fix("marker", f"{self._dialect.name}: {what} was left out"))

@@ -110,7 +110,7 @@ class StreamParser:
             self._held_events = []
 
     def feed(self, chunk: str) -> list[Event]:
-        """Feed a chunk of the reply, and return the events that became certain."""
+        """Feed a chunk of the reply, and return the events that can no longer change."""
         if self._closed:
             raise UsageError("The parser was fed after close(); make a new StreamParser for the next reply.")
         if not isinstance(chunk, str):
@@ -152,7 +152,7 @@ class StreamParser:
         return self._out.record.reply
 
     def _drain(self) -> list[Event]:
-        """Return the events that are certain and were not returned before."""
+        """Return the events that can no longer change and were not returned before."""
         events = self._out.record.drain()
         if self._held_events is None:
             return events

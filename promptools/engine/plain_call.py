@@ -55,7 +55,7 @@ class _Delimiters(NamedTuple):
 
     dialect: str
     group: str
-    """The scanner group of the marker, or of the brace, that begins a call with these delimiters."""
+    """The scanner's regex group of the marker, or of the brace, that begins a call with these delimiters."""
     closer: re.Pattern[str]
     """Matches the text after the arguments: the object's brace, the closing marker, and white space to the end."""
 

@@ -175,7 +175,7 @@ def _enter_fence(state: ParserState, text: str, start: int, at: int, final: bool
 
 
 def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> tuple[str, int] | NeedMore | None:
-    """Return the scanner group and the end of the text that begins a call at `text[at]` inside code.
+    """Return the scanner's regex group and the end of the text that begins a call at `text[at]` inside code.
 
     Return None if no call begins there, `NEED_MORE` if only more text can tell.
     """
@@ -188,7 +188,7 @@ def _find_head_in_code(state: ParserState, text: str, at: int, final: bool) -> t
 
 
 def heads_at(state: ParserState, text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Yield the scanner group and the end of each head (beginning of a call) that matches at `text[at]` in a fence."""
+    """Yield the scanner's regex group and the end of each head (beginning of a call) at `text[at]` in a fence."""
     scanner, heads = state.tool_scanners.full.before_text, state.plan.heads
     match = scanner.match(text, at) or scanner.match_letters(text, at)
     if match is not None:
@@ -297,11 +297,17 @@ def after_fenced_call(state: ParserState, text: str, at: int, final: bool) -> Pr
 
 
 _INLINE = lazy_pattern(r"(?:(`{1,2})(?!`)[^`\n]*\1(?!`)(?!\Z)(?:[ ,.;:(){}]*+(?=`))?+){1,64}")
-"""Matches one or more pieces of inline code. The characters between the pieces cannot begin a marker there."""
+"""Matches one or more pieces of inline code.
+
+The characters between the pieces, such as commas, cannot begin a marker in that position.
+"""
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """Matches a whole code fence. A fence whose first word cannot begin a call is skipped in one step."""
 SWEEP_MINIMUM = 1024
-"""Length up to which each run of `prose` searches a text anew. In a longer text, it resumes the last search."""
+"""Maximum length of a text that each run of `prose` searches anew.
+
+In a longer text, a run resumes the previous run's search.
+"""
 MAX_UNFINISHED_CLOSER = 256
 """The maximum length of an unfinished closer at the end of a reply, with the white space before the closer."""
 _TAGS = r"(?:\s*+<[^<>]{0,128}(?:>|\Z)){1,8}"
@@ -320,7 +326,7 @@ The match must begin with a whole tag, or with a special token that may be cut o
 """
 _LAST_NAME = lazy_pattern(r"[\w-]{1,128}\Z")
 TRUNCATED = "cut"
-"""Takes the place of a scanner group for a call that was truncated before its dialect was clear."""
+"""Takes the place of the scanner's regex group for a call that was truncated before its dialect was clear."""
 _COMMENT = lazy_pattern(r"[ \t]{0,16}+(#[^\n]{0,256}+(?:\n|\Z))?+")
 """Matches a Python comment after a call: `[ping()]  # why`."""
 _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
@@ -329,8 +335,8 @@ _SEPARATOR = lazy_pattern(r"[,;]\s{0,256}(?:(?=[{\[])|\Z)")
 class _Beginning(NamedTuple):
     """A possible call, or a message, that begins at a marker.
 
-    `group` is the scanner group of the marker, or `TRUNCATED`. `ready` is `NEED_MORE` if only more text can tell
-    whether the call or message begins there.
+    `group` is the scanner's regex group of the marker, or `TRUNCATED`. `ready` is `NEED_MORE` if only more text can
+    tell whether the call or message begins there.
     """
 
     group: str
@@ -388,7 +394,10 @@ def prose(state: ParserState, text: str, at: int, final: bool) -> Progress:
 def _choose_search(
     state: ParserState, scanner: MarkerScanner, later: MarkerScanner, text: str
 ) -> Callable[[str, int], re.Match[str] | None]:
-    """Return the function that finds the next marker. In a long text, it resumes the last search of that text."""
+    """Return the function that finds the next marker.
+
+    In a long text, this function resumes the last search of that text.
+    """
     resumed, state.search.text = state.search.text is text and len(text) > SWEEP_MINIMUM, text
     if resumed:
         return state.search.sweep_over(scanner, text).search
@@ -416,7 +425,10 @@ def _begins_head(state: ParserState, group: str) -> bool:
 
 
 def _choose_scanners(state: ParserState, text: str) -> tuple[MarkerScanner, MarkerScanner]:
-    """Return two scanners: one to use until the next text, and one to use after that text."""
+    """Return two scanners: one to use before the next piece of text, and one to use after it.
+
+    White space and markup are not pieces of text.
+    """
     if text is not state.search.checked_text:
         state.search.checked_text, state.search.has_rare_word = text, state.plan.rare_words.occurs_in(text)
     sought = state.tool_scanners
@@ -586,7 +598,10 @@ def reply_start(state: ParserState, text: str, at: int, final: bool) -> Progress
 
 
 def after_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
-    """Read what follows a call: a comment, a made-up result, or a separator before another call. All else is prose."""
+    """Read what follows a call: a comment, a made-up result, or a separator before another call.
+
+    Anything else is prose.
+    """
     if state.comment_follows:
         comment = _COMMENT.match(text, at)
         if comment is not None and comment.end() == len(text) and not final:

@@ -1,4 +1,4 @@
-"""The states inside reasoning, where a call is only a draft, unless it was meant.
+"""The states inside reasoning, where a call is only a draft, unless the model meant to make it.
 
 Models usually close their reasoning before they call. In two cases, only more text or the end of the reply can decide:
 
@@ -184,8 +184,8 @@ def _is_mentioned(state: ParserState, group: str, before: str) -> bool:
 def holding_call(state: ParserState, text: str, at: int, final: bool) -> Progress:
     """Hold a call inside open reasoning, and the text after it, until the closing tag or the end of the text.
 
-    If the closing tag comes, the held text was reasoning, unless it contains only calls, which may be meant. If no
-    closing tag comes, `resolve_held_call` decides.
+    If the closing tag comes, the held text was reasoning, unless it contains only calls, which the model may have meant
+    to make. If no closing tag comes, `resolve_held_call` decides.
     """
     zone = state.reasoning
     size = len(zone.closer) or state.plan.markers.longest_template_closer
@@ -243,8 +243,9 @@ def _closer_after(state: ParserState, text: str, at: int) -> int:
 def _resolve_unclosed(state: ParserState, text: str, at: int) -> Progress:
     """Handle a call in reasoning that is never closed.
 
-    If the text is a held text that is being parsed separately, begin a new level at the call. In any other text, follow
-    the verdict of an earlier parse on whether the call is meant. If there is no verdict, hold the call.
+    If the text is a held text that is being parsed separately, begin a new level (a piece with its own output) at the
+    call. In any other text, follow the verdict of an earlier parse on whether the model meant to make the call. If
+    there is no verdict, hold the call.
     """
     if state.levels is not None:
         state.begin_level(len(text) - at)
@@ -273,7 +274,7 @@ def _end_thought(state: ParserState, text: str) -> None:
 
 
 def _may_rescue(state: ParserState, thought: str) -> bool:
-    """Return whether the calls at the end of closed reasoning may be meant.
+    """Return whether the model may have meant to make the calls at the end of closed reasoning.
 
     From the first of these calls on, the reasoning must contain only calls, none of them malformed, and the reply must
     have no text or call before them.

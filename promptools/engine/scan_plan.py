@@ -61,7 +61,7 @@ _FRAGMENT = rf"(?=\S)[</]{{0,2}}+([\w.:/ -]{{0,{MAX_HELD_NAME}}}+)\Z"
 _UNFINISHED_WORD = lazy_pattern(_FRAGMENT)
 _UNFINISHED_LINE = lazy_pattern(_INDENT + _FRAGMENT)
 _MAX_UNFINISHED: Final = MAX_HELD_NAME + 11
-"""The maximum length of an unfinished line: the line break, the indent, the sign of a tag, and the name."""
+"""The maximum length of an unfinished line: the line break, the indent, the `<` or `</` of a tag, and the name."""
 _SEPARATORS = str.maketrans("", "", "-_.")
 """The characters that models change in a name, or leave out."""
 _OTHER_CASES: Final = {"k": "\u212a", "s": "\u017f"}
@@ -74,7 +74,7 @@ class FirstWordPatterns(NamedTuple):
     fixed: str
     """The pattern of first words that are not names; empty if there are none."""
     fixed_characters: str | None
-    """The first characters of the `fixed` words, for a character class; None if they are not known."""
+    """The first characters of the `fixed` words, for use in a character class; None if they are not known."""
     names: bool
     """Whether a tool's name may be a first word."""
     tags: bool
@@ -82,7 +82,10 @@ class FirstWordPatterns(NamedTuple):
     before_names: re.Pattern[str]
     """Matches a word that may be before a name, such as a namespace."""
     labels: tuple[str, ...]
-    """Sorted results of `fold`: words that are held back at the end of the text while they are incomplete."""
+    """First words of heads, and namespaces: folded (see `fold`) and sorted.
+
+    At the end of the text, the beginning of such a word is held back.
+    """
 
 
 class FirstWords:
@@ -220,7 +223,7 @@ def _line_pattern(patterns: FirstWordPatterns, beginnings: Set[str]) -> re.Patte
 
 
 class LineHeads:
-    """Holds the heads (beginnings of calls) that count only at the beginning of a line, each with its scanner group."""
+    """Holds the heads (beginnings of calls) that count only at the beginning of a line, each with its regex group."""
 
     def __init__(self, heads: Mapping[str, tuple[Dialect, Head]]) -> None:
         self._heads = {group: head for group, (_, head) in heads.items() if head.at_line_start}
@@ -234,7 +237,7 @@ class LineHeads:
         self._places = {group: place for place, group in enumerate(self._heads)}
 
     def match(self, text: str, at: int, *, in_code: bool = False) -> Iterator[tuple[str, int]]:
-        """Yield the scanner group and the end of each head that may begin at `text[at]`, the first word of a line."""
+        """Yield the scanner's regex group and the end of each head at `text[at]`, the first word of a line."""
         match = (self._first_in_code if in_code else self._first).match(text, at)
         if match is None:
             return
@@ -320,15 +323,18 @@ class Scanners(NamedTuple):
     beside_call: MarkerScanner
     """The scanner to use directly after a call, except after a tentative call that is still held."""
     after_text: MarkerScanner
-    """The scanner to use after text. There, a lone opener may begin a call, but a lone closing tag means nothing."""
+    """The scanner to use after text.
+
+    There, an opener without its closer may begin a call, but a closing tag without its opener has no meaning.
+    """
 
 
 class ToolScanners(NamedTuple):
-    """Holds the scanners for a reply that may call certain tools."""
+    """Holds the scanners for a reply to a request that offers a given set of tools."""
 
     full: Scanners
     common: Scanners
-    """The same scanners, for text that contains none of the plan's `rare_words`."""
+    """Scanners like those of `full`, but only for text that contains none of the plan's `rare_words`."""
     first_words: FirstWords
     """Finds lines whose first word may begin a call."""
 
@@ -336,9 +342,9 @@ class ToolScanners(NamedTuple):
 class ScanPlan:
     """Holds what is searched for in a reply: the beginnings of calls (heads), other markers, and their scanners.
 
-    `names`: the dialects that are read; None for all. `tiers`: the tiers of heads that are searched for, such as "SA".
-    `expected`: the dialect that the request asked for; all its heads are searched for, whatever their tier. `channels`:
-    whether to search for headers of messages too.
+    `names`: the dialects that are read; None for all. `tiers`: the tiers of heads that are searched for, such as "SA"
+    (special tokens and word-like tags). `expected`: the dialect that the request asked for; all its heads are searched
+    for, whatever their tier. `channels`: whether to search for headers of messages too.
     """
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
@@ -363,7 +369,7 @@ class ScanPlan:
             for dialect, messages in formats
             for group in (_header_group(dialect), messages.stripped_header.group)
         }
-        """Maps the scanner group of each marker that may begin a message with a header to the marker's dialect."""
+        """Maps the scanner's regex group of each marker that may begin a message's header to the marker's dialect."""
         headers = [Marker(_header_group(dialect), messages.markers) for dialect, messages in formats]
         stripped = [messages.stripped_header for _, messages in formats]
         self.rare_words = LiteralSet(word for marker in stripped for word in marker.search_literals)
@@ -442,7 +448,7 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return the heads to search for: a dict from each head's scanner group to the head's dialect and the head."""
+    """Return the heads to search for: a dict from each head's regex group in scanners to the dialect and the head."""
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)
@@ -491,8 +497,8 @@ def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
     """Return the plan for the dialects that the options allow. Raises UsageError if `pinned` is unknown.
 
     If no tools are offered, only calls that begin with special tokens (tier S) are searched for; with `undeclared`,
-    also calls in readable tags (tier A). In strict mode, or if the request asked for JSON, bare calls (tiers B and C)
-    are searched for only in the expected dialect.
+    also calls in word-like tags, such as `<tool_call>` (tier A). In strict mode, or if the request asked for JSON, bare
+    calls (tiers B and C) are searched for only in the expected dialect.
     """
     names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(options)
     if options.tools is not None and not options.tools.names:
@@ -523,7 +529,7 @@ _PLAIN_TAG = lazy_pattern(r"</?[a-z]+>\Z")
 
 
 def _sentinels(dialect: Dialect) -> Iterator[str]:
-    """Yield a dialect's special tokens that may occur alone; tags that are plain words do not count."""
+    """Yield a dialect's special tokens that may occur alone, except those of the form `<word>` or `</word>`."""
     yield from dialect.control_tokens
     openers = [literal for head in dialect.heads if (head.tier or dialect.tier) == "S" for literal in head.literals]
     closers = [closer for closer in dialect.closers if dialect.tier == "S" or (openers and closer.startswith("<|"))]

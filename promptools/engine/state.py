@@ -86,7 +86,7 @@ class CodeState:
 
 
 class ReasoningState:
-    """Holds what is known about the reasoning in the reply. A zone is one piece of reasoning between its tags."""
+    """Holds what is known about the reasoning in the reply."""
 
     def __init__(self) -> None:
         self.closer = ""
@@ -122,7 +122,7 @@ class OpenCandidate:
 
     reader: Candidate
     group: str
-    """The scanner group of the marker that began the candidate."""
+    """The scanner's regex group of the marker that began the candidate."""
     start: int
     """The offset in the reply at which the candidate begins."""
     mentioned: bool
@@ -320,7 +320,7 @@ class ParserState:
         return bare
 
     def line_heads(self, text: str, at: int) -> Iterator[tuple[str, int]]:
-        """Yield the scanner group and the end of each head that may begin at `text[at]`, the first word of a line."""
+        """Yield the scanner's regex group and the end of each head at `text[at]`, the first word of a line."""
         if self.tool_scanners.first_words.begins(text, at):
             yield from self.plan.line_heads.match(text, at)
 

@@ -120,7 +120,7 @@ def _closes_unknown_block(state: ParserState, marker: str) -> bool:
 
 
 def apply_tag(state: ParserState, group: str, marker: str) -> None:
-    """Handle a complete tag or token that the scanner found; `group` is the scanner's group."""
+    """Handle a complete tag or token that the scanner found; `group` is the scanner's regex group for it."""
     known = state.plan.markers
     if group == "opener":
         state.out.add_zone_tag(marker, "reasoning")

@@ -56,7 +56,7 @@ def cached_file(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def search_paths(environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return the paths at which the vocabulary's file is looked for, in order.
+    """Return the paths at which the vocabulary's file is looked for: a dict, in the order of the search.
 
     The key of each path says where the path comes from: an environment variable, or the command that installs the file.
     """
@@ -88,7 +88,10 @@ def configure_library(environ: MutableMapping[str, str], home: Path) -> Path | N
 
 
 def check_digest(data: bytes, where: str) -> None:
-    """Raise UsageError unless `data` is the vocabulary's file; the message names `where` the data came from."""
+    """Raise UsageError unless `data` is the content of the vocabulary's file.
+
+    `where` names the source of the data in the error message.
+    """
     digest = hashlib.sha256(data).hexdigest()
     if digest != SHA256:
         raise UsageError(

@@ -331,7 +331,10 @@ class _MessageConverter:
             yield Message("assistant", arguments, channel=channel, recipient=recipient, content_type=kind)
 
     def _note_written(self, calls: Sequence[tuple[str, str, str]], written: Sequence[Message]) -> None:
-        """Remember the calls of a message that is rendered as the model wrote it, to match results to them."""
+        """Remember the calls of a message that is rendered as the model wrote it.
+
+        The results of these calls are matched to them later.
+        """
         self.open_calls = [(call_id, name) for call_id, name, _ in calls]
         for (call_id, name, _), item in zip(calls, written, strict=True):
             self.last_tool = self.names_by_id[call_id] = name

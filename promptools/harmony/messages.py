@@ -45,7 +45,10 @@ _SPEAKER = lazy_pattern(f"(?:{'|'.join(ASSISTANT[:size] for size in range(len(AS
 """Matches `assistant`, or its first letters, at the end of a text."""
 _OPENING_BRACKET = lazy_pattern(r"[{\[]")
 _TAGGED = lazy_pattern(r"(?<!\|)>[{\[]")
-"""Matches a bracket right after a tag, as in `<json>{`. The content does not begin there: more header follows."""
+"""Matches a bracket right after a tag, as in `<json>{`.
+
+Such a bracket does not begin the content, because more of the header follows it.
+"""
 _TO = lazy_pattern(r"to=\s?[^\s<{\[]*")
 
 
@@ -157,7 +160,7 @@ class Header:
     channel: str = ""
     recipient: str = ""
     content_type: str = ""
-    """For example `json`, `code` or `<|constrain|>json`."""
+    """The type of the content, such as `json`, `code` or `<|constrain|>json`."""
     repairs: tuple[str, ...] = ()
 
     @property

@@ -119,7 +119,7 @@ class MessageMachine:
         """Whether `<|return|>` or `<|endoftext|>` ended the reply. Text after these tokens is debris."""
 
     def feed(self, pieces: Iterable[Piece]) -> Iterator[Item]:
-        """Feed text and control tokens; yield the items that have become certain. O(n) in characters.
+        """Feed text and control tokens; yield the items that can no longer change. O(n) in characters.
 
         In strict mode, raises `MissingSentinel` or `BadHeader` at the first deviation from the format.
         """
@@ -200,7 +200,10 @@ class MessageMachine:
         self._held.add(piece, self._offset)
 
     def _hold_suffix(self, text: str) -> str:
-        """Return the held text and `text`, but hold the end back if it may be the first word of a header."""
+        """Return the held text followed by `text`, without an end that may be the first word of a header.
+
+        Such an end is held back.
+        """
         text = self._tail + text
         end = len(text) if self._strict else speaker_start(text)
         self._tail = text[end:]
@@ -329,7 +332,10 @@ class MessageMachine:
             self._hold(token)
 
     def _token_in_content(self, token: HarmonyToken, *, counts: bool = False) -> Iterator[Item]:
-        """Read a token inside a message's content. `counts` says that it certainly is not content."""
+        """Read a token inside a message's content.
+
+        `counts` says that the token is certainly not part of the content.
+        """
         if token.raw and not (counts or self._strict) and self._quoted_tokens.is_content(token.name):
             tail, self._tail = self._tail, ""
             yield self._emit_content(tail + token.raw)
@@ -584,7 +590,7 @@ class RoleCallDetector:
         self._held: list[Item] = []
 
     def feed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Feed items; yield the items that have become certain. O(n) in the number of items."""
+        """Feed items; yield the items that can no longer change. O(n) in the number of items."""
         for item in items:
             if self._held:
                 self._held.append(item)
@@ -626,7 +632,7 @@ class RoleCallDetector:
 
 
 class ItemParser:
-    """Parses text or token ids into the items of messages, and returns each item as soon as it is certain.
+    """Parses text or token ids into the items of messages, and returns each item as soon as it can no longer change.
 
     `promptools.harmony.StreamParser` explains the options.
     """
@@ -647,7 +653,7 @@ class ItemParser:
         self._detokenizer = Detokenizer(decode) if decode is not None else None
 
     def feed(self, text: str) -> list[Item]:
-        """Feed a chunk of text, and return the items that became certain."""
+        """Feed a chunk of text, and return the items that can no longer change."""
         if (
             self._tokenizer.is_plain(text)
             and (self._stripped is None or self._stripped.done)
@@ -657,7 +663,7 @@ class ItemParser:
         return self.feed_pieces(self._tokenizer.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Feed token ids, and return the items that became certain.
+        """Feed token ids, and return the items that can no longer change.
 
         Ordinary tokens that spell a control token, such as `<|end|>`, are text.
         """
@@ -665,7 +671,7 @@ class ItemParser:
         return self.feed_pieces(self._detokenizer.feed(ids))
 
     def feed_pieces(self, pieces: Iterable[Piece]) -> list[Item]:
-        """Feed text and control tokens, and return the items that became certain.
+        """Feed text and control tokens, and return the items that can no longer change.
 
         Text that looks like a control token stays text.
         """

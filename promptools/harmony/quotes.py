@@ -460,7 +460,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """The characters, each of which ends the code or block quote that shows a token; empty if none is shown."""
+        """The characters that each end the code or block quote around a quoted token; empty outside of such text."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""

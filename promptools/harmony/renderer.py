@@ -83,7 +83,7 @@ class Message:
     channel: str = ""
     recipient: str = ""
     content_type: str = ""
-    """`json`, `code`, or `<|constrain|>json`."""
+    """The type of the content: `json`, `code`, or `<|constrain|>json`."""
     header: str = field(default="", repr=False, compare=False)
     """The header of an assistant's message as the model wrote it, from the role up to `<|message|>`.
 
@@ -270,7 +270,7 @@ def exact_counter(encode: Encode) -> TokenCounter:
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the number of tokens without the vocabulary. O(n), a second for a million characters.
+    """Estimate the number of tokens without the vocabulary. O(n): about a second for a million characters.
 
     The estimate is 1.0 to 1.3 times the real number for prose, code and JSON, and up to 1.4 times for other languages.
     For text that is not language, the estimate is too low: half the real number for base64.

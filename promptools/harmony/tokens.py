@@ -122,7 +122,7 @@ _TOKEN = lazy_pattern(rf"<\|({'|'.join(TOKEN_NAMES)})\|>")
 _LINES = lazy_pattern(r"[\r\n]")
 _BREAK = r"[\r\n]*"
 _BROKEN = lazy_pattern(_BREAK.join(("<", r"\|", f"({'|'.join(map(_BREAK.join, TOKEN_NAMES))})", r"\|", ">")))
-"""A control token, perhaps with line ends inside."""
+"""Matches a control token, which may have line ends inside."""
 _PREFIXES = frozenset(f"<|{name}|>"[:size] for name in TOKEN_NAMES for size in range(1, len(name) + 4))
 _LONGEST = max(map(len, _PREFIXES))
 

@@ -92,11 +92,11 @@ class StreamParser:
         self._other_role = False
 
     def feed(self, text: str) -> list[Item]:
-        """Feed a chunk of text, and return the items that became certain."""
+        """Feed a chunk of text, and return the items that can no longer change."""
         return self._assemble(self._item_parser.feed(text))
 
     def feed_ids(self, ids: Iterable[int]) -> list[Item]:
-        """Feed token ids, and return the items that became certain.
+        """Feed token ids, and return the items that can no longer change.
 
         Ordinary tokens that spell a control token, such as `<|end|>`, are text.
         """

@@ -9,7 +9,10 @@ from promptools.types import Call, Fix, Malformed, Reply
 
 
 def describe_reply(reply: Reply, verdict: str | None = None) -> dict[str, Any]:
-    """Return the parsed reply as JSON, without ids and spans (they are not compared); add `verdict` if it is given."""
+    """Return the parsed reply as JSON, with `verdict` if it is given.
+
+    Ids and spans are left out, since descriptions of replies are compared without them.
+    """
     read = {
         "calls": [_describe_call(call) for call in reply.calls],
         "malformed": [_describe_malformed(malformed) for malformed in reply.malformed],

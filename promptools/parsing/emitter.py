@@ -63,7 +63,10 @@ class Emitter:
         self.record = ReplyRecord(new_id)
         """What has been emitted."""
         self._tokens_before_text = tokens_before_text
-        """Special tokens that normally precede a program or a name; such a token is text if anything follows it."""
+        """Special tokens that normally introduce a program or a name, such as `<|python_tag|>`.
+
+        If any text follows such a token, the token is text too.
+        """
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
@@ -103,7 +106,7 @@ class Emitter:
         """Maps a zone (answer or reasoning) to the object that finds the beginning of the zone's last line."""
 
     def silent(self) -> Emitter:
-        """Return a new, empty emitter with the same rules, which makes no events."""
+        """Return a new, empty emitter that has the same rules but makes no events."""
         out = Emitter(None, self._tokens_before_text)
         out.record.emits_events = False
         return out
@@ -246,7 +249,7 @@ class Emitter:
             self._space, self._space_length = [held[-MAX_HELD_SPACE:]], MAX_HELD_SPACE
 
     def _discard_held_space(self) -> None:
-        """Discard or keep the held white space, because something other than text follows."""
+        """Discard the held white space, or keep it as a separator, because something other than text follows."""
         if self._space:
             self._emit_excess_space()
             self._discard_or_keep_space(self._take_held_space())

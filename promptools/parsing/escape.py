@@ -96,7 +96,10 @@ class MarkupEscaper:
         return self._tokens.escape_parts(texts, on_escape)
 
     def escape_json(self, text: str) -> str:
-        r"""Replace the first character of each token in JSON with an escape such as `\u003c`, which keeps the value."""
+        r"""Escape the tokens in JSON text; the JSON value stays the same.
+
+        The first character of each token is replaced with an escape such as `\u003c`.
+        """
         return self._tokens.escape_json(text) if self._tokens is not None else text
 
     def unescape(
@@ -280,7 +283,10 @@ def _first_atom(symbol: str) -> str:
 
 
 def _atom(symbol: str, firsts: Collection[str]) -> str:
-    """Build the pattern of a character or placeholder. If a token begins with it, backslashes may follow it."""
+    """Build the pattern of a character or a placeholder.
+
+    If the character is in `firsts`, with which tokens begin, the pattern allows backslashes after it.
+    """
     if symbol in _HOLES:
         return _HOLES[symbol]
     return re.escape(symbol) + (r"\\*" if symbol in firsts else "")

@@ -43,7 +43,7 @@ class Part:
     raw: str
     call: Call | None = None
     malformed: Malformed | None = None
-    """For a malformed call, what is wrong. For text, why the call to an offered tool in this text cannot be read."""
+    """What is wrong with a malformed call or, in a part that is text, with an unreadable call to an offered tool."""
 
 
 def total_length(parts: Sequence[Part]) -> int:
@@ -88,7 +88,7 @@ class TriedStrategy(NamedTuple):
 
 
 EarlyOutput: TypeAlias = "Part | EarlyCallStart | EarlyArguments"
-"""What may be emitted before a call ends: settled parts, then the call's start and pieces of its arguments."""
+"""What may be emitted before a call ends: parts that are final, then the call's start and pieces of its arguments."""
 
 
 class CandidateBase:
@@ -155,7 +155,10 @@ class MessageStart(NamedTuple):
     """The header of a message."""
 
     kind: Literal["thoughts", "words", "call", "other"]
-    """`other`: a message with another role than the assistant's, such as a user message that the model made up."""
+    """What the message is: reasoning (`thoughts`), text (`words`), a call, or a message of another role (`other`).
+
+    For example, a user message that the model made up is `other`.
+    """
     raw: str
     name: str = ""
     """The name of the called tool; in a message that is a tool's result, the name of that tool."""
@@ -163,7 +166,7 @@ class MessageStart(NamedTuple):
     final: bool = False
     """Whether this message is the answer. If so, the text of earlier `ambiguous` messages was reasoning."""
     ambiguous: bool = False
-    """Whether the header does not say what the content is."""
+    """Whether the header leaves open what the content is, as a Harmony header without a channel does."""
     delimited: bool = True
     """Whether markers enclose the content. If so, white space inside the markers is part of the content."""
     text_only: bool = False

@@ -345,7 +345,7 @@ class LineStartMarkers:
     A line that is indented further does not begin a call.
     """
     _GATE_LENGTH = 256
-    """Maximum number of characters after `stop` that a search looks at, so that few are searched more than once."""
+    """Maximum number of characters after `stop` that a search reads, so that few characters are read more than once."""
 
     def __init__(self, gate: LineGate, heads: Mapping[str, str]) -> None:
         self._gate = gate
@@ -406,7 +406,7 @@ WINDOW_LENGTH = PREFIX_LENGTHS[0]
 A window is also the key under which the markers that may begin with it are cached.
 """
 MAX_CACHED_WINDOWS = 1024
-"""Maximum number of windows for which the markers that may begin there are cached."""
+"""Maximum number of windows for which the possible markers are cached."""
 
 
 class MarkerScanner:

@@ -130,7 +130,7 @@ class CallBuilder:
     def read(self, key: str, text: str, type_name: str = "") -> tuple[Any, tuple[Fix, ...]]:
         """Read the text of an argument; return the value and the fixes.
 
-        `type_name` is the type that the model wrote beside the argument; empty if it wrote none.
+        `type_name` is the type that the argument's markup gives; empty if it gives none.
         """
         if type_name == ANY_JSON:
             return _read_json(text)

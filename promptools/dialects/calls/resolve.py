@@ -329,7 +329,7 @@ def validate_call(
 ) -> Call | Malformed:
     """Check `arguments` against the schema; return the call, or a malformed call if they do not conform.
 
-    `node` is the value that the arguments were read from; None if that value is not just the arguments.
+    `node` is the JSON value that consists of just the arguments; None if there is no such value in the JSON.
     """
     assert options.tools is not None
     if options.restore is not None:
