@@ -17,10 +17,11 @@ _COMPILED = (
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a pattern like that of `re.compile`, but compiled on first use. An error in the pattern is raised only then.
+    """Return a pattern like that of `re.compile`, but compiled on first use.
 
-    After the first use, the pattern is as fast as a compiled pattern. The returned object is not an
-    instance of `re.Pattern`: call its methods, and do not pass it to the functions of `re`.
+    An error in the pattern is raised only on first use. After the first use, the pattern is as fast as a compiled
+    pattern. The returned object is not an instance of `re.Pattern`: call its methods, and do not pass it to the
+    functions of `re`.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 

@@ -307,9 +307,9 @@ def _finish(state: ParserState, candidate: OpenCandidate, end: int) -> None:
 def _write_empty_block(state: ParserState, candidate: OpenCandidate, lead: list[Part], parts: list[Part]) -> None:
     """Handle a block without calls, such as `[TOOL_CALLS][]`: leave it out of the content, or keep it as text.
 
-    A block in word-like tags, such as `<tool_call>`, is left out only if it has its closing tag, and if there is text
-    on at most one side of it. Between two texts, such a block stays in the content, since the texts may be about the
-    block.
+    A block in readable tags (which prose may contain, such as `<tool_call>`) is left out only if it has its closing
+    tag, and if there is text on at most one side of it. Between two texts, such a block stays in the content, since the
+    texts may be about the block.
     """
     raw = "".join(part.raw for part in parts)
     sentinel = _is_sentinel(state, candidate)

@@ -2,9 +2,9 @@
 
 In *prose*, the machine searches for the next marker: a reasoning tag, a run of backticks, the head of a dialect (the
 text that begins a call), a brace. From a head on, a candidate of that dialect reads the text until it is decided
-whether this is a call. A call of tier S (in special tokens) or A (in word-like tags, such as `<tool_call>`) stays a
-call whatever follows. A call of tier B (bare JSON) is tentative: it stays a call if only calls, fences and white space
-follow. If other text follows, it becomes text again, byte for byte.
+whether this is a call. A call of tier S (in special tokens) or A (in readable tags such as `<tool_call>`, which prose
+may contain) stays a call whatever follows. A call of tier B (bare JSON) is tentative: it stays a call if only calls,
+fences and white space follow. If other text follows, it becomes text again, byte for byte.
 
 The machine holds back: the longest end of the text that may become a marker (at most a few hundred characters),
 trailing white space (`MAX_HELD_SPACE`), an undecided candidate, and a tentative call until the reply ends.

@@ -82,7 +82,10 @@ class MessageRouter:
         self._assistant_began = False
         """Whether the assistant has begun a message."""
         self._addressed_user = False
-        """Whether the assistant has addressed the user. If so, text before a call is content too."""
+        """Whether the assistant has addressed the user: in a message, or with text before a call.
+
+        If so, a later answer does not turn the earlier text into reasoning.
+        """
         self._has_reasoning = False
         """Whether the assistant has begun a reasoning message. If so, text without a header is not reasoning."""
         self._outside_space: list[str] = []

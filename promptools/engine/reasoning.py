@@ -59,7 +59,7 @@ class CloserIndex:
         self._suffixed: dict[str, list[int]] | None = None
 
     def find(self, closer: str, at: int) -> int:
-        """Return the index of the next `closer` from `at` on, or -1."""
+        """Return the index of the next `closer` from `at` on; -1 if there is none."""
         next_at = self._next.get(closer, 0)
         if 0 <= next_at < at or closer not in self._next:
             find = self._find_suffixed if self._markers.suffixed_closer_start(closer) else self.text.find

@@ -297,7 +297,7 @@ _LOOKAHEAD = lazy_pattern(r"\(\?=\[((?:[^]\\^]|\\.)++)\]\)")
 
 
 def _first_characters(gate: str) -> str | None:
-    """Return the characters with which a match of `gate` may begin, for a character class; None if unknown.
+    """Return the characters that may begin a match of `gate`, for use in a character class; None if unknown.
 
     They are known if the pattern `gate` begins with a lookahead, or is an alternation of plain words.
     """
@@ -343,8 +343,8 @@ class ScanPlan:
     """Holds what is searched for in a reply: the beginnings of calls (heads), other markers, and their scanners.
 
     `names`: the dialects that are read; None for all. `tiers`: the tiers of heads that are searched for, such as "SA"
-    (special tokens and word-like tags). `expected`: the dialect that the request asked for; all its heads are searched
-    for, whatever their tier. `channels`: whether to search for headers of messages too.
+    (special tokens, and readable tags such as `<tool_call>`). `expected`: the dialect that the request asked for; all
+    its heads are searched for, whatever their tier. `channels`: whether to search for headers of messages too.
     """
 
     def __init__(self, names: tuple[str, ...] | None, tiers: str, expected: str | None, *, channels: bool) -> None:
@@ -497,8 +497,8 @@ def plan_for(options: ParseOptions, pinned: str | None) -> ScanPlan:
     """Return the plan for the dialects that the options allow. Raises UsageError if `pinned` is unknown.
 
     If no tools are offered, only calls that begin with special tokens (tier S) are searched for; with `undeclared`,
-    also calls in word-like tags, such as `<tool_call>` (tier A). In strict mode, or if the request asked for JSON, bare
-    calls (tiers B and C) are searched for only in the expected dialect.
+    also calls in readable tags such as `<tool_call>`, which prose may contain (tier A). In strict mode, or if the
+    request asked for JSON, bare calls (tiers B and C) are searched for only in the expected dialect.
     """
     names = (get_dialect(pinned).name,) if pinned is not None else _accepted_dialects(options)
     if options.tools is not None and not options.tools.names:

@@ -352,7 +352,7 @@ class _MessageConverter:
     def _result_tool(self, at: int, message: Mapping[str, Any]) -> str:
         """Return the name of the tool that a result comes from.
 
-        The name is found by the call's id, by the result's `name`, or by an earlier call.
+        The name is taken from the call with the result's id, from the result's `name`, or else from an earlier call.
         """
         call_id = _string(message.get("tool_call_id"))
         name = self.names_by_id.get(call_id, "") if call_id else ""

@@ -76,7 +76,7 @@ def line_comments(text: str, indent: str = "") -> str:
 
 
 def typescript_type(schema: Schema, name: str = "(unnamed)") -> str:
-    """Return a JSON Schema as a TypeScript-like type. `name` is the function's name, for errors."""
+    """Return a JSON Schema as a TypeScript-like type. `name` is the function's name, for error messages."""
     try:
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError):

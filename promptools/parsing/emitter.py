@@ -329,7 +329,10 @@ class Emitter:
                 self.record.add_discarded(space, "space", span)
 
     def add_token(self, raw: str, why: DiscardWhy) -> None:
-        """Add a special token that does not begin a call. It is removed later, unless the text around it quotes it."""
+        """Add a special token that does not begin a call.
+
+        The token is removed later, unless the text around it shows that it is quoted.
+        """
         if self._group:
             self._add_to_group(Part(why, raw), definite=False)
         elif why == "markup" and self.tokens_are_text:

@@ -256,7 +256,7 @@ class MemberStreamer(CallStreamer):
             self._sent_size += len(text)
 
     def _end_parameter(self, given: Mapping[str, Any]) -> None:
-        """Send the rest of the last parameter, which no later parameter can change."""
+        """Send the rest of the last parameter, since no later parameter can change it."""
         key, self._key = self._key, None
         if key is None or self._stopped:
             return

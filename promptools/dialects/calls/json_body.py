@@ -56,7 +56,7 @@ class JsonBody:
         self._extent: BracketScanner | None = None
         self.node: JsonNode | None = None
         self.strict = True
-        """Whether the value may be strict JSON; False once the whole value is known not to be."""
+        """Whether the value may be strict JSON; False once the value is complete and known not to be strict JSON."""
 
     def feed(self, piece: str, start: int, stop: int) -> int | None:
         """Read `piece[start:stop]`; return the index in `piece` just past the value, or None if the value continues."""

@@ -393,8 +393,8 @@ def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Ca
 def _resolve_unoffered(unresolved: UnresolvedCall, options: ParseOptions, evidence: Evidence) -> Call | Malformed:
     """Return a call to a tool that was not offered, marked as `unknown_tool`, if a call is clearly meant.
 
-    If a word-like tag before the call, such as `<tool_call>`, is the only evidence, the call is returned as malformed,
-    and becomes plain text if text follows.
+    If the only evidence is a readable tag before the call (one that prose may contain, such as `<tool_call>`), the call
+    is returned as malformed, and becomes plain text if text follows.
     """
     assert unresolved.name is not None
     assert options.tools is not None

@@ -35,7 +35,7 @@ _GRAMMAR: Final = MarkupGrammar(
 def read_parameters(
     name: str, text: str, options: ParseOptions, evidence: Evidence, *, ended: bool
 ) -> Call | Malformed:
-    """Read the call to the tool `name` with the parameters in `text`. O(n).
+    """Read a call to the tool `name`, whose parameters are written between tags in `text`. O(n).
 
     `ended` is False if the text was cut off.
     """
