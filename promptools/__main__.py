@@ -12,7 +12,7 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""One entry for each Ctrl+C that Python dropped and no thread has repeated. `main` checks the list when it ends."""
+"""One entry for each Ctrl+C that Python discarded and no thread has sent again. `main` checks the list at its end."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -62,7 +62,7 @@ def _hide_interrupt(kind: type[BaseException], error: BaseException, trace: Any)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:
-    """Repeat an interrupt that came in a finalizer or a lock's callback, because Python only prints such interrupts."""
+    """Repeat an interrupt that was raised in a finalizer or a lock's callback, because Python only prints it there."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _dropped.append(None)
         _thread.start_new_thread(_interrupt, ())  # in this thread, the interrupt would be an error of this hook

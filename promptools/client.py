@@ -28,7 +28,7 @@ class CommonOptions(ClientSettings, total=False):
     """
 
     provider: str | SdkProvider | None
-    """The name of a provider in the config, or a kind of server (`vllm`); with openai 3, also an SDK provider."""
+    """The name of a provider in the config, a kind of server such as `vllm`, or (openai 3) an SDK provider object."""
     admin_api_key: str | None
     workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
     organization: str | None
@@ -83,7 +83,7 @@ class OpenAI(openai.OpenAI):
     4. the default provider of a config file that was found
     5. the SDK's own default
 
-    `provider` may also be an object of the SDK (openai 3), which is passed to it.
+    `provider` may also be one of the SDK's own provider objects (openai 3); it is then passed on to the SDK.
     """
 
     __doc__ = cast("str", SettingsHelp(__doc__))
@@ -99,7 +99,7 @@ class OpenAI(openai.OpenAI):
     ) -> Self:
         """Return a copy of the client with some options replaced, whether promptools' settings or the SDK's own.
 
-        The copy shares the circuit breaker, unless `breaker=` is given.
+        The copy shares this client's circuit breaker, unless `breaker=` is given.
         """
         return super().copy(**_copy_options(self.promptools, changes))
 
@@ -122,7 +122,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     ) -> Self:
         """Return a copy of the client with some options replaced, whether promptools' settings or the SDK's own.
 
-        The copy shares the circuit breaker, unless `breaker=` is given.
+        The copy shares this client's circuit breaker, unless `breaker=` is given.
         """
         return super().copy(**_copy_options(self.promptools, changes))
 
@@ -144,9 +144,10 @@ def _is_provider_name(provider: object) -> bool:
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
-    """Split a constructor's options: return the session for promptools' settings, and the other options for the SDK.
+    """Split a constructor's options: return a session with promptools' settings, and the options for the SDK.
 
-    If a provider of the config decides the server's address, the SDK's options get the provider's address and key.
+    If the server's address comes from a provider in the config, that provider's address and key are added to the SDK's
+    options.
     """
     theirs = dict(options)
     session: Session | None = theirs.pop("promptools", None)

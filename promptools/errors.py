@@ -8,7 +8,7 @@
     ├── UpstreamError   the server's fault: it refused, broke off or answered with an error
     └── Exhausted       every attempt failed; lists all attempts
 
-A message says what is wrong, where, and what to do about it. The underlying data are attributes of the exception.
+Each message says what is wrong, where, and what to do about it. The underlying data are attributes of the exception.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _USERINFO = lazy_pattern(r"(?:^|(?<=:/)|(?<=://))[^/?#\s]*@")
 
 
 def without_credentials(text: str) -> str:
-    """Return `text` (a URL, or a message with URLs) without the user names and passwords of URLs."""
+    """Return `text` (a URL, or a message with URLs) without the user names and passwords in its URLs."""
     return _USERINFO.sub("***@", text) if "@" in text else text
 
 
@@ -74,7 +74,7 @@ def bad_url_message(text: str) -> str:
 
 
 def safe_repr(instance: Any) -> str:
-    """Return the `repr` of a dataclass, without the user names and passwords of URLs."""
+    """Return the `repr` of a dataclass, without the user names and passwords in URLs."""
     shown = (
         f"{field.name}={_without_credentials(getattr(instance, field.name))!r}"
         for field in fields(instance)

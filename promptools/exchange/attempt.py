@@ -146,7 +146,7 @@ def _render_body(
 def _begin_call(
     state: ExchangeState, request: ToolRequest, conversation: PreparedRequest, prompt: RenderedPrompt
 ) -> Steps[Failure | RenderedPrompt]:
-    """Return the prompt; if a call is required and the text with which calls begin is known, that text is appended."""
+    """Return the prompt; if a call is required, append the text with which calls begin, provided that it is known."""
     head = beginning_of_call(request, conversation, prompt)
     if head is None:
         head = yield from _beginning_by_template(state, request, conversation, prompt)
@@ -274,7 +274,7 @@ class AttemptRunner:
         return (yield from self._run_opened(opened))
 
     def _run_opened(self, opened: Opened, taken: TakenReply | None = None) -> Steps[AttemptOutcome]:
-        """Read the reply of the `opened` response, and check it against the request."""
+        """Read the reply that follows the status and headers in `opened`, and check it against the request."""
         self.decoder.streamed = is_stream(opened.headers, asked=self._plan.request.stream)
         broke = yield from self._read(taken)
         self._state.notes.extend(f"the server's JSON was repaired: {fix}" for fix in self.decoder.fixes)
@@ -340,9 +340,9 @@ class AttemptRunner:
         return b"".join(data)
 
     def _count_open_text(self, delta: Delta, events: list[Event]) -> None:
-        """Count the characters since the last emitted text or call.
+        """Count the characters since the last emitted text or call, and those of the whole reply.
 
-        They are counted because the parser may have to read all of them again.
+        The first number matters because the parser may have to read all these characters again.
         """
         arguments = sum(len(call.arguments) for call in delta.tool_calls)
         self._open_text += len(delta.content) + arguments
@@ -356,8 +356,8 @@ class AttemptRunner:
     def _is_over(self) -> bool:
         """Return whether reading may stop.
 
-        It may stop if, in at least one choice, the model writes only white space after a call, and if every choice in
-        which this is not so has ended.
+        It may stop if, in at least one choice, the model writes only white space after a call, and if every other
+        choice is in the same state or has ended.
         """
         if not any(reader.may_stop for reader in self.readers.values()):
             return False
@@ -430,7 +430,7 @@ class AttemptRunner:
         return received if received and complete else self._client_index
 
     def _flush_text(self) -> Steps[None]:
-        """After a broken stream, send the held text of each choice that the client has partly seen; drop the calls."""
+        """After a broken stream, send the held text, but no calls, of each choice that the client has partly seen."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
                 data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])

@@ -253,7 +253,7 @@ _TOKENS_PER_PART = 1_500
 
 
 def respond_token_count(request: ClientRequest, context: Context, response: Mapping[str, Any]) -> Exchange:
-    """Respond with an estimate of the request's tokens as `input_tokens`, and with the fields in `response`."""
+    """Respond with the fields in `response` and, as `input_tokens`, the estimated number of tokens in the request."""
     state = ExchangeState(request, context)
     return run_route(state, _respond_count(state, response))
 

@@ -13,12 +13,12 @@ they may still turn out to be wrong:
 - white space at the beginning;
 - all text while a call or a formatted answer is required and no call has been sent;
 - text after a malformed call, until a valid call comes;
-- text that repeats the correction for which the model was asked again, until it goes on otherwise;
+- text that has so far only repeated the correction that was sent to the model;
 - malformed calls and discarded text;
 - everything, with the option `hold="all"`.
 
-After a commit, `finish` sends what is held. If the reply is good, it sends only plain text. If not, it sends all that
-the model wrote, in the original order. Without a commit, `finish` sends the whole reply.
+After a commit, `finish` sends what is held: only plain text if `valid` is true, else all that the model wrote, in the
+original order. Without a commit, `finish` sends the whole reply.
 
 A call that is streamed live cannot be held. If it turns out to be malformed, its JSON remains incomplete
 (`failed_live_call`), and an error follows.
@@ -85,8 +85,8 @@ class ChoiceStream:
         self.failed_live_call: Malformed | None = None
         """The call that turned out to be malformed after a part of it was sent; None if there is none.
 
-        Its JSON remains incomplete, so an error has to follow. A call that was cut off is not recorded here, since the
-        finish reason can signal that.
+        Its JSON remains incomplete, so an error has to follow. A call that was cut off does not set this attribute,
+        since the finish reason can signal that.
         """
         self._request = request
         self._make_writer = writer
@@ -95,7 +95,7 @@ class ChoiceStream:
         self._held: list[Event] = []
         self._after_malformed = False
         self._corrections: tuple[str, ...] = ()
-        """The texts that the model may repeat in place of an answer; empty as soon as it has written another."""
+        """The corrections that the model's text may be repeating so far; empty if it repeats none."""
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
@@ -127,7 +127,7 @@ class ChoiceStream:
         return chunks
 
     def discard_attempt(self, corrections: tuple[str, ...]) -> None:
-        """Discard the events that are held from a failed attempt; the next one answers to `corrections`."""
+        """Discard the events held from a failed attempt; the next attempt sends the model these `corrections`."""
         self._corrections = corrections
         self._held.clear()
         self._logprobs.clear()

@@ -69,7 +69,7 @@ class Route:
     They replace fields of the same name in the client's request.
     """
     resolve: Callable[[ServerInfo], Target] | None = None
-    """Called with the result of probing the server; returns the target for it. If None, the server is not probed."""
+    """Called with the result of probing the server; returns the `Target`. If None, the server is not probed."""
     notes: tuple[str, ...] = ()
     """Notes for the trace, for example that another server was tried first."""
 

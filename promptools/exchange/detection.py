@@ -107,7 +107,10 @@ class DetectionCache:
 
 
 def resolve_route(state: ExchangeState, route: Route, model: str) -> Steps[Route]:
-    """Return the route with its target adapted to the server's software; probe the server if nothing is cached."""
+    """Return the route with its target (server, model and profile) adapted to the result of probing the server.
+
+    The server is probed only if no valid result is cached.
+    """
     if route.resolve is None:
         return route
     base, began = api_base(route.url or state.request.url), state.now
@@ -132,7 +135,7 @@ def probe_server(request: ClientRequest, context: Context, model: str) -> Steps[
 
 
 class _Detector:
-    """Detects one server's software; `kind` is the kind that the config names, or empty if it names none."""
+    """Detects one server's software; `kind` is the kind that the config names, or empty if the config names none."""
 
     def __init__(self, prober: _Prober, cache: DetectionCache, base: str, kind: str, started_at: float) -> None:
         self._prober, self._cache, self._base, self._kind, self._started_at = prober, cache, base, kind, started_at
@@ -151,13 +154,13 @@ class _Detector:
         return detected
 
     def _cached(self) -> ServerInfo | None:
-        """Return the cached result about the server, without a model."""
+        """Return the cached result about the server alone, which has no facts about a model."""
         return self._cache.get(self._root, "", self._kind, at=self._started_at)
 
     def _detect_server(self) -> Steps[tuple[ServerInfo, tuple[ModelDescription, ...]]]:
         """Detect the server's software, or only its details if the config names the kind.
 
-        The result is cached if it is certain.
+        The result is cached only if it is certain, so that a server that is still starting is probed again.
         """
         named = self._kind
         questions = kind_requests(self._base, named) if named else server_requests(self._base)

@@ -54,7 +54,7 @@ _STRING = lazy_pattern(
 """Matches a part of a JSON string; the part never ends inside an escape or between the halves of a surrogate pair."""
 _KEY = lazy_pattern(r'"(?:error|message)"\s*:\s*"')
 _COMPARED = 1_000
-"""How many characters at the start of an error's message are compared to find the message in the JSON."""
+"""Number of characters at the start of an error's message by which the message is recognized in the JSON."""
 _NUMBER = "-+.0123456789eE"
 """Characters that occur in numbers.
 
@@ -182,7 +182,7 @@ class Failure:
     server_error: ErrorBody | None = None
     """The error that the server reported, whatever the HTTP status of the response."""
     wire: Api = "chat"
-    """The API that the response came from."""
+    """The API in whose format the server responded."""
     error: BaseException | None = None
     """The HTTP library's exception, if the connection failed."""
     verdict: Verdict | None = None
@@ -268,7 +268,7 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the status and headers for forwarding a server's error; omit fields that do not fit a clipped body."""
+    """Return the status and headers for forwarding a server's error, without `_BODY_FIELDS` if the body is clipped."""
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))

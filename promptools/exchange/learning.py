@@ -2,7 +2,7 @@
 
 Before the model's first request, `learn_format` renders a few conversations with the template, on the server or from a
 file named in the config, within `LEARN_TIMEOUT` seconds. From the rendered texts it learns a table that describes the
-format (`promptools.learning.learn`). A table is not used if its markers could be mistaken for prose. For any other
+format (`promptools.learning.learn`). A table is not used if its markers may well occur in prose. For any other
 table, if a built-in dialect reads what the template writes, that dialect is used, because it includes repairs that no
 template shows. If no built-in dialect reads it, calls are also read in the learned dialect.
 
@@ -271,7 +271,7 @@ class TemplateRenderer(Protocol):
     is_late: bool
     """Whether rendering failed because time ran out or the server did not answer."""
     lasts: float
-    """Seconds for which the template is certain to stay the same."""
+    """Number of seconds for which the template is certain not to change."""
 
     @property
     def declared(self) -> Mapping[str, Any]:
@@ -306,8 +306,8 @@ class FileRenderer:
 class ServerRenderer:
     """Renders conversations on the model's server, with one request for each conversation.
 
-    llama.cpp and Ollama treat a final assistant message as the beginning of the reply, and omit its calls. So a
-    conversation that ends with an assistant message is rejected here. Ollama always renders the beginning of the reply
+    llama.cpp and Ollama treat a final assistant message as the beginning of the reply, and omit its calls. So this
+    class rejects a conversation that ends with an assistant message. Ollama always renders the beginning of the reply
     after the conversation.
     """
 
@@ -405,7 +405,7 @@ def _study(learned: LearnedDialects, renderer: Callable[[Ask], TemplateRenderer]
 
 
 def _learn_table(render: TemplateRenderer, name: str) -> str:
-    """Return the table of a template as TOML; if there is none, return the reason as a TOML comment."""
+    """Return the table learned from a template, as TOML; if none is learned, return the reason as a TOML comment."""
     from promptools.learning import learn  # few models need it
 
     try:
@@ -465,7 +465,8 @@ _CALLS = (
 def known_format(dialect: Dialect) -> str | None:
     """Return the name of a built-in dialect that reads the sample calls as `dialect` writes them; None if none does.
 
-    The calls must be read without fixes. A dialect without distinctive markers, such as bare JSON, does not count.
+    The calls must be read without fixes. A dialect without distinctive markers, such as bare JSON, is never
+    returned.
     """
     texts = [dialect.render_calls([call]) for call in _CALLS]
     replies = [parse(text, _TOOLS) for text in texts]

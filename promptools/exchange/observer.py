@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Purpose = Literal["attempt", "forward", "template"]
 """Why a request is sent: to make an attempt, to forward the client's body unchanged, or to have a template rendered.
 
-Other requests to the server, such as one for its list of models, count as `forward` too.
+Other requests to the server, such as one for its list of models, also have the purpose `forward`.
 """
 Received: TypeAlias = "Opened | Piece | Ended | Failed"
 """What arrived: status and headers, then pieces of the body, then its end; or a failure at any point."""
@@ -48,7 +48,7 @@ class ObservedExchange:
     request_id: str = ""
     """The id by which the client knows the request, if any; a client may use the same id more than once."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
-    """Credentials of the client that are no longer in the request; an observer must mask them in bodies too."""
+    """Credentials that were removed from the client's request, but that an observer must still mask in bodies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SentRequest:
     """The request's number, counted from 1 within the exchange."""
     purpose: Purpose
     mode: str
-    """The mode of the attempt, or of the attempt for which a prompt is rendered."""
+    """The mode of the attempt that this request makes, or for which it has a prompt rendered."""
     request: Request
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)
@@ -67,7 +67,7 @@ class SentRequest:
     tool_request: ToolRequest | None = field(default=None, repr=False)
     """The client's request as parsed, with its tools, options and profile, if `purpose` is `attempt`; else None."""
     reply_api: Api = "chat"
-    """The API of the reply, if `purpose` is `attempt`."""
+    """The API in whose format the server replies, if `purpose` is `attempt`."""
     choices: int = 1
     """The number of choices that are asked for, if `purpose` is `attempt`."""
 

@@ -80,7 +80,10 @@ class NdjsonWriter(SseWriter):
         return b"".join(b"%b\n" % encode_json(self._shape(body)) for body in bodies)
 
     def _shape(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Convert a line of `/api/chat` to the form of the endpoint that was called; here, return it unchanged."""
+        """Convert a line of `/api/chat` to the form of the endpoint that was called.
+
+        This class serves `/api/chat` itself, so it returns the line unchanged.
+        """
         return body
 
     def _make_writer(self, index: int, envelope: Envelope) -> ChoiceWriter:  # noqa: ARG002 one signature for all writers
@@ -107,7 +110,10 @@ class OllamaJsonWriter(JsonWriter):
         return encode_json(summary.with_report(self._shape(body)))
 
     def _shape(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Convert a response of `/api/chat` to the form of the endpoint that was called; here, return it unchanged."""
+        """Convert a response of `/api/chat` to the form of the endpoint that was called.
+
+        This class serves `/api/chat` itself, so it returns the response unchanged.
+        """
         return body
 
 
@@ -137,7 +143,7 @@ class OllamaApi:
         return decode_chat_request(body, profile)
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return a writer of NDJSON lines, or of one JSON body."""
+        """Return a writer of NDJSON lines if a stream is requested, else a writer of one JSON body."""
         return NdjsonWriter(request, begun=begun) if request.stream else OllamaJsonWriter(request)
 
     def encode_error(
@@ -219,7 +225,7 @@ class ServedRequest:
 
 
 Respond: TypeAlias = "Callable[[ServedRequest], Steps[None]]"
-"""A function that responds to a request."""
+"""A function that responds to a `ServedRequest`."""
 
 
 def serve_route(request: ClientRequest, context: Context, respond: Respond) -> Exchange:
@@ -249,7 +255,7 @@ def requested_model(data: Mapping[str, Any]) -> str:
 
 
 _OLLAMA_VERSION = "0.32.15"
-"""The Ollama version to report: the one whose API is served here. Apps refuse versions that are too old for them."""
+"""The Ollama version to report: the one whose API promptools serves. Apps refuse versions that are too old for them."""
 
 
 def respond_version(served: ServedRequest) -> Steps[None]:
@@ -418,7 +424,7 @@ class _RawReply:
         return None
 
     def last_line(self, *, whole: bool) -> bytes:
-        """Return the last line, with the usage; if the response is `whole`, the line includes the text."""
+        """Return the last line, with the usage. If `whole` is true, the line also holds all the text."""
         decoder, state = self.decoder, self._served.state
         reason = next(iter(decoder.finish_reasons.values()))
         line = self._line("".join(self._text) if whole else "")
@@ -449,7 +455,7 @@ class GenerateApi(OllamaApi):
         return decode_chat_request(encode_as_chat(body), profile)
 
     def response_writer(self, request: ToolRequest, *, begun: bool = False) -> ResponseWriter:
-        """Return a writer of NDJSON lines, or of one JSON body."""
+        """Return a writer of NDJSON lines if a stream is requested, else a writer of one JSON body."""
         return GenerateNdjsonWriter(request, begun=begun) if request.stream else GenerateJsonWriter(request)
 
 

@@ -14,7 +14,7 @@ A retry is possible only while the client has seen no content, so a reply has tw
                      completely. If the reply turns out to be lost, the held data is discarded and the retry loop
                      takes over.
     after content    bytes are forwarded unparsed; only the end of the stream is looked for. An incomplete event or line
-                     is held until its rest arrives, so that an error can follow a broken stream as an event of its
+                     is held until it is complete, so that an error can follow a broken stream as an event of its
                      own. A stream that ends without announcing its end is followed by an error too.
 
 The first content, call or refusal ends the first phase. If more than `MAX_HELD` bytes are held, the phase ends too,
@@ -70,7 +70,7 @@ _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
 """Matches a finish reason that is not null. It never matches content, because quotes are escaped in JSON strings."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""Number of bytes to keep of earlier chunks, because the last event, which is shorter, may be split between chunks."""
+"""Number of bytes of earlier chunks to keep, because the last event, which is shorter, may be split between chunks."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
 """Matches the last line of an Ollama stream. Other lines can match too, because their content may contain this text."""
 _MAX_LINE = 1 << 16
@@ -123,7 +123,7 @@ class StreamEndDetector:
 
 
 def _is_last(line: bytes) -> bool:
-    """Return whether a line is the last line, whose top-level object has `done: true`; nested objects do not count."""
+    """Return whether a line is the last one: its top-level object has `done: true`. Nested objects are ignored."""
     return bool(_DONE_FIELD.search(line)) and as_object(try_json(line)).get("done") is True
 
 
@@ -280,11 +280,17 @@ class PassthroughMonitor:
         return failure.kind in RETRIED_KINDS or (failure.kind in REFUSAL_KINDS and self._can_reword(failure))
 
     def take(self, *, ended: bool) -> TakenReply | None:  # noqa: ARG002 see `FormMonitor`
-        """Return the reply so far if an attempt should take it over. Here, always None: all replies are forwarded."""
+        """Return the reply so far if an attempt should take it over.
+
+        In this class, the result is always None, because all replies are forwarded.
+        """
         return None
 
     def flush(self) -> bytes:
-        """Return the complete events that are still held when a stream breaks after content; here, always empty."""
+        """Return the complete events that are still held when a stream breaks after content.
+
+        In this class, the result is always empty.
+        """
         return b""
 
     @property
@@ -440,7 +446,7 @@ _CUT_OFF = frozenset({"length", "content_filter"})
 
 
 class FormMonitor(PassthroughMonitor):
-    """Checks a reply for the requested format while forwarding it.
+    """Checks whether a reply has the requested format, while forwarding it.
 
     Keeps up to `limit` bytes of the reply, so that an attempt can take it over.
     """

@@ -100,14 +100,14 @@ class AttemptPlan:
         self._adaptations_used: set[tuple[ModeName, Adaptation]] = set()
         self._said_otherwise: list[Rewording] = []
         self._unproven: list[tuple[FailureKind, Rewording]] = []
-        """Rewordings that the server has not accepted so far, each with the kind of failure that led to it."""
+        """Changes to the request that the server has not accepted yet, each with the kind of failure that led to it."""
         self._harmony_left = _allows_harmony_last(request, modes) and not self._forced
         self._mode_before: ModeName | None = None
         self._modes_left = list(modes)
         self._skipped: list[ModeName] = []
         """The modes that the circuit breaker excluded, because they failed lately."""
         self._crashed: list[BreakerKey] = []
-        """The breaker's keys of the modes in which the server crashed; they are recorded if another mode succeeds."""
+        """The breaker's keys for modes in which the server crashed; each crash is recorded if another mode works."""
         self._known_context: int | None = None
         self._apply_known_context(context.context_sizes.get(provider_model, at))
         self._apply_known_refusals(context.refusals.get(provider_model, at))
@@ -125,7 +125,7 @@ class AttemptPlan:
             self._known_context = size
 
     def _apply_known_refusals(self, known: Sequence[Rewording]) -> None:
-        """Reword the request to avoid earlier refusals; add a note for each rewording that applies."""
+        """Change the request as earlier refusals have shown to be necessary; add a note for each change."""
         if not known:
             return
         self.request, applied = reword_known(known, self.request)
@@ -147,7 +147,7 @@ class AttemptPlan:
 
     @property
     def has_other_modes(self) -> bool:
-        """Whether another mode is left to try; modes that the circuit breaker excluded count too."""
+        """Whether another mode is left to try, even one that the circuit breaker excluded."""
         return bool(self._modes_left or self._skipped)
 
     def _key(self, mode: ModeName) -> BreakerKey:
@@ -208,7 +208,8 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        This is done because the agent itself counts such replies, and tells the model what is wrong.
+        In harmony and raw mode, this is done for a reply without content and calls, because the agent itself counts
+        such replies, and tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}

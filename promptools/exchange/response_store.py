@@ -44,7 +44,7 @@ class StoredResponse:
     input: Items
     """The conversation up to this response: the input of all requests, and the output of the earlier responses."""
     size: int
-    """The length of the response and its conversation as JSON; parts shared with earlier responses count again."""
+    """The length of the response and its conversation as JSON, including the parts shared with earlier responses."""
     discarded: tuple[str, ...] = ()
     """The ids of reasoning items that were streamed in failed attempts and so do not belong to the response."""
 
@@ -174,7 +174,7 @@ class ResponseStore:
         return True
 
     def _make_room(self) -> None:
-        """Drop the oldest responses of the largest owners until a part of the total is free again.
+        """Drop the oldest responses of the largest owners until a sixteenth of `max_total` is free.
 
         More is freed than is needed now, so that this method runs rarely: it visits all owners, and there may be many.
         """

@@ -1,4 +1,4 @@
-"""Write the response to the client: a stream of chunks as they become certain, or one JSON body at the end."""
+"""Write the response to the client: a stream of chunks that can no longer change, or one JSON body at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Summary(NamedTuple):
     seconds: float
     """How long the request took."""
     phases: tuple[float, float]
-    """Seconds from the last request to the first byte of its reply, and seconds from that byte on."""
+    """Seconds from the last request to the first byte of its reply, and seconds from that byte to the end."""
 
     def with_report(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a response with the report added, if there is one."""
@@ -81,7 +81,7 @@ class ResponseWriter(Protocol):
         ...
 
     def discard_attempt(self, index: int, corrections: tuple[str, ...]) -> None:
-        """Discard the events that are held from a failed attempt; the next one answers to `corrections`."""
+        """Discard the events held from a failed attempt; the next attempt sends the model these `corrections`."""
         ...
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:
@@ -132,7 +132,7 @@ class SseWriter:
         return self._stream(index).has_open_call
 
     def discard_attempt(self, index: int, corrections: tuple[str, ...]) -> None:
-        """Discard the events that are held from a failed attempt; the next one answers to `corrections`."""
+        """Discard the events held from a failed attempt; the next attempt sends the model these `corrections`."""
         self._stream(index).discard_attempt(corrections)
 
     def finish(self, index: int, reply: Reply, envelope: Envelope, extra: Mapping[str, Any], *, valid: bool) -> bytes:

@@ -175,7 +175,7 @@ class RetryLoop:
     def _finish_good(
         self, attempt: AttemptRunner, verdicts: Mapping[int, Verdict], request: ToolRequest
     ) -> Steps[dict[int, Failure]]:
-        """Finish the choices that are good, and return the failures of the others."""
+        """Finish the choices whose replies passed the checks, and return the failures of the others."""
         failed: dict[int, Failure] = {}
         opened = self._state.opened
         assert opened is not None
@@ -259,7 +259,10 @@ class RetryLoop:
         yield from self._finish_choice(indices[0], reply, valid=bool(reply.calls))
 
     def _is_worse(self, index: int, failure: Failure) -> bool:
-        """Return whether this failed reply has less than the last reply that could be shown: no calls, or nothing."""
+        """Return whether a failed reply offers the client less than the last failed reply that could be shown.
+
+        It offers less if it has no calls, and the earlier reply has calls, or has text that this reply lacks.
+        """
         earlier = self._last_presentable.get(index)
         if earlier is None or earlier.verdict is None or failure.verdict is None:
             return False

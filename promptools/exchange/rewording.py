@@ -60,7 +60,7 @@ REVEALED_FACTS: dict[_FactAdaptation, dict[str, Any]] = {
     "no_parallel": {"parallel_tool_calls": False},
     "system_first": {"system_place": "first"},
 }
-"""Maps each adaptation to the profile facts about the server that the refusal reveals."""
+"""Maps adaptations to the profile facts that are revealed if the server refuses a request without the adaptation."""
 _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "tool_choice": frozenset({"tool_choice", "function_call"}),
     "no_parallel": frozenset({"parallel_tool_calls"}),
@@ -77,7 +77,7 @@ The context size that `fit` finds is remembered separately, in `ContextSizes`.
 """
 _REWORDED: frozenset[Adaptation] = frozenset(get_args(Adaptation)) - NOT_REMEMBERED
 _SEEDS = 2**31
-"""Upper bound of the seeds that promptools chooses; all servers accept seeds below this number."""
+"""Exclusive upper bound of the seeds that promptools chooses; all servers accept seeds below this number."""
 ANOTHER_TEMPERATURE = 0.2
 """The temperature of a second sample if the request asks for temperature 0, which would give the same reply."""
 
@@ -184,7 +184,8 @@ def rewords_forwarded(rewordings: Iterable[Rewording], request: ToolRequest, sen
 def _concerns(rewording: Rewording, request: ToolRequest) -> bool:
     """Return whether the request contains what was refused.
 
-    The result of `reword` does not show this, because `reword` may change a profile fact that does not matter here.
+    The result of `reword` does not show this, because `reword` may change a profile fact that does not matter for
+    this request.
     """
     messages, body = request.messages, request.body
     match rewording.adaptation:
@@ -233,9 +234,10 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return, as a tuple, the kind of `tool_choice` that was refused: the strictest kind that the server was sent.
+    """Return, as a tuple, the kind of `tool_choice` that was refused.
 
-    A weaker kind is sent next, and promptools checks that the reply has the required call.
+    This is the strictest kind in the profile that suits the request, because that kind was sent. A weaker kind is sent
+    next, and promptools checks that the reply has the required call.
     """
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))

@@ -230,7 +230,7 @@ def _override_description(tool: Any, descriptions: Mapping[str, str]) -> Any:
 
 
 def _needs_rewrite(body: dict[str, Any], target: Target, client_api: ClientApi) -> bool:
-    """Return whether the client's bytes cannot be sent unchanged.
+    """Return whether the client's body must be rewritten, because it cannot be sent unchanged.
 
     Any of these is a reason:
 
@@ -382,8 +382,8 @@ def _serve_taken(
 ) -> Steps[list[Reply]]:
     """Take over a reply that was being forwarded, and retry it if it fails the checks.
 
-    If no attempt produces a good reply, the first reply is forwarded after all, provided that it is not streamed and
-    has a single choice.
+    If no attempt produces a reply that passes the checks, the first reply is forwarded after all, provided that it is
+    not streamed and has a single choice.
     """
     request = yield from routed.parse(state)
     request = single_choice(request) if taken.choices == 1 else replace(request, n=taken.choices)

@@ -133,8 +133,8 @@ def _infer_call(request: ToolRequest, text: str, new_id: NewId) -> Call | None:
 def _infer_tool(request: ToolRequest, arguments: dict[str, object]) -> tuple[Tool | None, Fix]:
     """Return the tool to which arguments belong, or None, and a fix that says how the tool was found.
 
-    If a single tool is offered, it is that tool. If several are offered, it is the only one whose schema the arguments
-    match.
+    If a single tool is offered, that tool is returned. If several are offered, the only one whose schema the arguments
+    match is returned.
     """
     offered = request.offered
     if len(offered) == 1:

@@ -181,8 +181,8 @@ class ExchangeState:
     ) -> Steps[Opened | Failed]:
         """Send a request with this body to the server; return the status and headers of the response, or the failure.
 
-        `path` is relative to the API's base URL, or to the server's root if it begins with `/`. `attempt` describes an
-        attempt in `mode`; None means that the request is only forwarded.
+        `path` is relative to the API's base URL, or to the server's root if it begins with `/`. `attempt` holds facts
+        about an attempt in `mode`; None means that the request is only forwarded.
         """
         self._attempt_started_at = self.now
         self.policy.count_attempt()
@@ -238,7 +238,7 @@ class ExchangeState:
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
     def template_request(self, body: bytes, path: str) -> Request:
-        """Return a request to the client's server to render a template, with the client's credentials."""
+        """Return a request that asks the server to render a template; it contains the client's credentials."""
         request = self._request(body, path)
         kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
         return replace(request, headers=(*kept, *OWN_FIELDS.items()))

@@ -173,7 +173,7 @@ class ReplyDecoder:
     streamed: bool
     """Whether the body is a stream, of events or of lines."""
     wire: Api = "chat"
-    """The API in which the reply is written."""
+    """The API in whose format the server writes the reply."""
     default_envelope: Callable[[], Envelope] = Envelope
     """Returns defaults for the id, model and time that the server leaves out."""
     choices: int = 1
@@ -201,8 +201,8 @@ class ReplyDecoder:
     limit: int = MAX_REPLY
     """The maximum number of bytes that are buffered.
 
-    For a whole reply, the bytes of the body count. For a stream, two things count: the approximate size in memory of
-    the content so far, and the bytes of an incomplete event or line.
+    For a whole reply, this limits the size of the body. For a stream, it limits the sum of two sizes: the approximate
+    size in memory of the content so far, and the bytes of an incomplete event or line.
     """
     limit_error: str | None = None
     """The error message if the limit was exceeded, else None. After this error, nothing more is read."""
@@ -251,7 +251,7 @@ class ReplyDecoder:
         return []
 
     def _check_limit(self, releasable: int) -> None:
-        """Set `limit_error` if the kept data, plus the `releasable` bytes of an incomplete event, exceed the limit."""
+        """Set `limit_error` if the kept data and an incomplete event (`releasable` bytes) together exceed the limit."""
         if self._buffered + releasable > self.limit and self.limit_error is None:
             self._body_chunks.clear()
             self.limit_error = f"the reply is longer than {self.limit:,} bytes; a higher max_reply lets it through"
