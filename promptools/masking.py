@@ -188,7 +188,7 @@ class PartialSecret:
         )
 
     def hold_from(self, text: str) -> int:
-        """Return the offset in `text` from which its end may be an incomplete secret; `len(text)` if there is none."""
+        """Return where in `text` an incomplete secret at its end may begin; `len(text)` if there is no such secret."""
         if not text or text[-1] not in self._characters:  # a quick check, mostly true at the end of an event
             return len(text)
         for found in self._first.finditer(text, max(0, len(text) - self._window)):
@@ -213,9 +213,10 @@ def _asterisks(found: str) -> str:
 
 
 def _pattern_of(secret: str, escapable: float = math.inf) -> str:
-    """Return a pattern that matches a secret; its first `escapable` special characters also match when escaped.
+    """Return a pattern that matches a secret, even if special characters of the secret are escaped.
 
-    Compiling the escaped forms of more characters would take too long.
+    Only the first `escapable` special characters may be escaped, because compiling the forms of more would take too
+    long.
     """
     parts = list[str]()
     for part in _parts_of(secret):

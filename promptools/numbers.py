@@ -12,7 +12,7 @@ MAX_TIMESTAMP = 253_402_300_799
 
 
 def as_int(value: Any) -> int | None:
-    """Return `value` if it is an integer, else None; True and False are not integers here."""
+    """Return `value` if it is an integer, else None; True and False do not pass as integers."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

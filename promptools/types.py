@@ -69,7 +69,7 @@ class Tool:
     dangerous: bool = False
     """Whether the tool may do harm. A call to a dangerous tool must name the tool: arguments alone never imply it."""
     infer: bool | None = None
-    """Whether a call that names no tool may mean this tool.
+    """Whether a call that names no tool may be read as a call to this tool.
 
     True: at every strictness. False: never. None: at the strictness `lenient`, inside unmistakable call markers, and if
     the request forces a call.
@@ -266,8 +266,8 @@ def replaced_attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, At
 class HealingCost:
     """The extra cost of promptools: requests, tokens and time of failed attempts that were followed by another attempt.
 
-    The last attempt never counts, since without promptools its request would have been sent too. In a request for
-    several choices, a failed attempt counts as a whole, even if some of its choices were used.
+    The last attempt is never included, since without promptools its request would have been sent too. In a request for
+    several choices, a failed attempt is included as a whole, even if some of its choices were used.
     """
 
     requests: int = 0
@@ -302,7 +302,7 @@ class ServerInfo:
     capabilities: tuple[str, ...] | None = None
     """The model's capabilities, as the server names them; None if the server states none."""
     context: int | None = None
-    """Number of tokens of context for which the model was trained or the server configured; None if not stated."""
+    """The context size, in tokens, of the model's training or the server's configuration; None if not stated."""
     num_ctx: int | None = None
     """Number of tokens of context that Ollama gives the model by default; None if Ollama does not state it."""
     parser: str | None = None

@@ -115,7 +115,7 @@ class Context:
     response_bytes: int = 0
     """Number of bytes to keep from the beginning of each response, for the observer."""
     wall_clock: Callable[[], datetime] | None = None
-    """Returns the date and time, with time zone."""
+    """Returns the current date and time, with time zone."""
     vocabulary: Callable[[], TokenCodec | None] | None = None
     """Returns the vocabulary of gpt-oss, if it is available."""
     log: Callable[[str], None] | None = None

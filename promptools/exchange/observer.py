@@ -30,7 +30,7 @@ Purpose = Literal["attempt", "forward", "template"]
 Other requests to the server, such as one for its list of models, also have the purpose `forward`.
 """
 Received: TypeAlias = "Opened | Piece | Ended | Failed"
-"""What arrived: status and headers, then pieces of the body, then its end; or a failure at any point."""
+"""What arrived from the server: status and headers, pieces of the body, or its end; or a failure at any point."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

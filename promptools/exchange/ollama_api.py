@@ -411,7 +411,7 @@ class _RawReply:
         return b"".join(b"%b\n" % encode_json(self._line(text)) for text in texts)
 
     def failure(self, opened: Opened) -> Failure | None:
-        """Return what is wrong with the reply after its end, as a failure; None if nothing is wrong."""
+        """At the end of the reply, return what is wrong with it, as a failure; None if nothing is wrong."""
         decoder = self.decoder
         if decoder.server_error:
             return failure_of_error(decoder.server_error, opened, decoder.body)

@@ -9,7 +9,7 @@ prepared_request  what the modes share. Each mode has a module with its function
 history           the conversation as turns, and in a form that a server's template accepts; `foreign_text` escapes
                   markup in text that the app did not write, `tool_names` renames tools whose names are not accepted
 reply_reader      reads one choice of a reply as events: calls in text, calls that the server parsed
-                  (`structured_calls`), replies of only arguments (`bare_arguments`); `call_filter` decides which calls
-                  are passed on
+                  (`structured_calls`), replies that are only arguments (`bare_arguments`); `call_filter` decides which
+                  calls are passed on
 verdict           decides whether a whole reply is an answer; `response_format` checks the requested format
 """

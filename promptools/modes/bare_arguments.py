@@ -1,17 +1,17 @@
 """Read a reply that consists only of arguments, such as `{"city": "Paris"}`, as the call that the request forced.
 
-Instructor, LangChain and the AI SDK force a call to get structured output. Some servers do not enforce the call
-(llama.cpp with a named tool, Ollama with any). A model that is asked for one call then often writes only the arguments,
-as a JSON object. A reply that is only an object is usually an answer, but an app that forces a call accepts no answer.
-The object is therefore read as a call if all these conditions are met:
+Instructor, LangChain and the AI SDK force a call to get structured output. Some servers do not enforce the call:
+llama.cpp does not if `tool_choice` names a tool, and Ollama never does. A model that is asked for one call then often
+writes only the arguments, as a JSON object. A reply that is only an object is usually an answer, but an app that forces
+a call accepts no answer. The object is therefore read as a call if all these conditions are met:
 
-- `tool_choice` names a tool, or is `required`, and no `response_format` asks for JSON as well. A `response_format` for
-  the parameters of the only tool does not count: instructor's mode RESPONSES_TOOLS asks for the same object twice;
+- `tool_choice` names a tool, or is `required`, and no `response_format` asks for JSON as well. A `response_format` with
+  the schema of the only tool is allowed, because instructor's mode RESPONSES_TOOLS asks for the same object twice;
 - the reply is complete. Apart from reasoning, and one code fence around the object, it consists only of the
   object. (After a label or a sentence, the object may be an example);
-- the object has at least one key, its keys are parameters of the tool, and it is valid for the tool's schema after the
-  usual fixes. It is valid for exactly one of the tools that may be called. That tool may be inferred: it is neither
-  `dangerous` nor marked `infer=False`.
+- the object has at least one key, its keys are parameters of the tool, and it is valid for the tool's schema, after the
+  fixes that the arguments of any call get. It is valid for exactly one of the tools that may be called. That tool may
+  be inferred: it is neither `dangerous` nor marked `infer=False`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 JSON = "json"
 """The name of the dialect for calls that are JSON without any markers."""
 _OBJECT = lazy_pattern(r"\s*+(?:(?P<fence>`{3,}|~{3,})[ \t]*+[\w+-]*+[ \t]*+\r?\n\s*+)?+(?=\{)")
-"""Matches what may precede the object: white space and the line that opens a code fence."""
+"""Matches the text before the object's first brace: white space and, if present, the line that opens a code fence."""
 
 
 def takes_bare_arguments(request: ToolRequest) -> bool:
-    """Return whether a reply to this request may consist only of arguments, and still be read as a call."""
+    """Return whether a reply to this request that consists only of arguments may be read as a call."""
     accepted = request.accepted_dialects is None or JSON in request.accepted_dialects
     # it cannot be known whether a tool of another type takes the object too
     certain = request.choice.kind == "named" or (request.choice.kind == "required" and not request.other_tools)

@@ -20,7 +20,7 @@ from jinja2.visitor import NodeTransformer
 from promptools.errors import UsageError
 
 MAX_STEPS: Final = 100_000
-"""Maximum number of steps in one rendering. Steps are passes through loops, macro calls, and items seen by filters."""
+"""Maximum number of steps in one rendering. Steps are passes through loops, macro calls, and items read by filters."""
 MAX_SIZE: Final = 2**19
 """Maximum size, in characters or items, of a rendering and of each value that a template makes."""
 
@@ -56,7 +56,7 @@ def _count(steps: int) -> None:
 
 
 def _step() -> str:
-    """Count a pass through a loop or a macro call; return an empty string, so that nothing is added to the output."""
+    """Count a step: a loop pass or a macro call. Return an empty string, so that nothing is added to the output."""
     _count(1)
     return ""
 

@@ -58,7 +58,7 @@ class CallFilter:
     malformed: list[Malformed] = field(default_factory=list[Malformed])
     notes: list[str] = field(default_factory=list[str])
     discarded: list[Discarded] = field(default_factory=list[Discarded])
-    """Calls that were dropped because they contain a placeholder. No parser has recorded these calls as discarded."""
+    """Calls that were dropped because they contain a placeholder; recorded here, because no parser records them."""
     left_out: list[str] = field(default_factory=list[str])
     """The arguments of calls that the server parsed and that were dropped because `tool_choice` is `none`."""
     _numbers: dict[tuple[CallSource, int], int] = field(default_factory=dict[tuple[CallSource, int], int])

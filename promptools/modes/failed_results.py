@@ -58,7 +58,7 @@ def _failed(result: Result) -> bool:
 def _holds_error(content: str) -> bool:
     """Return whether a text is a JSON object whose `error` is a string, an object or true.
 
-    A number as `error` does not count, since it may be a measurement.
+    A number as `error` is not taken for an error, since it may be a measurement.
     """
     if not content.lstrip().startswith("{") or '"error"' not in content:
         return False

@@ -79,7 +79,7 @@ class ForeignEscaper:
     forms: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """New names for the tools whose own names contain markup."""
+    """Maps tool names that contain markup to new names without markup."""
     _location: str = ""
 
     # --- the request -------------------------------------------------------------------------------------------------
@@ -268,7 +268,10 @@ def _may_contain(tools: Tools, text_markup: MarkupEscaper) -> bool:
 
 
 def map_strings(value: Any, matches: Callable[[str], bool], change: Callable[[str], str]) -> Any:
-    """Copy JSON of any depth with `change` applied to each string and key, or return it if none `matches`. O(n)."""
+    """Copy JSON of any depth, with `change` applied to each string and key. O(n).
+
+    If `matches` is false for all strings and keys, return the value itself.
+    """
     if not any(map(matches, _strings(value))):
         return value
     top: list[Any] = [value]

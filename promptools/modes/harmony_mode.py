@@ -97,7 +97,7 @@ def prepare_harmony(request: ToolRequest) -> PreparedRequest:
 
 
 def _tool_places(request: ToolRequest) -> dict[str, ToolAddress]:
-    """Return the namespace and recipient of each offered tool."""
+    """Map the name of each offered tool to its address in Harmony: its namespace and the recipient of its calls."""
     free_text = {tool.name for tool in request.offered if tool.free_text is not None}
     names = RecipientNames(request.offered.names, free_text=free_text)
     return {name: names.address_of(name) for name in request.offered.names}
@@ -135,9 +135,10 @@ def _effort(body: Mapping[str, Any], template: Mapping[str, Any]) -> Any:
 
 
 def _messages(request: ToolRequest, instruction: str) -> list[dict[str, Any]]:
-    """Return the request's messages with the config's system prompt and, at the end, the instruction (if not empty).
+    """Return the request's messages with the config's system prompt and, at the end, `instruction` unless it is empty.
 
-    If the profile's `system_prompt_placement` is `replace`, that prompt replaces the instructions at the beginning.
+    If the profile's `system_prompt_placement` is `replace`, the config's prompt replaces the app's instructions at the
+    beginning.
     """
     messages, configured = request.messages, request.system_prompt
     if written := request.options.written:
@@ -170,7 +171,7 @@ def _call_instruction(request: ToolRequest, places: Mapping[str, ToolAddress]) -
 
 
 def _prefill(request: ToolRequest, places: Mapping[str, ToolAddress]) -> str:
-    """Return the text with which the reply is begun at the end of the prompt; empty if there is no such text."""
+    """Return the beginning of the reply, which the prompt ends with; empty if the model writes the whole reply."""
     fixed = PREFILLS.get(request.options.prefill)
     if fixed is not None:
         return fixed
@@ -195,7 +196,7 @@ def _asks_in_text(request: ToolRequest) -> bool:
 
 
 def _call_header(addresses: Sequence[ToolAddress]) -> str:
-    """Return the beginning of a call's header in gpt-oss' format, up to where it would differ between these tools.
+    """Return the beginning of a call's header in gpt-oss' format, as far as it is the same for all these tools.
 
     The text ends at a token boundary.
     """
@@ -240,7 +241,7 @@ def _render_prompt(
 
 
 def _corrections(request: ToolRequest) -> frozenset[str]:
-    """Return the feedback texts that are sent as reasoning; empty unless HarmonyReAct is imitated.
+    """Return the feedback texts that are sent as reasoning; empty unless the option `harmony_react` is set.
 
     Such a text may end with a sentence that contains control tokens. HarmonyReAct's harness sends them as tokens, so
     this sentence must not be escaped.

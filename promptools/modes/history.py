@@ -171,7 +171,7 @@ def _dump(value: Any) -> str:
 
 
 def alnum9_id(call_id: str) -> str:
-    """Return `call_id` if it is nine letters and digits. If not, make such an id from its hash (vllm#9019)."""
+    """Return `call_id` if it is nine letters and digits. If not, return such an id, made from its hash (vllm#9019)."""
     if _ALNUM9.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -232,7 +232,10 @@ def _marked(content: Any) -> Any:
 
 
 def plain_message(turn: Turn, profile: Profile) -> Message:
-    """Copy a message without calls and null fields; adapt its content parts and reasoning field to the server."""
+    """Copy a message, but leave out its calls, and null fields other than `content`.
+
+    Its content parts and its reasoning field are adapted to the server.
+    """
     dropped = {"tool_calls", "function_call", *REASONING_FIELDS}
     message = {
         key: value
@@ -379,7 +382,7 @@ class _Answered(NamedTuple):
 
 
 def find_repeated(messages: Sequence[Mapping[str, Any]], least: int) -> RepeatedCall | None:
-    """Return a call in the last assistant message that was made at least `least` times with the same result.
+    """Return a call in the last assistant message that was made `least` or more times with the same result.
 
     If there are several such calls, return the most frequent one. Return None if no call was made that often, or if the
     model has answered since. O(n) in the size of the conversation.
@@ -420,7 +423,7 @@ def without_repeats(turns: Sequence[Turn]) -> list[Turn]:
 def _step_key(step: Sequence[Turn]) -> str:
     """Return a key for a turn and the results that follow it; equal turns have equal keys.
 
-    If the turn can never count as a repetition, such as one without calls, the key is empty.
+    The key is empty for a turn that cannot be a repetition, such as one without calls.
     """
     if not step[0].calls:
         return ""
@@ -436,7 +439,7 @@ def _step_key(step: Sequence[Turn]) -> str:
 def hint_turns(
     request: ToolRequest, mode: ModeName, turns: list[Turn], sent: Mapping[str, str]
 ) -> tuple[list[Turn], tuple[str, ...]]:
-    """Return the turns, with a hint about a repeated call if `mode` gives hints; also return notes for the trace.
+    """Return the turns, with a hint about a repeated call if that is the action in `mode`; also return trace notes.
 
     `sent` maps the names of tools to the names under which they are sent to the server.
     """
@@ -453,7 +456,7 @@ def hint_turns(
 def hint_messages(
     request: ToolRequest, mode: ModeName, messages: list[dict[str, Any]], sent: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return the messages, with a hint about a repeated call if `mode` gives hints; also return notes for the trace.
+    """Return the messages, with a hint about a repeated call if that is the action in `mode`; also return trace notes.
 
     This is `hint_turns` for messages in the client's format.
     """

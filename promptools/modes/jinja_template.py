@@ -74,10 +74,10 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
 
 
 def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = None) -> Callable[..., str]:
-    """Return a function that renders conversations with a template's text: `render(messages, tools, **options)`.
+    """Return a function that renders conversations with a chat template: `render(messages, tools, **options)`.
 
-    `special_tokens` maps the template's names, such as `bos_token`, to texts. The steps and the text of a rendering are
-    limited. Raises UsageError for an invalid template, and if Jinja2 is not installed. The returned function raises
+    `special_tokens` maps names in the template, such as `bos_token`, to texts. The steps and the text of a rendering
+    are limited. Raises UsageError for an invalid template, and if Jinja2 is not installed. The returned function raises
     UsageError for any failure of the template.
     """
     environment = _environment(bounded=True)

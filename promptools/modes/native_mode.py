@@ -209,7 +209,7 @@ def _encode_call(raw_call: dict[str, Any], call: Call, profile: Profile, sent: M
 def _encode_result(turn: Turn, result: Result, message: Message, profile: Profile, sent: Mapping[str, str]) -> Message:
     """Encode a result as a message, without the result's images.
 
-    No server accepts images in a tool message (vllm#43203), so the images are sent in a user message afterwards.
+    No server accepts images in a tool message (vllm#43203), so the images are sent in a user message afterward.
     """
     content = message.get("content")
     if turn.attachments or not (isinstance(content, str) or (is_array(content) and profile.result_parts)):

@@ -41,7 +41,7 @@ class RequestOptions(TypedDict, total=False):
     accept: Sequence[str] | None
     """The dialects in which calls in text are recognized, besides the requested one (None: those of the profile)."""
     rescue: bool | None
-    """Accept a call at the end of the reasoning if the reply has no other text (None: if the model is known for it)."""
+    """Accept a call at the end of the reasoning if the reply has no other text (None: the dialect decides)."""
     hold: Hold
     """`all` holds a stream back until the reply is known to be good."""
     arguments: ArgumentStreaming
@@ -55,7 +55,7 @@ class RequestOptions(TypedDict, total=False):
     escape: bool
     """Escape markup in text that the app did not write itself."""
     heal_format: bool
-    """Repair the answers that `response_format` asks for, and ask again for an answer that does not fit."""
+    """Repair answers that do not match `response_format`, and ask again for those that cannot be repaired."""
     on_repeat: OnRepeat | None
     """What is done about a call that the history contains `repeats` times with the same result.
 
@@ -72,7 +72,7 @@ class RequestOptions(TypedDict, total=False):
     `content`: its text; `call`: a call whose arguments do not match the schema; `error`: an error.
     """
     tools_in: ToolPlacement | None
-    """Harmony mode: the message that declares the tools (None: the profile's choice with `agent`, else `developer`)."""
+    """Harmony mode: which message declares the tools (None: as the profile says with `agent`, else `developer`)."""
     namespaces: dict[str, str]
     """Harmony mode: maps the names of tool namespaces to their descriptions."""
     thoughts: ReasoningPolicy
@@ -95,7 +95,7 @@ class RequestOptions(TypedDict, total=False):
     written: dict[str, str]
     """Harmony mode: maps the index of an assistant message, as a string, to the text exactly as the model wrote it."""
     last_prompt: dict[str, int]
-    """Raw endpoints: the `tokens` and `bytes` of the previous prompt, from which this prompt's tokens are estimated."""
+    """Raw endpoints: the size of the previous prompt (`tokens`, `bytes`), from which this prompt's is estimated."""
     date: str | None
     """Harmony mode: today's date, such as `2025-06-28` (None: from the clock; empty: the prompt has no date)."""
 

@@ -146,7 +146,7 @@ the answer gets fewer tokens than are really left.
 """
 
 DENSER = 1.25
-"""The factor by which the ratio of tokens to bytes may grow when a conversation is shortened."""
+"""The factor by which the tokens per byte may rise if a conversation is shortened: the rest may be denser text."""
 
 
 def text_tokens(text: str) -> int:

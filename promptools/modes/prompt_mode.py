@@ -199,12 +199,12 @@ def _with_calls(turn: Turn, dialect: Dialect, profile: Profile) -> Message:
 
 
 def _after_results(request: ToolRequest, turns: Sequence[Turn], sent: Mapping[str, str]) -> str:
-    """Return the line after the results that end a conversation; without this line, small models keep making calls.
+    """Return the line to put after the results that end a conversation; without it, small models keep making calls.
 
     The line's first sentence makes small models answer; the second makes them continue if a step is missing. After a
-    failed call, another line is used, because this line would make small models only report the error. If no tool is
-    offered, the line only tells the model to answer; without it, small models copy the last call as text
-    (docs/reference/matrix.md).
+    failed call, a different line is returned, because the usual one would make small models only report the error. If
+    no tool is offered, the line only tells the model to answer; without it, small models copy the last call as text
+    (docs/reference/matrix.md). If no results end the conversation, or a call is required, the line is empty.
     """
     if request.choice.forced or not turns or turns[-1].result is None:
         return ""

@@ -4,9 +4,10 @@ The model sees the format that it was trained on, and the server does not parse 
 including control tokens. Before each attempt, the exchange has the conversation from `prepare_conversation` rendered,
 either by the server or with a template that the config names, and passes the prompt to `prepare_raw`.
 
-What a template cannot express is checked only in the reply, as in all modes. There is one exception. If a call is
-required, the prompt ends with the beginning of a call in the model's own format. If the template opens reasoning, the
-model may reason first. Only after a reply without the call does the next prompt close the reasoning and begin the call.
+Requirements that a template cannot express, such as `tool_choice`, are checked only in the reply, as in all modes.
+There is one exception. If a call is required, the prompt ends with the beginning of a call in the model's own format.
+If the template opens reasoning, the model may reason first. Only after a reply without the call does the next prompt
+close the reasoning and begin the call.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\
 _LONGEST_TAIL = 200
 """How many characters at the end of a prompt are searched for an opening reasoning tag."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Matches markup at the end of the text that all calls have in common at their beginning.
+"""Matches the beginning of markup at the end of the text with which all calls begin.
 
-The markup is cut off, because the arguments of a call may begin with other markup.
+This part is removed from the text, because the arguments of some calls may begin with other markup.
 """
 
 
@@ -277,6 +278,7 @@ def beginning_in_examples(request: ToolRequest, prompt: RenderedPrompt, examples
     """Return the text with which calls begin in the rendered examples; empty if the examples do not extend the prompt.
 
     If the prompt opens reasoning, an example may close the reasoning before its call, or contain no reasoning at all.
+    In either case, the returned text closes the reasoning first.
     """
     assert prompt.text is not None
     texts = [example.text or "" for example in examples]

@@ -12,7 +12,7 @@ All events pass through the call filter. It decides what the request allows, and
 The events that it emits are recorded in `reply`. If there are tools and `response_format`, the finished content is
 checked once more for calls that the parser ignored because a JSON answer was expected.
 
-This module handles two server defects: raw Harmony that vLLM's parser returns as content, and white space without end
+This module handles two server defects: raw Harmony that vLLM's parser returns as content, and endless white space
 after a complete call.
 """
 
@@ -574,8 +574,8 @@ class ReplyReader:
     def _recover_from_reasoning(self) -> list[Event]:
         """If the reply has only reasoning, return the calls at its end, because some servers do not parse calls there.
 
-        Examples are vllm#39056 and ai-dynamo/dynamo#10366. Only calls at the end of the reasoning count; earlier ones
-        are drafts. Calls to dangerous tools never count.
+        Examples are vllm#39056 and ai-dynamo/dynamo#10366. Only calls at the end of the reasoning are returned;
+        earlier ones are drafts. Calls to dangerous tools are never returned.
         """
         if self._thoughts is None:
             return []

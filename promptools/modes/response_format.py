@@ -174,7 +174,7 @@ def _find_scalar(text: str) -> tuple[Healed, Any] | None:
 
 
 def _find_container(text: str) -> tuple[Healed, Any] | Unhealed:
-    """Return an answer's object or array if it is the only one and the text around it may be left out, or why not."""
+    """Return an answer's only object or array if the text around it may be left out; if not, return the reason."""
     start = min((at for at in map(text.find, "{[") if at >= 0), default=-1)
     if start < 0:
         return Unhealed(NO_JSON)
@@ -273,7 +273,7 @@ class AnswerStream:
         self._state = _START
         self._stack: list[str] = []
         self._is_key = self._is_cut = False
-        """Whether the current string is a key, and whether the text so far ends inside a token."""
+        """Whether the current string is a key (`_is_key`), and whether the text ends inside a token (`_is_cut`)."""
         self._open = ""
         """Text that cannot be read until more arrives: an answer's start, or part of an escape, number or literal."""
         self._held: list[str] = []
@@ -404,7 +404,7 @@ class AnswerStream:
         return -1, -1
 
     def _read_string(self, text: str, at: int) -> tuple[int, int]:
-        """Continue reading a string. Whether a quote ends the string is certain only after the next token."""
+        """Continue reading a string. Only the token after a quotation mark shows whether the mark ends the string."""
         body = _STRING_BODY.match(text, at)
         end = body.end() if body else at
         if end < len(text) and text[end] == '"':
@@ -416,7 +416,7 @@ class AnswerStream:
         return end, end
 
     def _read_value(self, text: str, at: int) -> tuple[int, int]:
-        """Read the beginning of a string or container, or a whole number or literal."""
+        """Read the beginning of a string or container, or all of a number or literal."""
         char = text[at]
         if char in "{[" and len(self._stack) < MAX_DEPTH:
             self._stack.append("}" if char == "{" else "]")

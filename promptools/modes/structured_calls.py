@@ -61,7 +61,7 @@ class PendingCall:
     streamer: ArgumentStream | None = None
     """Streams the call's arguments; None if they are not streamed."""
     is_thought: bool = False
-    """Whether the server took the call out of the content while reasoning was open in the content."""
+    """Whether the server extracted the call from the content while reasoning was open in the content."""
     _extent: BracketScanner | None = None
 
     def add_arguments(self, text: str) -> None:

@@ -285,7 +285,7 @@ def _with_marks(tools: Tools, marks: Mapping[str, Mapping[str, Any]] | None) -> 
 
 
 class _GivenTools(NamedTuple):
-    """Holds the tools in a request body: the function tools, as given and prepared, and all other tools."""
+    """Holds the tools in a request body: the function tools, as given and in prepared form, and all other tools."""
 
     functions: list[dict[str, Any]]
     tools: Tools

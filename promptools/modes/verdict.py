@@ -160,9 +160,10 @@ def _broken_end(
 
 
 def _repeated_correction(request: ToolRequest, reply: Reply) -> Verdict:
-    """Return the verdict on an answer that only repeats the correction that the model was given.
+    """Return the verdict on an answer that only repeats the correction that was sent to the model.
 
-    The user would read words of promptools as the model's answer (Qwen2.5-Coder-1.5B on llama.cpp, prompt mode).
+    Without this verdict, the user would see promptools' own words as the model's answer. Observed with
+    Qwen2.5-Coder-1.5B on llama.cpp in prompt mode.
     """
     kind: VerdictKind = "no_call" if request.choice.forced else "malformed"
     discarded = (*reply.discarded, Discarded(reply.content, "repeat"))
@@ -333,7 +334,7 @@ def _given_arguments(failed: Malformed) -> tuple[dict[str, Any], str] | None:
 
 
 def _with_sent_arguments(failed: Malformed) -> Call:
-    """Return a failed call with its arguments as the server sent them, since a partial repair is worthless.
+    """Return a failed call with its arguments as the server sent them, instead of a partial repair.
 
     If any of these arguments was unescaped, the call is returned unchanged, since the app has never seen the escaped
     form.
@@ -422,7 +423,7 @@ def _unparsed_call(number: int, failed: Malformed) -> Call | None:
 
 
 def _reasoning_field(reply: Reply, *, harmony: bool) -> dict[str, str]:
-    """Return the message field for the reasoning, from which gpt-oss continues; empty if the mode is not harmony."""
+    """Return the message field with the reasoning, so that gpt-oss continues from it; empty outside harmony mode."""
     return {"reasoning": reply.reasoning} if harmony and reply.reasoning else {}
 
 

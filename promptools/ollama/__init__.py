@@ -1,4 +1,4 @@
-"""The ollama package over promptools' transport: use `from promptools import ollama` instead of `import ollama`.
+"""The ollama package with promptools' transport: use `from promptools import ollama` instead of `import ollama`.
 
 `Client` and `AsyncClient` are promptools' classes; everything else comes from the installed package. The functions
 (`chat`, `list`, ...) are methods of one client, which is created when one of them is first accessed.

@@ -1,4 +1,4 @@
-"""The ollama package's clients over promptools' transport."""
+"""The ollama package's clients with promptools' transport."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_without_its_source_the_help_is_what_the_class_says(monkeypatch):
         raise OSError("could not get source code")
 
     monkeypatch.setattr(inspect, "getsource", no_source)
-    assert OpenAI.__doc__.rstrip().endswith("is passed to it.")
+    assert OpenAI.__doc__.rstrip().endswith("it is then passed on to the SDK.")
 
 
 def test_the_typed_options_are_those_that_are_checked():
