@@ -41,7 +41,7 @@ _LOST_KINDS: frozenset[FailureKind] = frozenset({"server_parser", "harmony", "cr
 class RetryLoop:
     """Makes attempts until each choice of a request has a reply, or nothing is left to try.
 
-    If `strict` is true, the client gets an error if a reply's calls remain invalid; if not, it gets the invalid reply.
+    If a reply's calls remain invalid, the client gets an error if `strict` is true, and the invalid reply if not.
     `keeps_first` says that the caller keeps the bytes of the first reply, and forwards them if no attempt succeeds.
     """
 

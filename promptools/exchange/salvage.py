@@ -61,7 +61,7 @@ def recover_calls(plan: AttemptPlan, failure: Failure, new_id: NewId) -> Reply |
 
 
 def recover_text(plan: AttemptPlan, failure: Failure) -> Failure:
-    """For a request that accepts no calls, add a reply to `failure`, made from the model's text in the error.
+    """For a request that accepts no calls, return `failure` with a reply made from the model's text in the error.
 
     The result is still a failure, and other attempts are made first, because an error contains only part of a reply.
     """

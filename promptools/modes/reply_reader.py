@@ -72,7 +72,7 @@ class RawText:
         self._reasoning_end = -1
         """The offset at which the last reasoning ended; -1 if there was none."""
         self._spans_before_tag = 0
-        """The number of spans kept before the last tag and the white space after it."""
+        """Number of spans before the last tag. If the tag turns out to open reasoning, later spans are dropped."""
 
     def add(self, text: str) -> None:
         """Add text."""

@@ -82,7 +82,7 @@ def short_recipient(place: ToolAddress) -> str:
 
 
 def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
-    """Return copies of `tools`, renamed according to `sent`; marks on the tools, such as `dangerous`, are kept."""
+    """Copy tools; `sent` maps names to new names. Marks on the tools, such as `dangerous`, are kept."""
     if not sent:
         return tools
     renamed = Tools([rename_tool(tool, sent) for tool in tools.to_openai()])
@@ -90,6 +90,6 @@ def rename_tools(tools: Tools, sent: Mapping[str, str]) -> Tools:
 
 
 def rename_tool(tool: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
-    """Copy an OpenAI tool, renamed according to `sent`."""
+    """Copy a tool in OpenAI's format; if `sent` maps its name to a new name, the copy has the new name."""
     function = tool["function"]
     return {**tool, "function": {**function, "name": sent.get(function["name"], function["name"])}}
