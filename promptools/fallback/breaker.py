@@ -25,7 +25,7 @@ class _Circuit:
     """The time of the last failure."""
     opened: float | None = None
     probes: dict[int, tuple[float]] = field(default_factory=dict[int, tuple[float]])
-    """Maps the number of each probe (a trial of a half-open circuit) to its start time. Only the last probe counts.
+    """Maps the number of each probe (a trial of a half-open circuit) to its start time. All but the last have expired.
 
     The thread that first sets the entry for a number owns that probe.
     """
@@ -76,7 +76,7 @@ class Breaker:
         return probes.setdefault(number, mine) is mine
 
     def record_failure(self, key: BreakerKey, at: float, *, why: str = "", lasting: bool = False) -> None:
-        """Record a failure, with its kind as `why`; a `lasting` failure opens the circuit immediately."""
+        """Record a failure of the kind `why`; a `lasting` failure opens the circuit immediately."""
         circuit = self._circuits.setdefault(key, _Circuit(deque(maxlen=max(1, self.threshold))))
         circuit.why, circuit.last_failure = why, at
         circuit.failures.append(at)
@@ -98,7 +98,7 @@ class Breaker:
             self._circuits.pop(key, None)
 
     def why(self, key: BreakerKey) -> str:
-        """Return the reason for the last failure; empty if there was none."""
+        """Return the reason (`why`) recorded for the last failure; empty if there was none."""
         circuit = self._circuits.get(key)
         return circuit.why if circuit else ""
 

@@ -15,9 +15,12 @@ from promptools.patterns import lazy_pattern
 DEFAULT_ANSWER_TOKENS = 4_096
 """Tokens reserved for an answer whose request sets no `max_tokens`: enough for a call after some reasoning."""
 MIN_ANSWER_TOKENS = 512
-"""Number of tokens left for the answer that justifies another attempt; fewer suffice if the request asks for fewer."""
+"""Minimum number of tokens left for the answer in a further attempt; fewer suffice if the request asks for fewer."""
 CONTEXT_STEP = 1_024
-"""Context sizes (in tokens) are rounded up to a multiple of this, as a server reloads the model for each new size."""
+"""Number of tokens to a multiple of which context sizes are rounded up.
+
+A server reloads the model for each new size, so few different sizes are requested.
+"""
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound
 _PATTERNS = (
@@ -51,9 +54,12 @@ class Overflow:
     prompt: int | None = None
     context: int | None = None
     answer: int | None = None
-    """Number of tokens requested for the answer, if the server states it because prompt and answer do not fit."""
+    """Number of tokens requested for the answer, if the server states it.
+
+    Servers state it if the answer does not fit together with the prompt.
+    """
     at_least: bool = False
-    """Whether `prompt` is a lower bound, because the server stopped counting."""
+    """Whether `prompt` is only a lower bound, because the server stopped counting the prompt's tokens."""
 
     def __str__(self) -> str:
         """Describe the overflow in words, such as "the prompt has 9000 tokens, and the context holds 8192"."""
@@ -71,7 +77,7 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
     """Parse the token counts in a server's error text.
 
     If the text has no counts, `prompt` and `context` are used. These come from separate fields of the error. Like the
-    failure rules, this function searches only the start and the end of the text, so its cost is O(1) in characters.
+    failure rules, this function searches only the start and the end of the text, so a long text costs no more.
     """
     parts = searched_parts(text)
     match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)
@@ -86,7 +92,7 @@ def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | Non
     """Return a context size for a `prompt` and an `answer` of that many tokens; None if `limit` is too low.
 
     If `answer` is None, `DEFAULT_ANSWER_TOKENS` are reserved. If the size would exceed `limit`, `limit` is returned,
-    unless it leaves too few tokens for the answer: fewer than `MIN_ANSWER_TOKENS`, and fewer than `answer`.
+    provided that it leaves enough tokens for the answer: `MIN_ANSWER_TOKENS`, or `answer` if that is less.
     """
     wanted = DEFAULT_ANSWER_TOKENS if answer is None or answer < 1 else answer
     size = -(-(prompt + wanted) // CONTEXT_STEP) * CONTEXT_STEP

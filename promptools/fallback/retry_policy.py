@@ -16,7 +16,7 @@ class RetryState:
     """
 
     attempt_number: int = 0
-    """Attempts made so far."""
+    """Number of attempts made so far."""
     seconds_since_start: float = 0.0
     idle_for: float = 0.0
     """Seconds spent waiting between attempts."""
@@ -29,7 +29,7 @@ class RetryState:
 Stop: TypeAlias = Callable[[Any], bool]
 """A `tenacity.stop_*` object, several joined by `&` or `|`, or a function of `RetryState`; True ends the attempts."""
 WaitFor: TypeAlias = Callable[[Any], float]
-"""A `tenacity.wait_*` object, a sum of them, or a function of `RetryState`; it returns the seconds to wait."""
+"""A `tenacity.wait_*` object, a sum of several, or a function of `RetryState`; it returns the seconds to wait."""
 
 
 class RetryPolicy:

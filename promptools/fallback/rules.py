@@ -46,7 +46,7 @@ HARMLESS_PARAMETERS = (
 LIMIT_PARAMETERS = ("max_completion_tokens", "max_tokens")
 """The two names of the parameter that limits the length of the answer."""
 COMPANION_PARAMETERS = ("parallel_tool_calls", "stream_options", *REASONING_PARAMETERS)
-"""Parameters that have separate rules; an error text may refuse them together with other parameters."""
+"""Parameters that have failure rules of their own, but that an error text may refuse together with others."""
 
 # pydantic and FastAPI: `extra_forbidden` (vLLM before 0.6, Mistral, Fireworks); OpenAI: `Unknown parameter`,
 # `Unrecognized request argument`; Go and Rust: `unknown field`; Google: `Unknown name`; Groq: `property ... is
@@ -321,17 +321,18 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
     "choice": ("correct", "next"),
     "format": ("format", "correct"),
 }
-"""The remedies for a failure, in the order in which they are tried. A failure without remedies is forwarded.
+"""The remedies for a failure, in the order in which they are tried. The error is forwarded if there are none.
 
-`exchange.retry` carries out `salvage`. `exchange.plan` tries the other remedies: `again` once per exchange, and each
-adaptation once per mode, except that `tool_choice` and `without_params` may be repeated.
+`exchange.retry` carries out `salvage`, which extracts a call from the error's text. `exchange.plan` tries the other
+remedies: `again` once per exchange, and each adaptation once per mode, except that `tool_choice` and `without_params`
+may be repeated.
 """
 
 REFUSAL_KINDS: frozenset[FailureKind] = frozenset({
     "schema", "tool_choice", "tool_type", "ids", "history", "roles", "system_place", "reasoning_param", "null_content",
     "content_parts", "stream_options", "parallel", "empty_tools", "unknown_param", "grammar",
 })  # fmt: skip
-"""Failures in which the server refuses a part of the request, but may accept the request with other wording."""
+"""Failures in which the server refuses a part of the request, but may accept the request once this part is changed."""
 
 LASTING_KINDS: frozenset[FailureKind] = frozenset({"no_native_tools"})
 """Failures that last for as long as the server runs: a single one opens the circuit of the `Breaker`."""
@@ -393,7 +394,11 @@ _LLAMACPP_PREFIX = lazy_pattern(r"failed to parse input at pos \d+: ?", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """The model's text in an error: `arguments` of a call, without the tool's name, or all or part of a `reply`."""
+    """The model's text that a server quotes in its error.
+
+    If `kind` is `arguments`, the text is a call's arguments, without the tool's name. If it is `reply`, the text is all
+    or part of a reply.
+    """
 
     kind: Literal["arguments", "reply"]
     text: str

@@ -160,7 +160,7 @@ def _with_separator(
 ) -> Iterator[Table]:
     """Yield `table`, extended with the keys that say how several calls in a turn are written.
 
-    Each call has a block of its own, or the calls are the lines of one block.
+    Either each call has its own block (with its own markers), or one block contains one call per line.
     """
     one_block = {**table, **_block(before, after)}
     if "shape" in table or samples.two is None:
@@ -290,9 +290,11 @@ def _pair_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
 def _pair_wrapped(
     renderings: Renderings, samples: Samples, before: str, lead: str, argument: str, gap: str, tail: str
 ) -> Iterator[Table]:
-    """Yield the tables that `_pair_tables` yields, given the texts around the parts of a call.
+    """Yield the tables of `_pair_tables`, given the texts around the parts of a call.
 
-    A turn with two calls shows which markers are around each call, and which are around all calls.
+    `before` and `lead` are the texts before and after the tool's name, `gap` is the text between two arguments, and
+    `tail` is the text after the last argument. The sample turn with two calls, if there is one, is used to tell the
+    markers around each call from those around all calls.
     """
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     around = _Around("", before.lstrip(), tail.rstrip(), "", "\n")
@@ -315,7 +317,7 @@ _ITEM = lazy_pattern(r"<zq_count>\S*<([A-Za-z_][\w.-]*)>zq item\S*</\1>\S*</zq_c
 
 
 def _nested_tables(renderings: Renderings, samples: Samples) -> Iterator[Table]:
-    """Yield a candidate table of the kind `nested` if arguments are elements with a marker before every tag."""
+    """Yield a candidate table of the kind `nested` if arguments are elements with the same marker before every tag."""
     match, item = _NESTED.match(samples.one), _ITEM.search(samples.values)
     second = -1 if samples.two is None else samples.two.find(OTHER.name)
     if match is None or item is None or samples.two is None or second < 0:
@@ -393,7 +395,7 @@ _PREFIX = lazy_pattern(r"<([^\w<>\s/]\w+[^\w<>\s])\w")
 
 
 def _with_prefix(table: Table) -> Table:
-    """Return the table with a prefix of tag names, such as DSML's, replaced by `{prefix}` and listed under `prefixes`.
+    """Return the table with a tag name prefix, such as `｜DSML｜`, replaced by `{prefix}` and listed under `prefixes`.
 
     A table whose tags have no such prefix is returned unchanged.
     """

@@ -51,7 +51,7 @@ def read_declaration(config: Mapping[str, Any]) -> Declaration:
 def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterator[Table]:
     """Yield the tables of a declaration, each preceded by the candidates that agree with that table.
 
-    A candidate may also say what a declaration cannot express, such as white space.
+    These candidates come first, because they may also say what a declaration cannot express, such as white space.
     """
     known = [*candidates]
     for table in declaration.tables:
@@ -77,7 +77,7 @@ class _InexpressibleError(Exception):
 
 
 class _Form(NamedTuple):
-    """How a parser finds calls: the texts before and after a call, and the kind of content between them.
+    """How the declared parser finds calls: the texts before and after a call, and the kind of content between them.
 
     `{name}` in a text is the captured name of the tool.
     """
@@ -93,12 +93,12 @@ class _Form(NamedTuple):
     id_key: str = ""
     is_list: bool = False
     argument: str = ""
-    """How one argument of `pairs` is written, with `{key}` and `{value}`."""
+    """How one argument is written, with `{key}` and `{value}`, if the content is `pairs`."""
     quote: str = ""
 
 
 def _tables(form: _Form) -> Iterator[Table]:
-    """Yield the dialect tables that find calls in the same way as the form."""
+    """Yield the dialect tables that find calls in the way that `form` describes."""
     before, after = form.before.strip(), form.after.strip()
     if form.content == "python":
         for values in ({}, {"values": "json"}):
@@ -184,7 +184,7 @@ class _Parts(NamedTuple):
     arguments: str
     id: str = ""
     captured: bool = False
-    """Whether the name is a group of the opening marker's pattern; if so, the whole content is the arguments."""
+    """Whether a group of the opening marker's pattern captures the name; if so, the whole content is the arguments."""
     of_each: bool = False
     """Whether the content is a list of calls."""
 
@@ -221,11 +221,14 @@ def _argument(pattern: Any) -> str:
 
 
 _TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(\w+)\s*\})")
-"""Matches what a JMESPath expression takes as `function`: the whole JSON value (`@`) or two keys (captured)."""
+"""Matches the value of `function` in a JMESPath expression: the whole JSON value (`@`), or two of its keys.
+
+The groups capture the two keys, which hold the name and the arguments.
+"""
 
 
 def _read_schema(declared: Any) -> Iterator[_Form]:
-    """Yield the form of the calls in the property `tool_calls`."""
+    """Yield the form of calls that the property `tool_calls` describes."""
     calls = _inner(declared, "properties", "tool_calls")
     pattern, item = calls.get("x-regex-iterator"), _inner(calls, "items")
     if not isinstance(pattern, str):
@@ -270,7 +273,7 @@ _WHITE_SPACE: Final = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
 def template_of(pattern: str) -> str:
     r"""Return the text that a regular expression matches, with placeholders for its groups.
 
-    The placeholder of a group named `key` is `{key}`, that of a group without a name is `{}`. Optional parts are left
+    The placeholder of a group named `key` is `{key}`, and a group without a name becomes `{}`. Optional parts are left
     out, including optional white space. Raises an error if the rest of the expression does not match one fixed text.
     """
     if len(pattern) > MAX_PATTERN:

@@ -43,7 +43,7 @@ class Learned:
     toml: str
     """The table as TOML. `promptools.dialects.load` reads a file with this text."""
     checks: tuple[str, ...]
-    """What was verified, with numbers."""
+    """What was verified, and for how many calls."""
     notes: tuple[str, ...] = ()
     """What could not be learned, and how far the table can be trusted."""
 
@@ -184,7 +184,7 @@ class _Attempt:
         return check(dialect, rendered, Tools([*trial_tools()]), allowed=self._allowed_fixes(), cut=cut)
 
     def _allowed_fixes(self) -> frozenset[str]:
-        """Return the kinds of fixes that the format implies.
+        """Return the kinds of fixes that even correct calls may need, because of how the format writes values.
 
         `coerce` is always allowed. `json` is allowed if the format mixes JSON and Python, and `unwrap` if arguments are
         JSON in a string.
@@ -196,7 +196,7 @@ class _Attempt:
     def _add_surroundings(self) -> None:
         """Add the table keys for the text around calls, such as `end_tokens`, unless calls are misread with these keys.
 
-        Reading a text in two pieces is not checked again.
+        For this check, texts are not read in two pieces again.
         """
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):
@@ -236,7 +236,7 @@ class _Attempt:
 
 
 def _markers(table: Table) -> list[str]:
-    """Return the markers of a table, for trials whose texts contain a marker."""
+    """Return the markers in a table; some trials contain one of them inside a value."""
     texts = [*table.get("openers", {}), *table.get("openers", {}).values()]
     if table["kind"] == "python" and "" in table["openers"]:
         texts.append(")]")
@@ -248,7 +248,10 @@ def _markers(table: Table) -> list[str]:
 
 
 def _tier(table: Table, special_tokens: frozenset[str]) -> str:
-    """Return a table's tier, by the marker that begins a call: S a special token, A a readable tag, B ordinary text."""
+    """Return a table's tier, which depends on the marker that begins a call.
+
+    S: a special token. A: a tag that prose could contain, though hardly by chance (`<tool_call>`). B: ordinary text.
+    """
     prefix, mark = "".join(table.get("prefixes", ())), table.get("mark", "")
     template = table.get("wrapper") or table.get("call", "")
     begin = next(iter(table["openers"])) if "openers" in table else template.replace("{prefix}", prefix)
@@ -261,9 +264,9 @@ def _tier(table: Table, special_tokens: frozenset[str]) -> str:
 _PLACEHOLDERS: Final = re.compile(r"\{\w+\}")
 _BETWEEN_TOKENS: Final = re.compile(r"(?<=[>\])])(?=[<\[(])|\s+")
 _SENTINEL: Final = re.compile(r"<[|｜][^<>\s]+[|｜]?[^<>]*>|\[/?[A-Z]+(?:_[A-Z]+)+\]|<[A-Z]+_[0-9]+>")
-"""Matches a marker that looks like a special token. Prose contains no such marker."""
+"""Matches a marker that looks like a special token, such as `<|call|>`. Prose contains no such marker."""
 _READABLE: Final = re.compile(r"<[^<>\s]+|\[{1,3}[^\[\]\s]+\]|\({2,3}[^()\s]+\)|[⟦【«「『《〈⟪✿]|([@#%$§])\1")
-"""Matches a marker that prose could contain, though hardly by chance."""
+"""Matches a marker that prose could contain, though hardly by chance, such as `<tool_call>`."""
 
 
 def to_toml(table: Mapping[str, Any]) -> str:

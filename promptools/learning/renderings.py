@@ -1,7 +1,7 @@
-"""Render conversations that differ in one respect each, and find the calls in the renderings.
+"""Render conversations that differ from each other in one respect, and find the calls in the renderings.
 
-A template is a function of a conversation that anyone may have written: it may reject a conversation, drop a part of
-it, or write arguments differently depending on whether they are an object or text. A rejected conversation is not an
+A template is code that anyone may have written. It may reject a conversation, drop a part of it, or write arguments
+differently depending on whether they are an object or text. A rejected conversation is not an
 error; it only means that this variant is not available.
 """
 
@@ -21,11 +21,11 @@ from promptools.patterns import lazy_pattern
 Renderer: TypeAlias = Callable[..., str]
 """`render(messages, tools, **options)` returns the prompt for a conversation in the form of Chat Completions.
 
-The options are those of chat templates, such as `add_generation_prompt`. The function may raise anything.
+The options are those of chat templates, such as `add_generation_prompt`. The function may raise any exception.
 """
 
 MAX_RENDERING: Final = 2**18
-"""Maximum length of a rendering. The conversations here need 2,000 characters, but a template may write anything."""
+"""Maximum length of a rendering. This module's conversations need 2,000 characters, but a template may write more."""
 QUESTION: Final = "Zqu asks?"
 ANSWER: Final = "Zqanswer"
 RESULT: Final = "Zqresult"
@@ -59,7 +59,7 @@ class Variant(NamedTuple):
     """Whether the arguments are JSON text, as in Chat Completions; else they are an object, as servers pass them to
     templates."""
     content: str | None
-    """The content of a message that has calls."""
+    """The `content` of the message with the calls: an empty string or null."""
     follow: Literal["", "user", "answer"] = ""
     """What follows the message with the calls: nothing, a user message, or an answer and then a user message.
 
@@ -217,7 +217,7 @@ def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Varia
 
 
 def _after_words(renderings: Renderings, rendering: str, with_words: str, call: CallOf, least: int) -> int | None:
-    """Return where a call begins, by comparison with a rendering that has words before the call.
+    """Return the offset at which a call begins, found by comparison with a rendering with words before the call.
 
     Return None if that rendering does not contain the words.
     """

@@ -101,7 +101,7 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def trial_tools(*more: CallOf, without: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the tools of the trials, and the tools of the calls `more`, as a request declares them.
+    """Return the tools that the trials and the calls in `more` use, as a request declares them.
 
     `without` names parameters to leave out, because the template does not know their types.
     """
@@ -158,7 +158,7 @@ class Outcome(NamedTuple):
     unread: int
     """Number of turns in which no call is read, because a value contains a marker and the format escapes nothing."""
     refused: int
-    """Number of turns that the template does not render."""
+    """Number of turns that the template rejects or renders incompletely."""
     problem: str
     """What went wrong first; empty if nothing did."""
 

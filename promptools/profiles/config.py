@@ -34,7 +34,7 @@ class ToolModePolicy:
     """How a ppxai config (`ppxai-config.json`) requests tools; such a config cannot ask for harmony mode."""
 
     native: bool
-    """Whether tools are requested in native mode first. If not, prompt mode is first."""
+    """Whether native mode may be tried. If not, prompt mode is tried first."""
     fallback: bool = True
     """Whether another mode may be tried after a failure."""
 
@@ -108,7 +108,7 @@ class Descriptions:
     by_model: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
     def of(self, provider: str, model: str) -> dict[str, str]:
-        """Return the descriptions for a provider's model; the model's own take precedence over the provider's."""
+        """Return the descriptions for a provider's model; those for the model take precedence over the provider's."""
         return {**self.everywhere, **self.by_provider.get(provider, {}), **self.by_model.get(model, {})}
 
 

@@ -164,7 +164,7 @@ def _ppxai_provider(name: str, table: _Provider, file: _PpxaiFile, location: Loc
 def _model(
     model: Model, table: _Model, provider_calling: Mapping[str, Any], native: bool | None, location: Location
 ) -> Model:
-    """Add what ppxai's own keys say about a model; the model's `tool_calling` overrides the provider's."""
+    """Return `model` with what ppxai's own keys add to it; the model's `tool_calling` overrides the provider's."""
     own, limit = set_fields(table.tool_calling), table.max_tokens
     context = check_facts({} if table.context_limit is None else {"context": table.context_limit}, location)
     return replace(
@@ -190,7 +190,7 @@ def without_comments(data: Any) -> Any:
 def tool_mode_policy(calling: Mapping[str, Any], native: bool | None) -> ToolModePolicy | None:
     """Return how a ppxai config requests tools; None if the config leaves this to the profile.
 
-    `calling` is the config's table `tool_calling`, and `native` is its capability `native_tool_calling`. If the table
+    `calling` is the table `tool_calling`, and `native` is the provider's capability `native_tool_calling`. If the table
     has a mode other than `auto`, this mode decides; otherwise the capability decides. If both are missing, the profile
     decides.
     """

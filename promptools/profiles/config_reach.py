@@ -55,26 +55,29 @@ class Reached:
     """Whether the value is the name of an environment variable that holds an API key."""
 
     def __str__(self) -> str:
-        """Return a line for a terminal or an error, without credentials. All but printable ASCII is escaped."""
+        """Return a line for a terminal or an error message, without credentials; all but printable ASCII is escaped."""
         return f"{clip(shown_text(self.what))}: {clip(shown_text(mask_url(self.value)))}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigReach:
-    """Everything that a config reaches, in this order: by its providers, by the proxy's options, as dialect files."""
+    """Everything that a config reaches.
+
+    The entries come from its providers, then from the proxy's options, then from its list of dialect files.
+    """
 
     entries: tuple[Reached, ...]
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """The entries for which the user must trust the config, if it was found in the current folder."""
+        """The entries because of which a config found in the current folder needs the user's trust."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property
     def digest(self) -> str:
-        """A digest of everything that is reached, including credentials in URLs.
+        """A digest of everything that the config reaches (addresses, files, key variables), with credentials in URLs.
 
-        It does not depend on the order of the entries.
+        The digest does not depend on the order of the entries.
         """
         pairs = sorted((entry.what, entry.value) for entry in self.entries)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
@@ -138,9 +141,9 @@ def require_trust(config: Config, base_url: str | None, provider: str | None) ->
     """Raise `UntrustedConfig` if an untrusted config would affect requests to a server.
 
     The requests go to the server at `base_url` (which an argument or the environment names), or else to that of
-    `provider`, or else to the config's default. The caller ignores a config without an effect. A config with an effect
-    is never ignored silently, because the request might then go to another server, with another key, or without the
-    settings of its tools (marks).
+    `provider`, or else to the config's default. If the config would have no effect on them, nothing is raised, and the
+    caller ignores the config. A config with an effect is never ignored silently, because the request might then go to
+    another server, with another key, or without the settings of its tools (marks).
     """
     if config.standing == "untrusted" and _concerns(config, base_url, provider):
         raise UntrustedConfig(config, reach_of(config))
@@ -176,7 +179,7 @@ def _of_provider(provider: Provider, folder: Path) -> Iterator[Reached]:
 
 
 def _addresses(provider: Provider) -> Iterator[tuple[str, str]]:
-    """Yield `(what it is, address)` for a provider's base URL, or else its kind's default one, and for its replicas."""
+    """Yield `(what it is, address)` for a provider's base URL (or its kind's default URL) and for its replicas."""
     kind = provider.kind or kind_of(provider.name)
     first = provider.base_url or (load_builtin(kind).base_url if kind else None)
     if first:

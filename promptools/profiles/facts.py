@@ -37,10 +37,10 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""For each profile field that no fact can set, what to do instead. These fields identify the profile."""
+"""Maps each profile field that no fact can set to what to do instead. These fields identify the profile."""
 
 NO_FAMILY = "none"
-"""The `family` with which a config says that a model has no family, even if the model's name matches one."""
+"""The value of `family` by which a config says that a model has no family, even if its name matches one."""
 
 
 class Fact(Table):
@@ -379,7 +379,7 @@ def family_known_as(name: str) -> str | None:
 
 
 def check_kind(name: str | None, location: Location) -> str | None:
-    """Return the kind of server that has this name or alias; None for no name. Raises `UsageError` if it is unknown."""
+    """Return the kind of server with this name or alias; None for no name. Raises `UsageError` for an unknown name."""
     kind = kind_of(name) if name else None
     if name and not kind:
         raise (location / "kind").error(f"{name!r} is not a known kind of server; {suggest(name, kinds())}")

@@ -68,7 +68,7 @@ class ModelDescription(NamedTuple):
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together."""
     serves_any_name: bool = False
-    """Whether requests for any name are served by this model."""
+    """Whether this model serves every request, whatever model name the request contains."""
     renders_tools: bool = True
     """Whether the model's chat template renders the tools of a request; true if the server does not say."""
 
@@ -76,7 +76,7 @@ class ModelDescription(NamedTuple):
 def find_description(listed: Sequence[ModelDescription], model: str) -> ModelDescription | None:
     """Return the listed model that serves requests for a name; None if there is none.
 
-    It is the model with this name, or else a model that serves any name, or else the only listed model.
+    It is the model with this name, or else a model that serves requests for any name, or else the only listed model.
 
     The last rule holds because most servers use their only model for all requests. But some servers load the requested
     model, so this rule does not apply to a name that implies a family.
@@ -318,8 +318,8 @@ class _FamilySearch:
     def _fits(self, family: str) -> bool:
         """Return whether the model's template is a template of this family.
 
-        The name of a base model counts only in this case, since a fine-tune often has a different template than its
-        base model.
+        The name of a base model is accepted as evidence only if it is, since a fine-tune often has a different template
+        than its base model.
         """
         return family in self._fitting
 
@@ -338,7 +338,10 @@ class _FamilySearch:
         return decides
 
     def _exclude(self, field: str, value: str | int, without: frozenset[str]) -> None:
-        """Exclude the families `without` this value, unless that would exclude all families the template matches."""
+        """Exclude the families in `without`, whose models never have this value.
+
+        They are kept if they include all families that the template matches.
+        """
         excluded = [family for family in self._fitting if family in without]
         if excluded and len(excluded) == len(self._fitting):
             self._evidence.append((f"{field} {value!r}", "not counted: it contradicts the chat template"))
@@ -369,7 +372,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the finding for the family that the requested name implies, if nothing from the server decides it."""
+    """Return the finding for the family that the requested name implies, if the server states nothing that decides."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

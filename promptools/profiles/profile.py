@@ -34,7 +34,7 @@ GENERIC = "openai-compatible"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The facts about one server and model: what they can do, and how they must be asked."""
+    """The facts about one server and model: what they can do, and how requests to them must be written."""
 
     kind: str = GENERIC
     """The kind of server: the provider's `kind`, or the provider's name if that is a kind, or what a probe detected."""
@@ -68,18 +68,21 @@ class Profile:
     needs_key: bool = True
     """Whether an unset variable in `api_key_env` is an error. Local servers need no key."""
     num_ctx: NumCtx = "fit"
-    """Context to request from Ollama's /api/chat, in tokens.
+    """Context size to request from Ollama's /api/chat, in tokens.
 
     `fit` means the server's default, or more if a request needs more. `server` always means the server's default.
     """
     num_ctx_limit: int = 131_072
-    """Maximum context that `fit` may request, in tokens: what the model was trained for, or what the memory allows."""
+    """Maximum context size that is requested if `num_ctx` is `fit`, in tokens.
+
+    It is the size for which the model was trained, or what the memory allows.
+    """
 
     # How to ask for tools
     modes: tuple[ModeName, ...] = ("native", "prompt")
     """Modes, in the order in which they are tried."""
     harmony_last: bool = True
-    """Whether harmony mode is the last one to try after a failure of kind `harmony`, even if `modes` does not list it.
+    """Whether harmony mode is tried last after a failure of kind `harmony`, even if `modes` does not list it.
 
     False if a config or an override sets `modes`.
     """
@@ -106,8 +109,8 @@ class Profile:
     format_beside_tools: bool = False
     """Whether a reply that `response_format` constrains may still hold calls.
 
-    If not, the format is described in the prompt instead, and an answer that does not fit is requested again without
-    tools.
+    If not, the format is described in the prompt instead, and an answer that does not fit the format is requested
+    again without tools.
     """
     relax_schema: bool = False
     """Whether the server fails on valid JSON Schemas. It then gets a relaxed copy; the original validates replies."""
@@ -120,9 +123,9 @@ class Profile:
 
     # How an agent asks (the option `agent`)
     agent_modes: tuple[ModeName, ...] = ()
-    """Modes for the requests of an agent, in the order in which they are tried; empty means those of `modes`."""
+    """Modes for the requests of an agent, in the order in which they are tried; if empty, `modes` is used."""
     agent_tools_in: ToolPlacement = "developer"
-    """The message that declares an agent's tools in harmony mode, unless an option names another one."""
+    """Which message declares an agent's tools in harmony mode, unless the option `tools_in` names another."""
     agent_effort: str | None = None
     """The `reasoning_effort` for an agent's request that sets none; if None, none is sent."""
     agent_temperature: float | None = None
@@ -146,7 +149,7 @@ class Profile:
     """Where the template takes system messages.
 
     `first` means only one, at the beginning. System messages that open the conversation are then joined, and each later
-    one becomes a marked user message in the same place.
+    one becomes, in its place, a user message that is marked as a system message.
     """
     history_arguments: HistoryArguments = "string"
     """Form of a past call's arguments: JSON text as in OpenAI's API, or an object."""

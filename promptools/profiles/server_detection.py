@@ -59,7 +59,7 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
 """Maps each kind of server to the paths requested for its models, and for its version if facts depend on that."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
-"""Maps a value of `owned_by`, if all listed models have the same one, to the kind of server."""
+"""Maps the value of `owned_by` that all listed models share to the kind of server."""
 OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
 """Values of `owned_by` that show that a server is not Ollama, although it has Ollama's paths."""
 
@@ -163,7 +163,7 @@ def read_models(
 
 
 def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str) -> ServerInfo:
-    """Return `seen` with what the server says about the model that serves requests for `model`."""
+    """Return a copy of `seen` that includes what the server says about the model that it serves as `model`."""
     description = find_description(listed, model)
     if description is None:
         return with_family(seen, family_by_name(model))
@@ -176,7 +176,7 @@ def with_model(seen: ServerInfo, listed: Sequence[ModelDescription], model: str)
 
 
 def with_family(seen: ServerInfo, finding: FamilyFinding) -> ServerInfo:
-    """Return `seen` with the family of a model, and how the family was found."""
+    """Return a copy of `seen` that includes the family of a model, and how the family was found."""
     return replace(
         seen,
         family=finding.family,
@@ -214,7 +214,7 @@ def _is_down(status: int) -> bool:
 def read_version(
     seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None]
 ) -> ServerInfo:
-    """Return `seen` with the version in the responses to `version_requests`."""
+    """Return a copy of `seen` that includes the version in the responses to `version_requests`."""
     versions = [nonempty_string(_json_object(answer).get("version")) for answer in responses]
     version = next(filter(None, versions), seen.version)
     return replace(seen, version=version, asked=(*seen.asked, *_outcomes(requests, responses)))
@@ -223,7 +223,7 @@ def read_version(
 def read_model(
     seen: ServerInfo, requests: Sequence[ProbeRequest], responses: Sequence[ProbeResponse | None], model: str = ""
 ) -> ServerInfo:
-    """Return `seen` with what Ollama's response to `model_requests` says about the model."""
+    """Return a copy of `seen` that includes what Ollama's response to `model_requests` says about the model."""
     asked = (*seen.asked, *_outcomes(requests, responses))
     table = _json_object(responses[0])
     shown = describe_ollama_model(table)
