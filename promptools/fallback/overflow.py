@@ -17,9 +17,9 @@ DEFAULT_ANSWER_TOKENS = 4_096
 MIN_ANSWER_TOKENS = 512
 """Minimum number of tokens left for the answer in a further attempt; fewer suffice if the request asks for fewer."""
 CONTEXT_STEP = 1_024
-"""Number of tokens to a multiple of which context sizes are rounded up.
+"""Context sizes are rounded up to a multiple of this number of tokens.
 
-A server reloads the model for each new size, so few different sizes are requested.
+A server reloads the model for each new size, so only few sizes are requested.
 """
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound

@@ -1,8 +1,8 @@
 """Render conversations that differ from each other in one respect, and find the calls in the renderings.
 
 A template is code that anyone may have written. It may reject a conversation, drop a part of it, or write arguments
-differently depending on whether they are an object or text. A rejected conversation is not an
-error; it only means that this variant is not available.
+differently depending on whether they are an object or text. A rejected conversation is not an error; it only means that
+this variant is not available.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from promptools.profiles.tables import (
 )
 
 NOT_FACTS = {"kind": "name the server's kind on the provider", "family": "name the family on the model"}
-"""Maps each profile field that no fact can set to what to do instead. These fields identify the profile."""
+"""For each profile field that no fact can set, what to do instead. These fields identify the profile."""
 
 NO_FAMILY = "none"
 """The value of `family` by which a config says that a model has no family, even if its name matches one."""

@@ -49,14 +49,14 @@ _LITERAL = lazy_pattern(
 _PYTHON_ESCAPE = lazy_pattern(r"""\\(?:x([0-9a-fA-F]{2})|(.))|(")""", re.DOTALL)
 _PYTHON_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 UNREADABLE: Any = object()
-"""Returned if a text cannot be read as the wanted type; None would be ambiguous, since it is the value of null."""
+"""Returned if a text cannot be read as the required type; None would be ambiguous, since it is the value of null."""
 
 MAX_UNFIXABLE = 1000
 """Maximum number of errors that cannot be fixed; if there are more, no value is edited."""
 
 Path: TypeAlias = "tuple[str | int, ...]"
 NumberTexts: TypeAlias = Callable[[Path], str | None]
-"""Returns the number at a path as the model spelled it, or None if the spelling is not known."""
+"""A function that returns the number at a path as the model spelled it, or None if the spelling is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,10 @@ class _EditPlanner:
         self.by_context: dict[int, list[Edit] | None] = {}
 
     def edits_for(self, error: Any, base: Path) -> list[Edit] | None:
-        """Return the edits that fix one error below a path; None if the error cannot be fixed."""
+        """Return the edits that fix one error; None if the error cannot be fixed.
+
+        `base` is the path from which the error's own path leads on.
+        """
         path = (*base, *error.relative_path)
         if error.validator in {"anyOf", "oneOf"} and error.context:
             inside = id(error.context[0])

@@ -85,7 +85,7 @@ REFERENCES = ("$ref", "$dynamicRef")
 _SINGLE = (*SINGLE_SCHEMA, *SINGLE_SCHEMA_RARE)
 _APPLICATORS = frozenset((*_SINGLE, *SCHEMA_LISTS, *SCHEMA_MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFERENCES))
-"""Keywords whose subschemas apply to the same value as the schema. A cycle of only these keywords never ends."""
+"""Keywords whose subschemas apply to the same value as the schema. A cycle of only these would never end."""
 
 
 def import_library(name: str) -> Any:
@@ -268,4 +268,4 @@ _KEYWORDS_BY_TEST: Mapping[Callable[[Any], bool], str] = {
 }
 VALUE_TESTS = {word: test for test, words in _KEYWORDS_BY_TEST.items() for word in words.split()}
 RARE_KEYWORDS = frozenset(_KEYWORDS_BY_TEST[_rare].split())
-"""Rare keywords. For a schema that has one, `well_formed` returns False, and jsonschema decides."""
+"""Rare keywords. For a schema that has one, `well_formed` returns False, and the schema is left to jsonschema."""

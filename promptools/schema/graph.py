@@ -10,8 +10,9 @@ copy keeps them alive.
    in every draft, its references are JSON pointers from the root, and it has at most `MAX_DEPTH` levels.
 2. `strict`: the schema is checked against the meta-schema of its draft, and linked by the `referencing` library, which
    knows `$id`, `$anchor` and `$dynamicRef` (`_link_any`). Any fault is a UsageError.
-3. Not `strict`: a well-formed schema of the latest draft that declares names is linked the same way. Any other schema
-   is rewritten by `promptools.schema.normalize`, which leaves out what cannot be used and adds a note on it.
+3. Not `strict`: a well-formed schema of the latest draft that declares names (`$id`, `$anchor`) is linked the same way.
+   Any other schema is rewritten by `promptools.schema.normalize`, which leaves out what cannot be used and adds a note
+   on it.
 
 Finally `_cut_cycles` removes references that would make validation endless: those that close a cycle all of whose steps
 apply to the same value (`IN_PLACE`). A cycle through `properties` or `items` ends where the value ends, and is kept.
@@ -49,9 +50,12 @@ if TYPE_CHECKING:
 
 
 MAX_CYCLES = 16
-"""Maximum number of endless references that are left out of a schema; a schema with more raises UsageError."""
+"""Maximum number of references that are left out of a schema because they would make validation endless.
+
+A schema with more such references raises UsageError.
+"""
 MAX_DEPTH = 128
-"""Maximum nesting of subschemas that is checked here; a deeper schema is left to jsonschema and its limits."""
+"""Maximum nesting of subschemas that this module checks; a deeper schema is left to jsonschema and its limits."""
 INLINED = frozenset(
     ["$ref", "allOf", "$defs", "definitions", "$id", "$anchor", "$dynamicAnchor", "$comment", "$schema", "$vocabulary"]
 )
@@ -64,7 +68,7 @@ class SchemaGraph:
 
     root: Schema
     pointers: dict[int, str] = field(default_factory=dict[int, str])
-    """JSON pointer of each node, by its id."""
+    """Maps the id of each node to the node's JSON pointer."""
     nodes: list[Schema] = field(default_factory=list["Schema"])
     notes: tuple[str, ...] = ()
     """What was wrong with the schema. A note on a part of the schema begins with the JSON pointer of that part."""
@@ -116,8 +120,8 @@ def merge_nodes(nodes: Iterable[Schema]) -> Schema:
 def build_graph(schema: Any, tool: str, *, strict: bool = False) -> SchemaGraph:
     """Copy, check and link a schema; `tool` names the tool in errors. O(n) if its references are JSON pointers.
 
-    Malformed parts, and references that do not resolve or never end, are left out with a note; if `strict`, they raise
-    UsageError. A schema that is nested too deeply always raises UsageError.
+    Malformed parts, references that do not resolve, and references that would make validation endless are left out with
+    a note; if `strict`, they raise UsageError. A schema that is nested too deeply always raises UsageError.
     """
     draft = draft_of(schema)
     try:
@@ -147,8 +151,8 @@ def _link_strict(schema: Any, tool: str, draft: Draft) -> SchemaGraph:
 def _link_lenient(root: Any, tool: str, draft: Draft) -> SchemaGraph:
     """Link `root`, a copy of a schema that may be changed.
 
-    A well-formed schema of the latest draft that declares names is linked as it is. Any other schema is rewritten
-    first.
+    A well-formed schema of the latest draft that declares names (`$id`, `$anchor`) is linked as it is. Any other schema
+    is rewritten first.
     """
     graph = SchemaGraph(root)
     try:

@@ -218,7 +218,10 @@ DIRECTED_SYNONYMS: Mapping[str, frozenset[str]] = {
     "line_start": frozenset(("start_line",)),
     "line_end": frozenset(("end_line",)),
 }
-"""Other names that may mean a declared name, such as `limit` for `num_results`. They are not synonyms of each other."""
+"""Maps declared names to other names that may mean them, such as `num_results` to `limit`.
+
+The other names of one declared name are not synonyms of each other.
+"""
 
 GUESSED_SYNONYMS: tuple[frozenset[str], ...] = (*SYNONYMS, frozenset(("path", "file", "filename", "file_name")))
 """Groups of synonyms for `guess_key`: `SYNONYMS`, and a group that is used only if one parameter is missing."""

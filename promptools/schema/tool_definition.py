@@ -228,7 +228,7 @@ def _tool(function: dict[str, Any], position: int, notes: list[str]) -> Tool:
 
 
 def _parameters(given: Any, notes: list[str]) -> Schema:
-    """Return the schema of a tool's arguments, which are an object; a `type` other than `object` is removed."""
+    """Return the schema of a tool's arguments. Arguments are always an object, so any other `type` is removed."""
     if not is_object(given):
         notes.append(
             f"its parameters are {clip(repr(given))}; expected a schema such as "

@@ -78,7 +78,7 @@ class Tools(Sequence[Tool]):
 
     names: tuple[str, ...]
     all_names: tuple[str, ...]
-    """The names, followed by the other names that models use for the tools."""
+    """The tools' own names, followed by the other names that models use for the tools."""
     any_free_text: bool
     """Whether any tool has the mark `free_text`, which names the parameter that takes the whole body of a call."""
     all_keys: frozenset[str]
@@ -238,15 +238,15 @@ class Tools(Sequence[Tool]):
         return check(self._entries[tool.name], arguments, text, guess=guess and not tool.dangerous, split=guess)
 
     def infer(self, arguments: Mapping[str, Any], *, optin_only: bool = False) -> tuple[Tool, tuple[Fix, ...]] | None:
-        """Find the tool that a call without a name means: the only tool for which the arguments are valid.
+        """Find the tool for which a call without a name is meant: the only tool for which the arguments are valid.
 
-        Return this tool, with a fix which records that the tool was inferred; return None if the arguments are valid
-        for no tool or for several.
+        Return this tool, with a fix that records that the tool was inferred; return None if the arguments are valid for
+        no tool or for several.
 
         A tool that is dangerous or marked `infer=False` is never returned. With `optin_only`, only a tool marked
-        `infer=True` is returned. Every key must be a declared name or an alias. Tools for which a key is an alias are
-        tried only if the arguments are valid for no tool that declares all keys. Fixes of the arguments themselves are
-        not returned: `check` returns those.
+        `infer=True` is returned. The tool must know every key, as a parameter's declared name or as an alias. Tools
+        that know a key only as an alias are tried after the others, if the arguments are valid for none of these. Fixes
+        to the arguments themselves are not returned; `check` returns those.
         """
         keys = arguments.keys()
         if not keys:

@@ -125,7 +125,10 @@ class InterceptingTransport:
 
 
 class SyncInterceptingTransport(InterceptingTransport):
-    """The sync transport, without the library's base class, which `transport_classes` adds."""
+    """The sync transport.
+
+    `transport_classes` derives a class from this one and the HTTP library's own base class.
+    """
 
     def handle_request(self, request: Any) -> Any:
         """Handle one request of the HTTP client."""
@@ -166,7 +169,10 @@ class SyncInterceptingTransport(InterceptingTransport):
 
 
 class AsyncInterceptingTransport(InterceptingTransport):
-    """The async transport, without the library's base class, which `transport_classes` adds."""
+    """The async transport.
+
+    `transport_classes` derives a class from this one and the HTTP library's own base class.
+    """
 
     async def handle_async_request(self, request: Any) -> Any:
         """Handle one request of the HTTP client."""
@@ -207,7 +213,10 @@ class AsyncInterceptingTransport(InterceptingTransport):
 
 
 class SyncBodyStream:
-    """The body of a sync response, without the library's base class, which `transport_classes` adds."""
+    """The body of a sync response.
+
+    `transport_classes` derives a class from this one and the HTTP library's own base class.
+    """
 
     def __init__(self, driver: SyncDriver) -> None:
         self.driver = driver
@@ -221,7 +230,10 @@ class SyncBodyStream:
 
 
 class AsyncBodyStream:
-    """The body of an async response, without the library's base class, which `transport_classes` adds."""
+    """The body of an async response.
+
+    `transport_classes` derives a class from this one and the HTTP library's own base class.
+    """
 
     def __init__(self, driver: AsyncDriver) -> None:
         self.driver = driver

@@ -158,7 +158,7 @@ def end_received(response: Any) -> bool:
 
 
 def _unread_socket_data(response: Any) -> bytes:
-    """Return the data waiting in a plain socket, without consuming it."""
+    """Return the data waiting in a response's socket, without consuming it; empty if the socket uses TLS."""
     stream = response.extensions.get("network_stream")
     raw_socket = stream and stream.get_extra_info("socket")
     if type(raw_socket) is not socket.socket:

@@ -160,7 +160,10 @@ class ChunkWriter:
         return self.chunk({"role": "assistant", "content": content})
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode a parser event, with `logprobs` for a text. Return nothing for events that clients do not get."""
+        """Encode a parser event. Return nothing for events that clients do not get.
+
+        If the event is a text, `logprobs` are the log probabilities of its tokens.
+        """
         match event:
             case Text(text=text):
                 return [self.chunk({"content": text}, logprobs=logprobs)]

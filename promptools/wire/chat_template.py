@@ -73,7 +73,10 @@ class RenderedPrompt:
     content: str | tuple[int, ...]
     """The prompt, as text or as token ids."""
     text: str | None
-    """The prompt as text. For a prompt of ids, it is joined from the tokens' strings, or None without such strings."""
+    """The prompt as text.
+
+    If `content` is token ids, the text is joined from the tokens' strings, or is None if the server sends no strings.
+    """
     prefill: str = ""
     """The start of the reply, such as that of a required call, if `content` already ends with this text."""
     context: int | None = None
@@ -96,7 +99,10 @@ class TemplateRequest:
 def encode_template_request(
     body: Mapping[str, Any], endpoint: TemplateEndpoint, *, num_ctx: int | None = None
 ) -> TemplateRequest | None:
-    """Encode a request to render a Chat Completions body's conversation; None if Ollama's API cannot express it."""
+    """Encode a request that asks the server to render the conversation of a Chat Completions body.
+
+    Return None if Ollama's API cannot express the conversation.
+    """
     given = {key: body[key] for key in TEMPLATE_KEYS if body.get(key) is not None}
     match endpoint:
         case "llamacpp":

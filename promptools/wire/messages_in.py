@@ -234,7 +234,7 @@ _NEEDLESS = frozenset({
 """Keys that concern Anthropic's accounts or caches; nothing is lost by leaving them out."""
 _KEPT = frozenset({"promptools", *PARAMETERS}) - _CONVERTED - _NEEDLESS - {"n", "functions", "function_call"}
 _EFFORTS = {"xhigh": "high", "max": "high"}
-"""Maps reasoning efforts unknown to open models to the efforts that are sent instead."""
+"""Maps each reasoning effort that open models do not know to the effort that is sent instead."""
 _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
 """The largest budgets, in thinking tokens, that become low effort and medium effort."""
 _CHARACTERS_PER_TOKEN = 2
@@ -374,8 +374,8 @@ def _decode_tool_choice(choice: Any) -> dict[str, Any]:
 def _decode_limit(limit: Any, body: Mapping[str, Any], profile: Profile, notes: list[str]) -> dict[str, Any]:
     """Decode `max_tokens`; leave it out if the prompt and that many tokens may exceed the context.
 
-    Clients made for Anthropic's models ask for more tokens than many models' contexts have. Servers other than Ollama
-    refuse such requests.
+    Clients made for Anthropic's models ask for more tokens than the contexts of many models hold. Servers other than
+    Ollama refuse such requests.
     """
     if limit is None:
         return {}

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 _SAME_NAME = ("temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty")
-"""Options with the same name in Chat Completions."""
+"""Ollama's options that have the same name in Chat Completions."""
 _RENAMED = {"repeat_penalty": ("repetition_penalty",)}
-"""Maps options to the other names under which some servers know them."""
+"""Maps an option of Ollama to the other names under which some servers know it."""
 _OLLAMA_ONLY = ("options", "think", "keep_alive", "truncate", "shift")
-"""Keys that only Ollama knows."""
+"""Keys of a request that only Ollama knows."""
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
 _VALUE_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
 """Keywords of JSON Schema whose values are not schemas."""

@@ -30,7 +30,10 @@ _FORWARDED_FIELDS = {
     "remote_model": str,
     "remote_host": str,
 }
-"""Maps the fields of an Ollama server's reply that are passed on to their types. They override values measured here."""
+"""Fields of an Ollama server's reply that are passed on to the client, each with its type.
+
+They override the values that promptools measures.
+"""
 _TIMINGS = {"prompt_eval_duration": "prompt_ms", "eval_duration": "predicted_ms"}
 """Maps Ollama's durations to the fields of llama.cpp's `timings` that state them in milliseconds."""
 
@@ -115,7 +118,10 @@ class LineWriter:
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[dict[str, Any]]:
-        """Encode a parser event, with `logprobs` for a text. Return no lines for events that clients do not receive."""
+        """Encode a parser event. Return no lines for events that clients do not receive.
+
+        If the event is a text, `logprobs` are the log probabilities of its tokens.
+        """
         match event:
             case Text(text=text):
                 return [encode_line(self._envelope, encode_message(text), logprobs=logprobs)]

@@ -122,7 +122,10 @@ PATH = "/api/chat"
 """The route of Ollama's chat endpoint, relative to the server's root."""
 
 EFFORTS: dict[str, Any] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
-"""Reasoning efforts that `think` does not accept, mapped as in Ollama's own /v1 (openai/openai.go, 0.32.15)."""
+"""Maps each reasoning effort that `think` does not accept to the value that is sent instead.
+
+Ollama's own /v1 maps them in the same way (openai/openai.go, 0.32.15).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,10 @@ def _format(form: Mapping[str, Any], notes: list[str]) -> Any:
 
 
 def _think(given: Mapping[str, Any], notes: list[str]) -> Any:
-    """Return the value of `think`: the reasoning effort, or else the template argument that users of vLLM send."""
+    """Return the value of `think`: the reasoning effort, or else a template argument such as `enable_thinking`.
+
+    Users of vLLM send such arguments in `chat_template_kwargs`.
+    """
     template = as_object(given.get("chat_template_kwargs"))
     known = ("reasoning_effort", "enable_thinking", "thinking")
     others = [key for key in template if key not in known]

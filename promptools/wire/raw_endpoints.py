@@ -124,10 +124,10 @@ def decode_completions_reply(body: Any) -> list[Delta]:
 
 
 def _restore_end_of_turn(delta: Delta) -> Delta:
-    """Add the token that ended the turn to the text.
+    """Append to the text the token that ended the turn.
 
-    The server reports this token as the stop reason, but omits it from the text. The token ids that vLLM sends include
-    it.
+    The server reports this token as the stop reason, but omits it from the text, although vLLM includes it in the token
+    ids.
     """
     stop = END_OF_TURN_IDS.get(as_int(delta.stop_reason) or 0)
     return replace(delta, content=delta.content + stop) if stop else delta

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 CUSTOM_PARAMETER = "input"
-"""The only parameter of a function that represents a custom tool."""
+"""Name of the only parameter of a function that represents a custom tool."""
 _HOSTED = "it runs on OpenAI's servers"
 _NOT_SERVED = {
     **dict.fromkeys((
@@ -459,7 +459,10 @@ _OWN_KEYS = frozenset({
     "safety_identifier", "service_tier", "truncation", "context_management", "moderation", "access_programs",
     "background_options", "client_metadata", "image", "n", "functions", "function_call",
 })  # fmt: skip
-"""Keys that are not sent: they concern OpenAI's servers and do not change the answer, or belong to Chat Completions."""
+"""Keys that are not sent.
+
+They concern OpenAI's servers and do not change the answer, or they belong to Chat Completions and not to this API.
+"""
 _ECHOED: dict[str, Any] = {
     "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
     "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "safety_identifier": None,

@@ -215,7 +215,7 @@ class ResponseEvents:
 
     def __init__(self, frame: ResponseFrame) -> None:
         self.reply: Reply | None = None
-        """The whole reply, after `finish`."""
+        """The whole reply; None until `finish` is called."""
         self._frame = frame
         self._items: list[dict[str, Any] | CallItem] = []
         self._open: _OpenText | None = None
@@ -244,7 +244,10 @@ class ResponseEvents:
         return
 
     def write(self, event: Event, logprobs: Any = None) -> list[StreamEvent]:
-        """Encode a parser event, with `logprobs` for a text. Return nothing for events that clients do not receive."""
+        """Encode a parser event. Return nothing for events that clients do not receive.
+
+        If the event is a text, `logprobs` are the log probabilities of its tokens.
+        """
         match event:
             case Text(text=text):
                 return self._add_text(text, logprobs)
