@@ -19,7 +19,7 @@ MIN_ANSWER_TOKENS = 512
 CONTEXT_STEP = 1_024
 """Context sizes are rounded up to a multiple of this number of tokens.
 
-A server reloads the model for each new size, so only few sizes are requested.
+A server reloads the model for each new size, so it is better to request few different sizes.
 """
 
 # each text is also matched by a rule of the failure table, of kind "overflow"; `more` marks a lower bound

@@ -151,7 +151,7 @@ def _ways(renderings: Renderings) -> Iterator[tuple[Variant, Frame, Samples]]:
 SOME_CALLS: Final = 8
 """Number of rendered turns that are used to check table keys which do not concern calls, such as `end_tokens`."""
 _DEFAULTS: Final = {"name_key": "name", "arguments_key": "arguments", "id_key": "", "separator": "\n"}
-"""Default values: a table need not contain a key that has its default."""
+"""Default values of table keys. A table need not contain a key whose value is the default."""
 
 
 class _Attempt:

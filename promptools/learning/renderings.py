@@ -217,9 +217,9 @@ def _starts(renderings: Renderings, rendering: str, call: CallOf, variant: Varia
 
 
 def _after_words(renderings: Renderings, rendering: str, with_words: str, call: CallOf, least: int) -> int | None:
-    """Return the offset at which a call begins, found by comparison with a rendering with words before the call.
+    """Return the offset at which a call begins, found by comparison with a rendering that has words before it.
 
-    Return None if that rendering does not contain the words.
+    Return None if the other rendering does not contain the words.
     """
     at, other = rendering.rfind(call.name), with_words.rfind(call.name)
     words = with_words.rfind(ANSWER, 0, other)
@@ -277,7 +277,7 @@ def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int
 
 
 def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
-    """Return the text that ends a turn with calls. A turn without calls ends with the same text."""
+    """Return the text that ends a turn with calls, which also ends a turn without calls."""
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if variant.follow == "answer" and DONE in rendering:
         at = rendering.rindex(DONE)

@@ -70,7 +70,7 @@ class ConfigReach:
 
     @property
     def asked_about(self) -> tuple[Reached, ...]:
-        """The entries because of which a config found in the current folder needs the user's trust."""
+        """The entries for which a config found in the current folder needs the user's trust."""
         return tuple(entry for entry in self.entries if entry.is_remote or entry.is_outside)
 
     @property

@@ -110,7 +110,7 @@ class Builtin:
     aliases: tuple[str, ...] = ()
     """Other names for a kind of server."""
     base_url: str | None = None
-    """The address where such a server listens by default."""
+    """The address where a server of this kind listens by default."""
     globs: tuple[str, ...] = ()
     """Patterns of model names, such as `*qwen3*`, in the form that `normalize_model_name` returns."""
     known_as: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def fact_types() -> type[Table]:
 def check_facts(value: Any, location: Location) -> dict[str, Any]:
     """Validate a table of profile keys and values; return them, with each value converted to its type in `Profile`.
 
-    Raises `UsageError`, with the location, for an unknown key or an invalid value.
+    Raises `UsageError`, which names the location, for an unknown key or an invalid value.
     """
     for key in NOT_FACTS if is_table(value) else ():
         if key in value:

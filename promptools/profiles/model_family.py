@@ -191,7 +191,7 @@ def _llamacpp(props: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelDescr
 def _template_renders_tools(props: Mapping[str, Any]) -> bool:
     """Return whether the chat template of llama.cpp's model puts the tools of a request into the prompt.
 
-    A separate template for tools counts too, although `chat_template_caps` does not consider it.
+    A separate template for tools is considered too, although `chat_template_caps` does not consider it.
     """
     capabilities = _table(props.get("chat_template_caps"))
     return capabilities.get("supports_tools") is not False or bool(nonempty_string(props.get("chat_template_tool_use")))
@@ -372,7 +372,7 @@ class _FamilySearch:
 
 
 def _named(family: str | None, name: str, evidence: Sequence[tuple[str, str]]) -> FamilyFinding:
-    """Return the finding for the family that the requested name implies, if the server states nothing that decides."""
+    """Return the finding for the family that the requested name implies, used if nothing else decides the family."""
     if family is None:
         return FamilyFinding(evidence=tuple(evidence))
     shown = clip(repr(name))

@@ -322,7 +322,7 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Return `(provider, reason)`: the config's provider of this name, or one for the server kind of this name."""
+    """Return `(provider, reason)` for a name: the config's provider, or a new one if the name is a kind of server."""
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)

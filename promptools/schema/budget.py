@@ -17,7 +17,7 @@ from promptools.json_values import count_values, is_array, is_object
 STEPS = 50_000
 """Number of steps in the fixed part of the budget; each keyword that is applied costs at least one step."""
 STEPS_PER_VALUE = 64
-"""Number of further steps for each value inside the validated value."""
+"""Number of steps that each value inside the validated value adds to the budget."""
 STEPS_PER_REFERENCE = 3
 """Number of steps that following a reference costs."""
 MAX_SLOW_SEARCHES = 20

@@ -85,7 +85,10 @@ REFERENCES = ("$ref", "$dynamicRef")
 _SINGLE = (*SINGLE_SCHEMA, *SINGLE_SCHEMA_RARE)
 _APPLICATORS = frozenset((*_SINGLE, *SCHEMA_LISTS, *SCHEMA_MAPS))
 IN_PLACE = frozenset(("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then", *REFERENCES))
-"""Keywords whose subschemas apply to the same value as the schema. A cycle of only these would never end."""
+"""Keywords whose subschemas apply to the same value as the schema.
+
+A cycle of references through only these keywords would make validation endless.
+"""
 
 
 def import_library(name: str) -> Any:

@@ -248,7 +248,7 @@ LONGEST_KEY = 128
 WRAPPER = "properties"
 """The schema keyword under which models wrap arguments by mistake."""
 _WRAPPER_SIBLINGS = frozenset(("type", "required", "additionalProperties"))
-"""Schema keywords that may accompany `WRAPPER`."""
+"""Schema keywords that may stand beside `properties` if models wrap arguments in it."""
 _TYPES = frozenset((
     "any", "array", "bool", "boolean", "dict", "float", "int", "integer", "list", "null", "number", "object",
     "str", "string",

@@ -5,8 +5,8 @@ extended for that:
 
 - Each keyword that is applied costs steps of the run's budget (`_counted`), and so do long error messages (`_quoting`).
 - Patterns are searched by the `regex` library with a time limit, instead of by `re`, which has none.
-- `anyOf` and `oneOf` remember the errors of their alternatives for each value. Otherwise, each level of nesting would
-  double the cost.
+- `anyOf` and `oneOf` remember the errors of their alternatives for each object and array. Otherwise, each level of
+  nesting would double the cost.
 - `enum` and `uniqueItems` compare by hash.
 - `3.0` is not accepted as an integer, nor NaN as a number, because the programs that receive the arguments do not
   accept them either.
@@ -277,9 +277,10 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator
 
 
 def _branch_errors(validator: Any, branches: list[Any], value: Any) -> list[Any]:
-    """Return the errors of each alternative.
+    """Return the errors of each alternative of an `anyOf` or `oneOf`.
 
-    The errors are computed only once for each value, because otherwise each level of nesting would double the cost.
+    For an object or array, the errors are computed only once, because otherwise each level of nesting would double the
+    cost.
     """
     seen, key = budget.current_run().branch_errors, (id(branches), id(value))
     if key in seen:
@@ -318,7 +319,7 @@ def _error(message: str, context: Sequence[Any] = ()) -> Any:
 
 
 def _counted(keyword: str, check: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a keyword's check so that it costs a step, and more for a large keyword or value."""
+    """Wrap a keyword's check so that it costs a step of the budget, and more if the keyword or the value is large."""
     cost = budget.STEPS_PER_REFERENCE if keyword in REFERENCES else 1
     weighs = keyword != "enum"  # the members of an `enum` are looked up by hash
 
@@ -334,7 +335,7 @@ def _length(value: Any) -> int:
 
 
 def _quoting(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a keyword's check so that each error costs steps for its message, which may quote a large value."""
+    """Wrap a keyword's check so that long error messages, which may quote a large value, cost steps of the budget."""
 
     def quoting(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         for error in check(validator, wanted, value, schema) or ():

@@ -158,7 +158,10 @@ class ExchangeDriver:
         self.library = library
         self.extensions: dict[str, Any] = dict(extensions or {})
         self.client_url = url
-        """URL of the client's request if an HTTP client made it, else None. Only this client follows its redirects."""
+        """URL of the client's request if an HTTP client made it, else None.
+
+        Redirects from this URL are left to that client.
+        """
         self._client_address = None if url is None else str(url)
         self.host: str | None = url and url.host
         self.read_body = read_body
@@ -316,7 +319,7 @@ class ExchangeDriver:
         return Opened(response.status_code, headers, self.clock())
 
     def next_redirect(self, request: Any, response: Any, hops: int) -> Any:
-        """Return the request that follows a redirect within the origin; None if the driver follows no redirect."""
+        """Return the request that follows a redirect within the origin; None if the driver must not follow one."""
         location = redirect_location(self.library, request, response)
         if location is None or request.url == self.client_url:
             return None

@@ -43,7 +43,7 @@ def decode_headers(headers: Any) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class HttpLibrary:
-    """One of the two HTTP libraries. `module` is untyped because the library is known at run time only."""
+    """The library httpx or httpx2. `module` is untyped because the library is known at run time only."""
 
     name: str
     module: Any

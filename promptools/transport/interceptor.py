@@ -250,7 +250,7 @@ class AsyncBodyStream:
 
 @dataclass(frozen=True, slots=True)
 class TransportClasses:
-    """The transport and stream classes for one library."""
+    """The transport and stream classes for one HTTP library."""
 
     sync_transport: Any
     async_transport: Any

@@ -63,7 +63,7 @@ class Decompressor:
     def _check_header(self, data: bytes) -> bytes:
         """Check for zlib's header of two bytes, which some servers omit (RFC 9110, section 8.4.1.2).
 
-        Returns the data to decompress, from the beginning.
+        Returns all data so far, because decompression begins only after the check.
         """
         self._head += data
         if len(self._head) > 1:

@@ -90,7 +90,7 @@ class GuardedObservers:
 
 
 def guard_observers(observers: Sequence[Observer]) -> Observer | None:
-    """Return one observer that calls all `observers`, or None without any; raise `UsageError` for an invalid one."""
+    """Return one observer that calls all `observers`; None if there are none. Raises UsageError for an invalid one."""
     for observer in observers:
         for name in ("began", "sent", "received", "ended"):
             method = getattr(observer, name, None)

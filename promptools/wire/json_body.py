@@ -45,7 +45,10 @@ NO_OBJECT = "the request's body must be a JSON object"
 TOO_DEEP = f"the request's body is nested more than {MAX_LEVELS} levels deep; flatten it"
 _WHITE_SPACE = " \t\r\n\ufeff\x00"
 _GUESS_PREFIX = "unescaped quotes"
-"""Prefix of the description of a repair that guessed where a string ends. JSON repaired in this way is refused here."""
+"""Prefix of the description of a repair that guessed where a string ends.
+
+This module refuses JSON that was repaired in this way.
+"""
 
 
 class Decoded(NamedTuple):

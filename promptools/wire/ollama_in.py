@@ -34,7 +34,7 @@ _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array",
 _VALUE_KEYWORDS = frozenset(("enum", "const", "default", "examples"))
 """Keywords of JSON Schema whose values are not schemas."""
 _IMAGE_PREFIXES = {"/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
-"""Maps the first characters of an image in base64 to its format. Other images count as PNG, the most common format."""
+"""Maps the first characters of an image in base64 to its format. Other images are taken for PNG, the most common."""
 
 _LINE_BREAKS = {ord("\r"): None, ord("\n"): None}
 

@@ -34,7 +34,10 @@ class NotExpressible(Exception):
 
 
 def encode_messages(conversation: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Encode the conversation in O(n), and add to `notes` what was left out. Raises `NotExpressible`."""
+    """Encode the conversation in O(n), and add to `notes` what was left out.
+
+    Raises `NotExpressible` if `/api/chat` cannot express a part of the conversation.
+    """
     names: dict[str, str] = {}
     unknown: dict[str, None] = {}
     messages: list[dict[str, Any]] = []

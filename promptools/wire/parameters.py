@@ -15,7 +15,7 @@ from promptools.wire.json_body import as_object
 
 ParameterHandling = Literal["kept", "option", "shaped", "written", "needless", "dropped"]
 Endpoint: TypeAlias = Literal["ollama", "completions", "llamacpp", "generate"]
-"""The endpoint: `ollama` is Ollama's /api/chat, and the others are raw endpoints (see `EndpointRules`)."""
+"""An endpoint of a server: `ollama` is Ollama's /api/chat, and the others are raw endpoints (see `EndpointRules`)."""
 
 
 class ParameterRule(NamedTuple):
@@ -182,7 +182,7 @@ PARAMETERS: Mapping[str, EndpointRules] = MappingProxyType({
     "truncate": _OLLAMA,
     "shift": _OLLAMA,
 })  # fmt: skip
-"""The rules for each parameter of a request."""
+"""The rules for each parameter of a Chat Completions body."""
 
 UNKNOWN_PARAMETER = EndpointRules(_UNKNOWN, _KEPT, _KEPT, _UNKNOWN)
 """The rules for a key that `PARAMETERS` does not list. Servers may know such a key; Ollama ignores unknown keys."""
