@@ -187,7 +187,7 @@ def _with_separator(
 
 
 def _block(before: str, after: str) -> Table:
-    """Return the table keys for the text around the JSON."""
+    """Return the table keys for the texts `before` and `after` the JSON of a call."""
     fence = _FENCE.search(before)
     keys: Table = {}
     if fence is not None and after.lstrip().startswith("```"):

@@ -56,8 +56,10 @@ class Variant(NamedTuple):
     """A way to put calls into a conversation. There are several, because templates accept different forms."""
 
     as_text: bool
-    """Whether the arguments are JSON text, as in Chat Completions; else they are an object, as servers pass them to
-    templates."""
+    """Whether the arguments are JSON text, as in Chat Completions.
+
+    If not, they are an object, as servers pass them to templates.
+    """
     content: str | None
     """The `content` of the message with the calls: an empty string or null."""
     follow: Literal["", "user", "answer"] = ""

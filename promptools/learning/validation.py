@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from promptools.types import Reply
 
 LEAST_CALLS: Final = 30
-"""Minimum number of calls that must be read back."""
+"""Minimum number of calls that a candidate table must read back to be accepted."""
 
 
 class Trial(NamedTuple):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 MOST_LISTED = 200
-"""Maximum number of names that a message lists."""
+"""Maximum number of names that a message to the model lists."""
 LONGEST_NAME = 300
-"""Maximum number of characters of a name that is interpreted.
+"""Maximum number of characters of a called name from which layers such as namespaces are removed.
 
 No tool's name is longer, even with everything that models add around the name.
 """
@@ -239,7 +239,7 @@ DISTINGUISHING_WORDS = frozenset((
 _CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATOR = lazy_pattern(r"[-_.\s]+")
 _BEFORE_NAME = lazy_pattern(r"[\s,;\"']")
-"""Matches a character that may come before a name in a text."""
+"""Matches a character that may come before a parameter's name in a text."""
 _AMBIGUOUS_STARTS = "=\"'"
 """Characters that make a key ambiguous if they come right after its `=`: they may or may not belong to the value."""
 LONGEST_KEY = 128

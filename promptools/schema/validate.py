@@ -107,12 +107,12 @@ LARGEST_PATTERN = 50_000
 MAX_ERRORS = 8
 """Maximum number of errors that are described after one validation, since a model corrects few at a time."""
 MAX_ALTERNATIVES = 4
-"""Maximum number of alternatives of an `anyOf` that one sentence describes."""
+"""Maximum number of alternatives of an `anyOf` that the sentence about one error describes."""
 MAX_ALTERNATIVE_DEPTH = 2
-"""Maximum number of levels of nested alternatives that one sentence describes."""
+"""Maximum number of levels of nested alternatives that the sentence about one error describes."""
 
 MAX_QUOTED_MEMBERS = 20
-"""Maximum number of members of an object or array that a sentence quotes."""
+"""Maximum number of members of an object or array that the sentence about an error quotes."""
 
 TYPE_PHRASES = {
     "object": "an object",
