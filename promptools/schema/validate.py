@@ -112,7 +112,7 @@ MAX_ALTERNATIVE_DEPTH = 2
 """Maximum number of levels of nested alternatives that the sentence about one error describes."""
 
 MAX_QUOTED_MEMBERS = 20
-"""Maximum number of members of an object or array that the sentence about an error quotes."""
+"""Maximum number of members of an object or array that an error message quotes; of a larger one, it states the size."""
 
 TYPE_PHRASES = {
     "object": "an object",
