@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings")
-"""The values of `url` that are accepted."""
+"""The values that a request's `url` may have."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -40,7 +40,7 @@ class BatchRequest:
     """A request in a batch file."""
 
     line: int
-    """The number of the request's line, or of its row in a Parquet file, from 1."""
+    """The number of the request's line, or of its row in a Parquet file, counted from 1."""
     custom_id: str
     url: str
     """One of `ENDPOINTS`."""
@@ -136,9 +136,12 @@ def _invalid(line: int, custom_id: str | None, message: str, advice: str) -> Lin
 BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
 """Statuses that mean that the server, or a gateway in front of it, cannot answer now; `RequestPool` keeps retrying."""
 SHORT_LIVED_STATUSES = frozenset({500})
-"""Statuses that the request itself may have caused. Such a request is sent again only a few times."""
+"""Statuses of failures that may be temporary, but that the request itself may also have caused.
+
+Such a request is sent again only a few times.
+"""
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
-"""Codes of promptools' own 502 errors, which mean that no server answered."""
+"""Error codes in the 502 responses that promptools itself makes if no server answered."""
 ADVICE = {
     400: "correct the request",
     404: "check the model's name and the base URL",
@@ -195,7 +198,7 @@ class RequestAnswerer:
         self._response_class: Any = library_of(http).module.Response
 
     async def answer(self, request: BatchRequest) -> BatchAnswer:
-        """Send a request once and return its result, which may be an error of the server.
+        """Send a request once and return its result, which may be an error response from the server.
 
         Raises `TemporaryFailureError` if the server cannot answer now, and `UpstreamError` if it refuses the key.
         """
@@ -263,7 +266,7 @@ def _answer_error(request: BatchRequest, response: Any) -> BatchAnswer:
 def _temporary_failure(
     status: int, body: Any, message: str, headers: Mapping[str, str]
 ) -> TemporaryFailureError | None:
-    """Return the failure for a response after which the request may be sent again; None if the response is final."""
+    """Return the error to raise for a response after which a retry may succeed; None if the response is final."""
     code = as_object(as_object(body).get("error")).get("code")
     if headers.get("x-should-retry") == "false":  # from promptools itself, which has tried all that it could
         if code in CONNECTION_CODES:
@@ -316,7 +319,7 @@ def _result(custom_id: str, response: dict[str, Any] | None, error: dict[str, An
 
 
 CONNECT_SECONDS = 10.0
-"""Maximum number of seconds until a connection is made."""
+"""Maximum number of seconds to wait for a connection to a server."""
 PAUSE_SECONDS = 5.0
 """Seconds for which a server gets no request after a failure, if another server can take the request."""
 
@@ -376,7 +379,7 @@ def answer_timeout(seconds: float) -> openai.Timeout:
 def _replicas(client: AsyncOpenAI) -> tuple[str, ...]:
     """Return all base URLs of the client's provider except the first.
 
-    The result is empty if the client does not use the first URL.
+    The result is empty if the client's base URL is not the first one, so that no other server is used.
     """
     session = client.promptools
     provider = session.config.providers.get(session.provider or "")

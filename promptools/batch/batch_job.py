@@ -46,7 +46,7 @@ from promptools.json_values import is_object, try_json
 
 SETTINGS = "settings"
 BEGINNING = f'{{"{SETTINGS}": '.encode()
-"""The first bytes of each log file."""
+"""The first bytes of every batch log, by which a file is recognized as one."""
 
 
 class BatchLog:
@@ -171,7 +171,10 @@ class BatchLog:
         return os.read(self._file, size)
 
     def _lock(self) -> None:
-        """Raise `UsageError` if another process has the file open; without support for file locks, do nothing."""
+        """Lock the file, or raise `UsageError` if another process has locked it.
+
+        Do nothing if the platform has no file locks.
+        """
         if importlib.util.find_spec("fcntl") is None:
             return
         import fcntl

@@ -1,7 +1,7 @@
 """Arrow columns in files and data frames: the columns of inputs, which become JSON, and the columns of results.
 
-`InputColumns` names the columns that an input may have, and `RowReader` converts their values to JSON. Each results
-schema has a function that builds its rows. pyarrow is loaded on first use.
+`InputColumns` names the columns that an input may have, and `RowReader` converts their values to JSON. For each
+schema of results, a function builds the rows. pyarrow is loaded on first use.
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ def _conversion(kind: Any, path: str) -> Convert:
 
 
 def _storage(kind: Any) -> Any:
-    """Return the type in which values are stored, without extension types (such as JSON's) and dictionary encoding."""
+    """Return the type in which the values of an Arrow type are stored.
+
+    That type is neither an extension type (such as the one for JSON) nor dictionary-encoded.
+    """
     if isinstance(kind, arrow().BaseExtensionType):
         return _storage(kind.storage_type)
     return _storage(kind.value_type) if arrow().types.is_dictionary(kind) else kind
@@ -172,7 +175,7 @@ def _same(value: Any) -> Any:
 
 
 KEYS = ("id", "custom_id")
-"""Columns of a reply that are copied into its result."""
+"""Names of the columns with a reply's ids, which are copied into the row of its result."""
 
 
 def batch_schema() -> Any:
@@ -211,7 +214,7 @@ def reparsed_file_schema() -> Any:
 
 
 def batch_row(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result of a batch as a row."""
+    """Return a batch result as a row with the columns of `batch_schema`."""
     response, error = result.get("response"), result.get("error")
     if response is not None:
         response = {**response, "body": json.dumps(response["body"])}
@@ -221,7 +224,7 @@ def batch_row(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reparsed_row(reply: Reply) -> dict[str, Any]:
-    """Return a parsed reply as a row."""
+    """Return a parsed reply as a row with the columns of `reparsed_schema`."""
     return {
         "calls": [
             {
@@ -244,7 +247,7 @@ def reparsed_row(reply: Reply) -> dict[str, Any]:
 
 
 def failed_row(line: int, error: Exception) -> dict[str, Any]:
-    """Return the row for a reply that cannot be read."""
+    """Return the row for a reply that cannot be read, with the reason in its column `error`."""
     message = escape_surrogates(clip(str(error)))
     return {
         "calls": [],

@@ -20,7 +20,7 @@ from promptools.errors import PromptoolsError, UsageError, without_credentials
 MAX_LINE = 64 * 2**20
 """Maximum number of bytes of a line."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-"""Endings of the names of compressed files, which need fsspec."""
+"""File name endings of compressed files; fsspec is needed to read and write them."""
 PARQUET = ".parquet"
 ENDINGS = (".jsonl", ".ndjson", ".json", PARQUET)
 """Endings of an output's name that `errors_path` replaces with `.errors.jsonl`."""
@@ -49,7 +49,10 @@ def is_parquet(path: str) -> bool:
 
 
 def identity_of(path: str) -> str:
-    """Return a text that is equal for all names of a local file: its resolved path. A URL is returned unchanged."""
+    """Return a string that identifies a file: the resolved path of a local file, or an unchanged URL.
+
+    The string is the same for all names of a local file.
+    """
     return str(Path(path).resolve()) if is_local(path) else path
 
 
@@ -143,7 +146,7 @@ def open_input(path: str) -> IO[bytes]:
 
 
 def _open_output(path: str, temporary: str) -> IO[bytes]:
-    """Open the temporary file, compressed according to the suffix of `path`."""
+    """Open the file `temporary` for writing, compressed according to the suffix of `path`, its final name."""
     if not _needs_fsspec(path):
         return Path(temporary).open("wb")
     fsspec = _fsspec(path)
@@ -263,7 +266,7 @@ def _batch_size(group: Any) -> int:
 
 
 def _row_groups(rows: Iterable[Mapping[str, Any]], schema: Any) -> Iterator[Any]:
-    """Yield tables of at least `GROUP_BYTES`, except for the last one."""
+    """Yield a table for each row group: at least `GROUP_BYTES` in size, except for the last one."""
     pa = arrow()
     rest = iter(rows)
     ready: list[Any] = []

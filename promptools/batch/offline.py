@@ -181,9 +181,9 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Modules that contain the same functions in different versions of vLLM; the newest version's module comes first.
+"""Modules that contain vLLM's functions for command-line arguments: one module for each layout of vLLM, newest first.
 
-`_ENTRY`, `_STATE` and `_APP` have the same form.
+`_ENTRY`, `_STATE` and `_APP` list the modules of other functions in the same way.
 """
 _DEFAULTS: Mapping[str, Any] = {"disable_log_stats": True}
 """promptools' own defaults for engine arguments; statistics are off, because nobody reads the metrics of a batch."""
@@ -203,10 +203,10 @@ class VllmApp:
     app: Any
     """The ASGI application."""
     engine: Any
-    """The `AsyncLLM`."""
+    """The engine itself, an `AsyncLLM` of vLLM."""
     version: str
     model: str
-    """The name of the model in requests."""
+    """The name by which requests refer to the model."""
     chat_template: str | None
     """The model's chat template; None if its tokenizer has none."""
     parses_calls: bool
@@ -378,7 +378,10 @@ def _has_module(name: str) -> bool:
 
 
 BASE_URL = "http://vllm.invalid/v1"
-"""The address of the engine in requests. The name is not resolved, and nothing is sent over a network."""
+"""The base URL by which requests refer to the engine.
+
+Its host name is never resolved, and nothing is sent over a network.
+"""
 QUEUED_SHARE = 0.5
 """Number of requests that wait in the engine to keep it busy, as a fraction of those that it computes concurrently."""
 NO_PARSER = (

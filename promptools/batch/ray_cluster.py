@@ -62,7 +62,7 @@ def ray_session(address: str | None) -> Generator[Any, None, None]:
     everything printed goes to stderr, because Ray also prints the errors of its processes, and stdout is only for
     results.
 
-    Raises `UsageError` if the cluster cannot be used, and `PromptoolsError` for errors of Ray in the block.
+    Raises `UsageError` if the cluster cannot be used, and `PromptoolsError` if Ray raises an error in the block.
     """
     if address and address.startswith(CLIENT_SCHEME):
         raise UsageError(
@@ -120,7 +120,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _errors_of(ray: Any) -> Generator[None, None, None]:
-    """Raise a short error in place of an error of Ray, which contains the stack traces of several processes."""
+    """Convert errors of Ray in the block to short ones: Ray's own contain the stack traces of several processes."""
     try:
         yield
     except ray.exceptions.RayError as error:
@@ -149,7 +149,7 @@ def _first_line(error: BaseException) -> str:
 
 
 CELL = "chunk"
-"""The name of the only column of a block in Ray Data."""
+"""The name of the only column in each block (Arrow table) that passes through Ray Data."""
 MAX_CHUNK_BYTES = 4 * 2**20
 """Number of bytes of pickled items at which a chunk is complete. The last item may make the chunk larger."""
 MAX_FAILED_STARTS = 8
@@ -180,7 +180,10 @@ class ChunkOperation:
 
 
 def stream_chunks(ray: Any, source: ChunkSource, operation: ChunkOperation) -> Iterator[list[Any]]:
-    """Run the operation on each chunk, and yield the chunk's results, as they arrive or in the order of the items."""
+    """Run the operation on each chunk, and yield the list of the chunk's results.
+
+    The lists are yielded in the order of the items if `operation.in_order` is true, else as they arrive.
+    """
     dataset = ray.data.from_items([0], override_num_blocks=1)
     context = dataset.context
     context.enable_progress_bars = False
@@ -276,9 +279,9 @@ class ActorSettings(Protocol):
 
 
 ACTOR_CPUS = 0.25
-"""Number of processors that an actor reserves.
+"""Number of CPUs that Ray reserves for an actor.
 
-An actor mostly waits. If it reserves little, the actor of a lost node is more likely to fit on another node.
+An actor mostly waits, so it needs little. If a node is lost, its actor is then more likely to fit on another node.
 """
 ENGINE_CPUS = 1
 MAX_SEQUENCES = 256
@@ -415,9 +418,9 @@ def _has_gpus(ray: Any) -> bool:
 
 
 def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> int:
-    """Return how many times the amount `size` of a resource fits on all nodes together, but at least 1.
+    """Return how many actors that need `size` of a resource fit on all nodes together, but at least 1.
 
-    Each node counts at most `most` times.
+    At most `most` actors are counted for each node.
     """
     nodes: list[dict[str, Any]] = ray.nodes()
     rooms = (min(most, node["Resources"].get(resource, 0) // size) for node in nodes if node["Alive"])
@@ -428,7 +431,7 @@ def _count_rooms(ray: Any, resource: str, size: float, *, most: float = inf) -> 
 
 
 SURPLUS = 3
-"""Number of requests in an actor's chunks for each request that the actor may process concurrently."""
+"""Ratio of the number of requests in an actor's chunks to the number that the actor may process concurrently."""
 MAX_CHUNK = 32
 """Maximum number of requests in a chunk.
 
@@ -475,7 +478,7 @@ class ClusterAnswering:
 def chunk_plan(concurrency: int) -> tuple[int, int]:
     """Return how many requests a chunk has, and how many chunks an actor processes concurrently.
 
-    Together, the chunks of an actor have more than `concurrency` requests, so that requests of other chunks can be sent
+    Together, the chunks of an actor have more than `concurrency` requests, so that those from other chunks can be sent
     while a chunk waits for its slowest requests.
     """
     size = max(1, min(MAX_CHUNK, concurrency // 4))

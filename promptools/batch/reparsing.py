@@ -55,7 +55,8 @@ class ReparsedLine(NamedTuple):
     text: bytes
     """A line of JSON with the parsed reply, or with an `error`.
 
-    If `reparse_line` was called with `as_row`, the line has every column.
+    If `reparse_line` was called with `as_row`, the line is a row for a Parquet file, with all columns of
+    `reparsed_schema`.
     """
     has_calls: bool = False
     failed: bool = False
@@ -221,9 +222,9 @@ def reparse_columns(batch: Any, dialects: Iterable[GivenDialect] = ()) -> Any:
     `batch` is an Arrow table or record batch, or a mapping of names to lists or arrays, so this function can be passed
     to `map_batches` of Ray Data and to `map(batched=True)` of datasets. The column `text` is required; `tools`,
     `dialect`, `finish_reason` and `in_reasoning` are optional. Other columns are kept, unless a new column has the same
-    name. A reply that cannot be read has an `error`, whose `line` is counted from 1 in the batch. `dialects` are your
-    own dialects. If the function runs on other machines, pass them as the tables that `promptools.dialects.read_table`
-    returns for their files.
+    name. A reply that cannot be read has an `error`, whose `line` is the number of its row in the batch, from 1.
+    `dialects` are your own dialects. If the function runs on other machines, pass these dialects as the tables that
+    `promptools.dialects.read_table` returns for their files.
 
     Raises `UsageError` if `text` is missing, a column has a wrong type, or pyarrow is not installed.
     """

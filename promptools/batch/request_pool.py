@@ -39,8 +39,9 @@ class AdaptiveLimit:
     """A limit on concurrent requests, from 1 to `most`. It grows while the server keeps up; else it is halved.
 
     The limit is halved if a request is rejected, or if answers take far longer than before. It grows by one for each
-    answer until it is halved for the first time, and by one for each round of answers after that. A rejected request
-    that was sent before the last halving does not halve the limit again. `clock` returns seconds.
+    answer until it is halved for the first time, and by one for each round of answers after that. It grows only while
+    as many requests are in progress as it allows. A rejected request that was sent before the last halving does not
+    halve the limit again. `clock` returns seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
@@ -121,7 +122,10 @@ class FixedLimit(AdaptiveLimit):
         self.bound = float(most)
 
     def _halve(self) -> None:
-        """Do nothing: with an engine, the time per token always grows with the number of requests."""
+        """Do nothing.
+
+        With an engine, the time per token always grows with the number of requests, so this is no reason to halve.
+        """
 
 
 class _Round:
@@ -151,7 +155,7 @@ class _Round:
 
 
 TRIES = 3
-"""How many times a request is sent if the request itself may be the reason why the server fails."""
+"""Maximum number of times to send a request that may itself be the reason why the server fails."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 20.0
 """The longest wait between two tries of a request, in seconds.

@@ -355,9 +355,9 @@ class EditorAgent:
 
 @contextlib.contextmanager
 def _protocol_errors() -> Generator[None]:
-    """Convert the errors that promptools or the openai package raises in the block to errors of the protocol.
+    """Convert the errors that promptools or the openai package raises in the block to protocol errors.
 
-    Their messages are the same as on the command line.
+    The messages are the same as on the command line.
     """
     import openai
 
@@ -404,7 +404,10 @@ def _shown_uri(uri: str) -> str:
 
 
 def _mcp_tools(stack: ExitStack, file: str | None, given: Sequence[Any]) -> list[Toolset]:
-    """Connect to the MCP servers that --mcp and the editor name, until `stack` is closed with the session."""
+    """Connect to the MCP servers that --mcp and the editor name, and return their tools.
+
+    The connections stay open until `stack` is closed with the session.
+    """
     if not file and not given:
         return []
     from promptools.harness.toolsets.mcp import McpServers, read_file
@@ -499,9 +502,9 @@ def _differences(before: Mapping[Path, str | None]) -> list[schema.FileEditToolC
 
 
 def _conversation(session: EditorSession, messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Yield the updates that show a conversation.
+    """Yield the updates that show a past conversation in the editor.
 
-    The toolbox prepares each call again, so that the editor shows the call as it was shown at first.
+    The toolbox prepares each call again, so that the call looks the same as when the model made it.
     """
     for message in messages:
         text = split_content(message.get("content"))[0]

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_LINES = 12
-"""Maximum number of lines of a result that are shown."""
+"""Maximum number of lines that are shown of a call's result."""
 SHOWN_ARGUMENTS = 400
 
 
@@ -154,7 +154,7 @@ class AgentView:
             self._status.update(f"step {self._steps + 1}, {tokens} tokens, {time.monotonic() - self._began:.0f} s")
 
     def _write(self, text: str, style: str) -> None:
-        """Write the complete lines of a text; the rest is kept until its line is complete, or the text ends."""
+        """Write the complete lines of a text; keep the rest until its line is complete, or the text ends."""
         if style != self._style:
             self._end_text()
         self._style = style

@@ -87,7 +87,7 @@ def instructions(arguments: argparse.Namespace, root: Path) -> str:
 
 
 def _browser(arguments: argparse.Namespace, others: Sequence[Toolset]) -> list[Toolset]:
-    """Return gpt-oss's browser tools, which use the search that --search names; empty without --search."""
+    """Return gpt-oss's browser tools with the search that --search names; an empty list without --search."""
     if not arguments.search:
         return []
     from promptools.harness.toolsets.browser import browser_tools, search_by_tool, search_by_url

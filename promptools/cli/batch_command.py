@@ -42,7 +42,7 @@ def follow_batch(show: Callable[[str, int, int], None], at_once: Callable[[], st
     """Return a function that shows the progress of a batch. It may be called with the totals after every result.
 
     The function shows the totals at most every `REPORT_SECONDS` (in a terminal: `REDRAW_SECONDS`), and at the end.
-    `at_once` returns a text about the concurrency, such as `4 at once`.
+    `at_once` returns a string that describes the concurrency, such as `4 at once`.
     """
     terminal = sys.stderr.isatty()
     started, shown_at = monotonic(), float("-inf")

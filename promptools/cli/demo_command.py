@@ -94,7 +94,7 @@ class ScenarioResult:
 
 @dataclass(slots=True)
 class _Record:
-    """Records the events of a conversation so far."""
+    """Collects what happens in a conversation, for its `ScenarioResult`."""
 
     server: list[str] = field(default_factory=list[str])
     app: list[str] = field(default_factory=list[str])
@@ -107,7 +107,7 @@ class _Record:
 
 
 def run_scenario(scenario: Scenario, seconds: float = MAX_SECONDS) -> ScenarioResult:
-    """Run the conversation until it ends or fails. An error of the server is never raised; it is part of the result.
+    """Run the conversation until it ends or fails. An error from the server is not raised; it is part of the result.
 
     The wait for an answer, or for the next chunk of a streamed answer, is limited to what was left of `seconds` when
     the request was sent, or to 1 s if less was left.
@@ -431,7 +431,7 @@ _WIDTH = 80
 _LABEL = 14
 """Number of columns for the labels `server said` and `app got`."""
 _MAX_LINES = 4
-"""Maximum number of lines beside a label."""
+"""Maximum number of lines of text beside a label, such as `app got`."""
 
 
 def _block(result: ScenarioResult) -> list[tuple[str, str]]:

@@ -120,7 +120,11 @@ def _qwen(place: Place) -> Settings:
 
 
 def _other(place: Place) -> Settings:
-    """Return the variables in which the SDKs for the proxy's APIs, and many programs, look for the server's address."""
+    """Return settings for any other program, as environment variables.
+
+    These are the variables in which the SDKs for the proxy's APIs, and many programs, look for the server's address,
+    the key and the model.
+    """
     return Settings(
         {
             "OPENAI_BASE_URL": f"{place.address}/v1",

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 RAW_ARGUMENTS = ("provider", "base_url", "api_key", "api_key_env", "model", "config", "chat_template")
 """The arguments that apply to raw mode only."""
 _NO_SERVER = "http://127.0.0.1/v1"
-"""A placeholder for the server's address when a template is rendered here. Nothing is sent to this address."""
+"""Placeholder for the server's address if a template is rendered without a server. Nothing is sent to it."""
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_raw(arguments: argparse.Namespace, body: dict[str, Any]) -> int:
-    """Show the prompt of raw mode, the beginning of a call if the prompt ends with it, and what ends the reply."""
+    """Show the prompt of raw mode, the beginning of a call at its end (if any), and what ends the reply."""
     if arguments.count:
         raise UsageError("--count counts what gpt-oss reads; in mode raw ask for --ids, which vLLM and SGLang report")
     preview = _render(arguments, body)
@@ -219,7 +219,10 @@ def run_request(arguments: argparse.Namespace) -> int:
 
 
 def reject_arguments(arguments: argparse.Namespace, names: Sequence[str], needed: str) -> None:
-    """Raise `UsageError` if any of the arguments `names` is given, since they have an effect only with `needed`."""
+    """Raise `UsageError` if any of the arguments `names` is given.
+
+    `needed` tells the user when they have an effect, such as `--mode raw`.
+    """
     flags = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, False)]
     if flags:
         raise UsageError(f"{' and '.join(flags)} {'needs' if len(flags) == 1 else 'need'} {needed}")

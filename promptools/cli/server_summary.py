@@ -98,7 +98,7 @@ def _describe(proxy: Proxy, routed: RoutedProvider, servers: list[ServerInfo | N
 def _resolve(proxy: Proxy, base_url: str, provider: str | None, seen: ServerInfo) -> Target:
     """Return the server and the settings that requests would use.
 
-    The detection result `seen` is used only if requests would probe the server too.
+    `seen` is what detection found. It is used only if requests to the server would use detection too.
     """
     resolve = partial(proxy.session.resolve_target, None, base_url=base_url, provider=provider)
     target = resolve()

@@ -135,7 +135,7 @@ def base_url(text: str) -> str:
 
 
 def at_least(least: int, unit: str) -> Callable[[str], int]:
-    """Return an argparse type for whole numbers from `least` upwards; `unit` is a word for the error message."""
+    """Return an argparse type for whole numbers from `least` up; `unit` says in the error message what is counted."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
@@ -154,7 +154,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_none(text: str) -> float:
-    """Parse a number of seconds, which may be zero."""
+    """Parse a number of seconds that may also be zero ("none" in the name)."""
     try:
         number = float(text)
     except ValueError:

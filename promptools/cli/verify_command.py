@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 """Default for the maximum number of tokens in an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
-"""Maximum time of a request in the trial that precedes the run, as a fraction of the run's time.
+"""Timeout of a request in the trial that precedes the run, as a fraction of the run's time.
 
-The client sends such a request up to three times.
+The client sends a request that times out up to three times.
 """
 _SHOWN_LINES = 6
 _YES = {"", "y", "yes"}

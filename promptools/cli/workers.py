@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _RESTART_SECONDS = 1.0
-"""Minimum time between two starts of a worker, so that a worker that cannot start is not restarted in a tight loop."""
+"""Minimum seconds between two starts of a worker, so that one that cannot start is not restarted in a tight loop."""
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _HELD_BACK = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
 _ENDING = {signal.SIGTERM, signal.SIGINT}
@@ -117,9 +117,9 @@ def _interrupt_once(number: int, _frame: object) -> None:
 
 @contextmanager
 def _holding_signals() -> Generator[None]:
-    """Block signals in this process during the block.
+    """Hold back SIGINT and SIGHUP from this process inside the `with` block.
 
-    Processes that are started in the block must unblock the signals.
+    Processes that are started inside it must unblock the signals.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

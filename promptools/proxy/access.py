@@ -2,7 +2,7 @@
 
 `AccessControl` checks each request before its body is read: the request's key or, if the proxy requires no key, the
 request's `Host` field. `collect_keys` reads the keys from the arguments, the config and the environment. `with_cors`
-lets the pages of some origins read the responses. Limits on the number of requests are in `admission`.
+lets web pages from some origins read the responses. Limits on the number of requests are in `admission`.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ EXPOSED_FIELDS = (
     *("x-promptools-mode", "x-promptools-attempts", "x-promptools-notes", "x-promptools-unfit"),
     "x-promptools-healing",
 )
-"""Header fields of a response that web pages of other origins may read."""
+"""Header fields of a response that web pages from other origins may read."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
 _CORS_PREFIX = b"access-control-"
 

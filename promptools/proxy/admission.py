@@ -40,7 +40,7 @@ QUEUE = 100
 QUEUE_TIMEOUT = 30.0
 MAX_HEADER_FIELDS = 200
 MAX_HEADER_BYTES = 1 << 16
-"""Maximum size of the header fields of a request, as in most HTTP servers."""
+"""Maximum size in bytes of a request's header fields, as in most HTTP servers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,5 +241,5 @@ class Proxy(ServedProperties):
 
 
 def _observers(settings: Settings, extensions: list[Observer]) -> list[Observer]:
-    """Return the observers of the settings, then those of the extensions."""
+    """Return the observers given in the settings, followed by those of the extensions."""
     return [*as_observers(settings.get("observer")), *extensions]

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 FIELD = b"x-request-id"
 MESSAGES_FIELD = b"request-id"
-"""The field in which Anthropic's SDKs look for the request's id."""
+"""The response header field in which Anthropic's SDKs (Messages API) look for the request's id."""
 UPSTREAM_FIELD = b"x-promptools-upstream-request-id"
-"""The field with the server's own id for the request, if that id differs from the proxy's."""
+"""The response header field with the server's own id for the request, if that id differs from the proxy's."""
 PROXY_FIELD = b"x-promptools-proxy"
-"""The field that marks each response of a proxy, so that nobody takes the proxy for the server behind it."""
+"""The header field that marks each response of a proxy, so that nobody takes the proxy for the server behind it."""
 _VALID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _RANDOM_BYTES = 12
 
@@ -74,7 +74,7 @@ CUT_MESSAGE = "the proxy is shutting down, and this request was not complete in 
 CUT_CODE = "shutting_down"
 RETRY_SECONDS = 1.0
 SEND_SECONDS = 1.0
-"""Maximum number of seconds to wait for a slow client to accept the error."""
+"""Maximum number of seconds to wait for a slow client to accept the error that ends its request."""
 _STREAM_ENDS = {b"text/event-stream": b"\n\n", b"application/x-ndjson": b"\n"}
 """Maps each streamed media type to the bytes that end an event or a line."""
 
@@ -92,7 +92,10 @@ class RequestInFlight:
         self.refusal = ""
         """The code of the error with which the request was refused; empty if it was not refused."""
         self.passes = False
-        """Whether no observer of exchanges is told about the request, usually because it is forwarded unread."""
+        """Whether the request is not reported to observers as an exchange, usually because it is forwarded unread.
+
+        Extensions then get a `RequestReport` about it.
+        """
         self.is_unanswered = False
         """Whether the request to the server failed before the client got anything."""
         self._send = send

@@ -45,7 +45,7 @@ _ONLY_OBJECTS = frozenset({"message"})
 _ERRORS = frozenset(
     {"error", "errors", "error_message", "detail", "details", "warning", "warnings", "finish_reason", "stop_reason"}
 )
-"""Names of fields that the server writes, even inside an answer of the model."""
+"""Names of fields that the server writes, even inside a model's answer."""
 _OPAQUE = frozenset({"arguments", "input", "content", "tool_calls", "function_call", "text", "parsed", "output"})
 """Names of fields whose objects a model may have written: an `error` inside such an object is part of the answer."""
 _IN_OBJECT = re.compile(r'["{}\[\]:,]')

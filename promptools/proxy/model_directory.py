@@ -103,8 +103,9 @@ class ModelDirectory:
     async def list_models(self, client: Headers) -> dict[str, dict[str, Any]]:
         """Return the entries of all models, keyed by the names that clients request; empty if no provider responded.
 
-        If a model's own name is one of `[proxy.models]`, or leads to another provider, the model is listed as
-        `PROVIDER/MODEL` instead. A model that several providers have is listed under both names.
+        If a model's own name is a key in `[proxy.models]`, or requests for that name go to another provider, the model
+        is listed as `PROVIDER/MODEL` instead. A model that several providers have is listed both under its own name
+        and as `PROVIDER/MODEL` for each of them.
         """
         models_by_provider = await self._ask_for_models(
             self._table.providers.values(), client, LIST_TIMEOUT, logging.WARNING
@@ -139,7 +140,7 @@ class ModelDirectory:
     def _add_configured(
         self, entries: dict[str, dict[str, Any]], models_by_provider: Mapping[str, Mapping[str, dict[str, Any]]]
     ) -> None:
-        """Add the names that the config lists, except those whose providers did not respond."""
+        """Add to `entries` the names that the config lists, except those whose providers did not respond."""
         names = [name for routed in self._table.providers.values() for name in routed.names()]
         for name in (*self._table.models, *names):
             destination = next((to for to in self._table.find(name) if to.provider.name in models_by_provider), None)

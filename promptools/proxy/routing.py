@@ -106,7 +106,7 @@ class Failover:
         return False
 
     def recovers(self, error: Exception, *, unreachable: bool) -> bool:
-        """Move to the next server after an error of the HTTP library; return False if no other server may be tried."""
+        """Move to the next server after an HTTP library error; return False if no other server may be tried."""
         if self._current is None:
             return False
         if unreachable:
@@ -514,7 +514,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return the providers that can be used; log a warning for each provider that cannot."""
+    """Return those of the other (not default) providers that can be used; log a warning for each that cannot."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

@@ -179,7 +179,7 @@ def _usable_session(session: Session, arguments: ProxyArguments) -> Session:
 def forget_changed(old: Config, session: Session) -> None:
     """Forget what was learned about providers that differ from those in the `old` config.
 
-    This covers the modes that failed, the rewordings that a server required, and the detected kind of server.
+    This covers the modes that failed, how requests had to be reworded, and the detected kind of server.
     """
     for name, provider in old.providers.items():
         if session.config.providers.get(name) != provider:

@@ -245,7 +245,7 @@ for i, key in ipairs(KEYS) do
   redis.call('EXPIRE', key, {2 * LEASE_SECONDS})
 end
 """
-"""Lua script that renews leases; because of `XX`, a lease that was released in the meantime does not come back."""
+"""Lua script that renews leases. `XX` renews only leases that exist, so a lease that was released is not recreated."""
 
 
 class SharedLimits:

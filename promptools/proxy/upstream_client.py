@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOKS = 20
-"""Number of waits into which a time limit is divided, so that the loop looks at what has arrived before time is up."""
+"""Number of waits into which `within` divides its time limit.
+
+The event loop handles what has arrived during each wait, and so before the whole time is up.
+"""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T], unused: Callable[[asyncio.Task[T]], object]) -> T:
@@ -132,7 +135,7 @@ class DirectRequest:
 
 
 class DirectLibrary(HttpLibrary):
-    """The HTTP library, but with `DirectRequest` objects as requests."""
+    """The HTTP library, except that `build_request` returns a `DirectRequest`."""
 
     __slots__ = ()
 
@@ -345,7 +348,7 @@ async def send_with_library(http: Any, request: Any) -> Any:
 
 
 def can_send_directly() -> bool:
-    """Return whether `DirectClient` works here: on asyncio, with httptools."""
+    """Return whether `DirectClient` can be used: the event loop is asyncio's, and httptools is installed."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -392,7 +395,7 @@ class UpstreamClient:
 
     @property
     def direct(self) -> DirectClient | None:
-        """The client with the proxy's own connections; None if it cannot work here, and before `http` is first used."""
+        """The client with the proxy's own connections; None if it cannot be used, and before `http` is first used."""
         return self._direct
 
     @property

@@ -71,7 +71,7 @@ class CapturedAttempt:
     opened: Opened | None = None
     chunks: list[bytes] = field(default_factory=list[bytes])
     ended: bool = False
-    """Whether the body was read to its end."""
+    """Whether the response's body was read to its end."""
     broke: str | None = None
     """The kind of failure that broke off the response; None if it did not break off."""
     provider: str = ""

@@ -188,7 +188,7 @@ class ExchangeSummary:
 
     @property
     def healing(self) -> HealingCost:
-        """The cost of the attempts that failed and were followed by another attempt."""
+        """The requests, tokens and seconds spent on attempts that failed and were followed by another attempt."""
         return HealingCost.of(self.attempts)
 
     @property

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 _NANOSECONDS = 1_000_000_000
 _TRACE_FIELDS = frozenset({"traceparent", "tracestate"})
 _CLIENT_FAULTS = range(400, 500)
-"""Statuses that do not count as errors of the side that responds, according to the semantic conventions for HTTP."""
+"""Statuses that blame the client, and so do not mark the span of the responding side as an error.
+
+This follows the semantic conventions for HTTP.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,10 @@ def _masked(request: Request) -> Request:
 
 
 def _without_bodies(sent: SentRequest, *, long: bool) -> SentRequest:
-    """Return a request to the server without its body and, if `long`, without the parsed messages."""
+    """Return a request to the server without its body.
+
+    If `long` (the client's body is not kept whole), the messages that were parsed from that body are removed too.
+    """
     prepared, parsed = sent.prepared, sent.tool_request
     if parsed is not None and long:
         parsed = replace(parsed, body={key: value for key, value in parsed.body.items() if key != "messages"})
