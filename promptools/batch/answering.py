@@ -138,7 +138,7 @@ BUSY_STATUSES = frozenset({408, 425, 429, 502, 503, 504, 529})
 SHORT_LIVED_STATUSES = frozenset({500})
 """Statuses of failures that may be temporary, but that the request itself may also have caused.
 
-Such a request is sent again only a few times.
+A request that fails with one of them is sent again only a few times.
 """
 CONNECTION_CODES = frozenset({"connect", "timeout", "closed"})
 """Error codes in the 502 responses that promptools itself makes if no server answered."""

@@ -181,7 +181,7 @@ _ENTRY = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.opena
 _STATE = ("vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server")
 _APP = ("vllm.entrypoints.launchers.app", "vllm.entrypoints.openai.api_server")
 _ARGUMENTS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Modules that contain vLLM's functions for command-line arguments: one module for each layout of vLLM, newest first.
+"""Modules that contain vLLM's functions for command-line arguments, depending on its version; the newest comes first.
 
 `_ENTRY`, `_STATE` and `_APP` list the modules of other functions in the same way.
 """
@@ -480,7 +480,7 @@ def _settle_modes(client: AsyncOpenAI, app: VllmApp) -> tuple[AsyncOpenAI, Targe
 
 
 def _describe_model(app: VllmApp) -> ServerInfo:
-    """Return what detection would report about a server with this model; take the facts from the model itself."""
+    """Return what detection would report about a server with this model, but with facts taken from the model itself."""
     template = app.chat_template
     described = ModelDescription(
         files=(("model", app.engine.model_config.model),),

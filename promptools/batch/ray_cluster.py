@@ -153,7 +153,7 @@ CELL = "chunk"
 MAX_CHUNK_BYTES = 4 * 2**20
 """Number of bytes of pickled items at which a chunk is complete. The last item may make the chunk larger."""
 MAX_FAILED_STARTS = 8
-"""How many actors in a row may end before they have started."""
+"""How many actors in a row may fail to start before Ray gives up."""
 READ_AHEAD = 1
 """How many chunks of results are fetched ahead, before they are needed."""
 
@@ -376,7 +376,7 @@ class EngineActorSettings:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs of an engine, on a cluster that has GPUs."""
+        """The number of GPUs that an engine uses, on a cluster that has GPUs."""
         return prod(self._number(name, 1) for name in PARALLEL)
 
     def resources(self, ray: Any) -> dict[str, float]:

@@ -134,7 +134,7 @@ def reparse(
 
 @contextmanager
 def _without_interrupts() -> Generator[None, None, None]:
-    """Block Ctrl-C in this process during the block, and permanently in the processes that are started in it.
+    """Block Ctrl-C in this process inside the `with` block, and for good in the processes that are started there.
 
     These processes need no Ctrl-C, since the parent ends them. If Ctrl-C ended one of them while it was starting, the
     pool would wait for it forever. The signal mask applies to this thread and to the started processes. Another thread,

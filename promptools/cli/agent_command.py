@@ -514,8 +514,8 @@ def _print_difference(difference: str) -> None:
 def _tools(arguments: argparse.Namespace, toolsets: Sequence[Toolset], ask: Callable[[str], bool]) -> Sequence[Toolset]:
     """Return the toolsets. Without --yes, some of the tools ask the user before each call.
 
-    The tools that ask are those that run commands or code, those of the browser, and those of MCP servers that may
-    change something.
+    These are the tools that run commands or code, the browser tools, and those tools of MCP servers that may change
+    something.
     """
     if arguments.yes:
         return toolsets

@@ -49,7 +49,7 @@ def add_repeated_run(parser: argparse.ArgumentParser, *, repeats: int) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser, *, steps: int = 50) -> None:
-    """Add the arguments of all runs with agents; `steps` is the default for the maximum number of replies."""
+    """Add the arguments that all runs with agents share; `steps` is the default for the maximum number of replies."""
     add_endpoint(parser)
     parser.add_argument("--report", metavar="FILE", help="write a report of the run, in Markdown")
     parser.add_argument(

@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **options})
         self._command = command
         self.passed_on = ""
-        """Name of the attribute for the words after `--`, which are not parsed; empty if the command allows none."""
+        """Name of the namespace attribute for the words after `--`, which are not parsed; empty if none are allowed."""
         # these have no default: the parser of a subcommand would overwrite a value that was given before the subcommand
         output = self.add_argument_group("output").add_mutually_exclusive_group()
         output.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="only results and errors")

@@ -75,7 +75,7 @@ def _list(config: Config) -> None:
 
 
 def _explain(target: Target) -> None:
-    """Print the settings that have a value, and the reasons for them."""
+    """Print the settings of `target` that have a value, and the reasons for them."""
     values = ((key, _text(value)) for key, value in asdict(target.profile).items())
     print_table(
         f"{target.provider or 'No provider'}: {target.model or 'no model named'}",

@@ -154,7 +154,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_none(text: str) -> float:
-    """Parse a number of seconds that may also be zero ("none" in the name)."""
+    """Parse a number of seconds. Zero is allowed, unlike in `seconds`."""
     try:
         number = float(text)
     except ValueError:

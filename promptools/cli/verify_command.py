@@ -69,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a server, or with `--compare` compare two results; return 1 if a comparison shows a loss."""
+    """Verify a server, or with `--compare` compare two results; return 1 if the second is significantly worse."""
     from promptools.harness.evaluation.intervals import require_numpy
 
     require_numpy()
@@ -194,7 +194,7 @@ def _plan(arguments: argparse.Namespace, chosen: Sequence[Case], askers: dict[Si
 
 
 def _require_consent(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` if the user has not agreed to the run, and nobody can be asked."""
+    """Raise `UsageError` if the user has not agreed to the run with `--yes`, and stdin is not a terminal."""
     if not (arguments.yes or sys.stdin.isatty()):
         raise UsageError("the run would first ask whether to continue: add --yes")
 

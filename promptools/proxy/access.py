@@ -262,7 +262,7 @@ def read_keys(variable: str) -> list[str]:
 def collect_keys(given: Iterable[str | ApiKey] | str, options: ProxyOptions) -> list[ApiKey]:
     """Return all API keys that the proxy accepts: those in `given`, in the config, and in the environment.
 
-    Raises `UsageError` if the config mentions a key that is missing.
+    Raises `UsageError` if a key to which the config refers is missing, and for names that `_check_names` refuses.
     """
     values = [given] if isinstance(given, str) else given
     keys = [ApiKey(value) if isinstance(value, str) else value for value in values]

@@ -222,7 +222,10 @@ class Slots:
 
     @asynccontextmanager
     async def hold(self, shared: SharedCounts | None) -> AsyncGenerator[None]:
-        """Wait for a slot, and hold it during the block; raise `RefusedError` if the queue is full or time is up."""
+        """Wait for a slot, and hold it during the block.
+
+        Raises `RefusedError` if the queue is full or the wait takes too long.
+        """
         statistics = self._limiter.statistics()
         if statistics.borrowed_tokens >= self._concurrency and statistics.tasks_waiting >= self._limits.queue:
             raise self._refusal(f"{statistics.tasks_waiting} more are waiting")

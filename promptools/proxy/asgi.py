@@ -33,11 +33,11 @@ _LINE_BREAK = re.compile(rb"[\x00\n\v\f\r]")
 
 
 class DisconnectedError(Exception):
-    """The client disconnected before its request was complete."""
+    """Raised if the client disconnects before its request is complete."""
 
 
 class RefusedError(Exception):
-    """The proxy itself refuses a request with an error; nothing is sent upstream."""
+    """Raised if the proxy itself refuses a request; the client gets an error, and nothing is sent upstream."""
 
     def __init__(
         self,

@@ -249,7 +249,7 @@ class IncomingRequest:
         return frozenset(secrets_in(headers, f"?{self.query}") | keys)
 
     async def read_ahead(self, endpoint: Endpoint | None) -> None:
-        """Read and keep the body if the proxy processes it, or if the model's name in it decides where it is sent."""
+        """Read and keep the body if the proxy processes it, or if the model named in it decides which server to use."""
         if endpoint is not None and not endpoint.may_decline:
             await self.body.read(self.served.max_body)
         else:

@@ -137,7 +137,10 @@ class RedisConnection:
 
 _CIRCUITS = "promptools:circuits"
 _MARGIN = 2.0
-"""A circuit with at most this many seconds left when it vanished from Redis has expired; no other proxy closed it."""
+"""A circuit that vanishes from Redis with at most this many seconds left has expired.
+
+If it had more time left, another proxy has closed it.
+"""
 _SYNC = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -359,7 +362,7 @@ redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
 
 
 class SharedResponses:
-    """Copies stored responses between the proxy's memory (`store`) and Redis, so that any proxy can continue them."""
+    """Copies stored responses between the proxy's memory (`store`) and Redis, so that every proxy has them."""
 
     def __init__(self, connection: RedisConnection, store: ResponseStore, *, max_bytes: int = MAX_BYTES) -> None:
         self._connection = connection

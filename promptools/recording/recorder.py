@@ -130,8 +130,8 @@ def _redact(pieces: list[dict[str, Any]], redactor: Redactor) -> list[dict[str, 
     """Redact text that is spread over pieces.
 
     First, all pieces are redacted as one text. Then the pieces of each kind, such as the arguments of one call, are
-    redacted as one text. Otherwise a call in the middle of a text, or the interleaved arguments of two calls,
-    could hide a key.
+    redacted as one text. The first pass alone could miss a key in a text that a call interrupts, or in the interleaved
+    arguments of two calls.
     """
     places = [
         (call["call"], "arguments", f"call {call['call'].get('index')}") if "call" in call else (call, kind, kind)
@@ -443,7 +443,7 @@ class Recorder:
         self._running: dict[ObservedExchange, list[CapturedAttempt]] = {}
         self._queue: queue.SimpleQueue[list[CapturedAttempt] | threading.Event | None] = queue.SimpleQueue()
         self._lock = threading.RLock()
-        """Reentrant, because the garbage collector may end a dropped exchange in a thread that holds this lock."""
+        """A reentrant lock: the garbage collector may end a dropped exchange in a thread that holds the lock."""
         self._thread: threading.Thread | None = None
         self._held = 0
         self._stopped = False
