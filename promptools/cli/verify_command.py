@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 """Default for the maximum number of tokens in an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
-"""Timeout of a request in the trial that precedes the run, as a fraction of the run's time.
+"""Maximum timeout of a request in the trial that precedes the run, as a fraction of the run's time.
 
 The client sends a request that times out up to three times.
 """
