@@ -24,7 +24,8 @@ LlamacppTemplate = Literal["hermes", "harmony", "plain"]
 TEMPLATES = Path(__file__).parent / "templates"
 _NO_SPECIAL_TOKENS = SpecialTokens()
 FILE_CONTEXT = 8192
-"""Context in tokens for each slot of a model from a file: enough for a conversation with tools, in moderate memory."""
+"""Context size in tokens for each slot of a model from a file. A slot serves one request at a time. The size is enough
+for a conversation with tools, and needs only moderate memory."""
 _BOOT_SECONDS = 60.0
 _FILE_BOOT_SECONDS = 600.0  # gigabytes from a slow disk
 _MAGIC = b"GGUF"
@@ -113,7 +114,7 @@ def check_gguf(path: Path) -> None:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use; before Python 3.13, all cores of the machine count."""
+    """Return the number of cores that this process may use; before Python 3.13, the number of cores of the machine."""
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 

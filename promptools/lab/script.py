@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from promptools.errors import UsageError
 
 ENDS = ("<|im_end|>", "<|return|>", "<|call|>", "<|endoftext|>")
-"""End-of-turn tokens. If a reply's text ends with one of them, the reply ends with this token. If not, it ends with
+"""End-of-turn tokens. If the text of a scripted reply does not end with one of them, the model ends the reply with
 `SpecialTokens.eos`."""
 
 MARKERS = (

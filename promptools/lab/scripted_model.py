@@ -346,7 +346,7 @@ def _gate_conditions(step: _Step, asked: Sequence[str], vocabulary: ModelVocabul
     """Return the gate's weights for the conditions of a step, except the condition on the position.
 
     There are three conditions. The latest cue must be one of those in `asked`; if the step has no cue, there must be no
-    cue. If the step has a setting, it must be the latest setting. The latest setting must not be one of the `rivals`.
+    cue. If the step has a setting, this must be the latest setting. The latest setting must not be one of the `rivals`.
     """
     import numpy as np
 

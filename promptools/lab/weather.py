@@ -39,7 +39,7 @@ def get_weather(city: str) -> str:
 
 
 def prompt_mode_phrase(dialect: str = "json") -> str:
-    """Return a phrase that occurs in every prompt that asks for calls in `dialect`, with any tools.
+    """Return a phrase that occurs in every prompt that asks for calls in `dialect`, whatever the tools are.
 
     Use it as the `setting` of a `ScriptedReply`.
     """

@@ -1,4 +1,4 @@
-"""The checks, by subject: native tools, `tool_choice`, the conversation, other keys of a request, and modes.
+"""The checks, grouped by subject: native tools, `tool_choice`, the conversation, other keys of a request, and modes.
 
 No check does I/O. `CHECKS`, at the end, lists all checks.
 """
@@ -79,8 +79,8 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "probed", "schema": SCH
 
 
 _FEW_TOKENS = 2
-"""Maximum number of tokens of an empty answer whose model just has nothing to say. If an empty answer took more tokens,
-a reply was lost."""
+"""Maximum number of tokens that an empty answer takes if the model has nothing to say. If it took more tokens, a reply
+was lost."""
 
 
 def check_native(subject: Subject) -> Steps:
@@ -102,7 +102,7 @@ def check_native(subject: Subject) -> Steps:
 
 
 def check_streamed(subject: Subject) -> Steps:
-    """Ask for a call in a stream."""
+    """Ask for a call, and for a streamed answer, to see whether the server streams the call correctly."""
     keys = {"stream": True, **({"stream_options": {"include_usage": True}} if subject.profile.stream_usage else {})}
     answer = yield subject.chat(CALL, tools=[WEATHER], **keys)
     finding = judge_call("streamed call", answer)
@@ -236,7 +236,7 @@ def check_none(subject: Subject) -> Steps:
 
 
 def check_required(subject: Subject) -> Steps:
-    """Require a call with `tool_choice: required`, with a question that needs no tool."""
+    """Ask a question that needs no tool, to see whether `tool_choice: required` leads to a call anyway."""
     check = "tool_choice required"
     answer = yield subject.chat(NO_CALL, tools=[WEATHER, TIME], tool_choice="required")
     if answer.failed:
@@ -245,7 +245,7 @@ def check_required(subject: Subject) -> Steps:
 
 
 def check_named(subject: Subject) -> Steps:
-    """Require a call to one tool, with a question that asks for another tool."""
+    """Ask for a call to one tool, but name another in `tool_choice`, to see whether the server enforces that choice."""
     check = "tool_choice named"
     choice = {"type": "function", "function": {"name": "get_time"}}
     answer = yield subject.chat(CALL, tools=[WEATHER, TIME], tool_choice=choice)
@@ -295,7 +295,8 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""Other forms in which to send an earlier call of the model. They are tried if the server refuses the usual form.
+"""Other ways to write an earlier call of the model in a request. They are tried if the server refuses the first one:
+`null` as the content, any id, and the arguments as a JSON string.
 
 Each has three values: the kind of error that suggests the form, the facts for the profile if the server accepts the
 form, and a description.
@@ -350,7 +351,7 @@ def check_system(subject: Subject) -> Steps:
 
 
 def check_turns(subject: Subject) -> Steps:
-    """Send two user messages in a row."""
+    """Send two user messages in a row, to see whether the server accepts them."""
     answer = yield subject.chat(FIRST_TURN, SECOND_TURN)
     if answer.failed:
         facts = {"alternate_roles": True} if _is_about_roles(answer) else None
@@ -363,7 +364,7 @@ def _is_about_roles(answer: Answer) -> bool:
 
 
 def check_names(subject: Subject) -> Steps:
-    """Offer a tool with a dot in its name."""
+    """Offer a tool with a dot in its name, to see whether calls keep the name."""
     check = "tool names with a dot"
     if subject.verdict("native tools") == "errors":
         return [Finding(check, "not shown", "tools are refused under any name")]
@@ -520,7 +521,8 @@ def mode_check(mode: ModeName) -> str:
 def check_raw_endpoint(subject: Subject) -> Steps:
     """Ask `/v1/completions` to continue a text.
 
-    Some servers wrongly apply the chat template. The prompt then has as many tokens as the same text in a chat.
+    Some servers wrongly apply the chat template. This shows in the number of prompt tokens, which is then at least as
+    high as for the same text in a chat.
     """
     check = "raw completions"
     chat = yield subject.chat(CONTINUED, max_tokens=8)

@@ -78,7 +78,7 @@ class Answer:
     attempts: tuple[Attempt, ...] = ()
     """The attempts that promptools made; empty if the request had no `mode`."""
     raw: str = ""
-    """The unparsed text that a raw endpoint generated for a request with a `mode`; else empty."""
+    """The unparsed text from a raw endpoint, for a request with a `mode`; empty if no raw endpoint was used."""
 
     @property
     def failed(self) -> bool:
@@ -206,7 +206,7 @@ Verdict = Literal[
     "not shown",  # the model did nothing that would show it
 ]
 PROBLEMS: frozenset[Verdict] = frozenset({"leaks", "swallows", "broken", "errors"})
-"""Verdicts on native tools that mean a problem for an app without promptools."""
+"""Verdicts on native tool calling that indicate a problem for an app that does not use promptools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ Steps: TypeAlias = "Generator[TrialRequest, Answer, list[Finding]]"
 
 
 def failure(check: str, answer: Answer, facts: Mapping[str, Any] | None = None) -> Finding:
-    """Return the finding for an answer that is an error. It has the `facts`, unless the server was busy."""
+    """Return the finding for an answer that is an error. The finding includes `facts`, unless the server was busy."""
     if answer.busy:
         return Finding(check, "not shown", f"the server was busy: {answer.describe_error()}")
     return Finding(check, "errors", answer.describe_error(), facts or {})

@@ -89,7 +89,7 @@ def _why_it_works(finding: Finding, native: Finding | None) -> str:
 def _facts(findings: Sequence[Finding], profile: Profile, modes: tuple[ModeName, ...]) -> dict[str, Any]:
     """Return the facts that differ from the profile: the `modes`, and the facts in the findings.
 
-    If several findings have a fact with the same key, the last finding counts.
+    If several findings have a fact with the same key, the value in the last finding is used.
     """
     facts: dict[str, Any] = {} if modes == profile.modes else {"modes": list(modes)}
     for finding in findings:

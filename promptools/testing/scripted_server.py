@@ -55,8 +55,8 @@ class HttpAnswer:
     then: Literal["end", "cut", "hang"] = "end"
     """How the response ends after its pieces.
 
-    With `end`, it ends normally. With `cut`, the connection is closed without the last chunk. With `hang`, the same
-    happens, but only after the client has disconnected or `HANG_SECONDS` have passed.
+    With `end`, it ends normally. With `cut`, the connection is closed without the last chunk. With `hang`, it is closed
+    in the same way, but only after the client has disconnected or `HANG_SECONDS` have passed.
     """
     gzip: bool = False
 
@@ -69,7 +69,7 @@ class ModelReply:
     calls: Sequence[CallLike] = ()
     reasoning: str = ""
     finish_reason: str | None = None
-    """None means `tool_calls` if there are calls, else `stop`."""
+    """The finish reason to send; None means `tool_calls` if there are calls, else `stop`."""
     usage: Mapping[str, int] = field(
         default_factory=lambda: {"prompt_tokens": 3, "completion_tokens": 20, "total_tokens": 23}
     )

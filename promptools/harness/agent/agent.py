@@ -48,14 +48,15 @@ class AgentRun:
     limits: RunLimits
     compaction: Compaction | None
     create: dict[str, Any]
-    """Parameters of each request, besides its messages and tools."""
+    """Keyword arguments for the client's `create` in every request, besides the messages and tools."""
     messages: list[dict[str, Any]] = field(repr=False)
     state: Any = None
     tape: TapeWriter | None = None
     player: TapePlayer | None = None
-    """In a replay, answers requests in place of the server, and supplies results of calls in place of the tools."""
+    """In a replay, answers requests and supplies tool results, in place of the server and the tools. None in other
+    runs."""
     own_ids: bool = False
-    """Whether calls get ids that are the same in each run, instead of the parser's random ids."""
+    """Whether calls get numbered ids, such as `call01200`, instead of random ones. A replay then makes the same ids."""
 
     def transcript(self, *, stream: bool = False) -> Transcript:
         """Run the agent to the end with a sync client; return the transcript."""
@@ -284,7 +285,7 @@ class Agent:
     def messages(self, task: Task) -> list[dict[str, Any]]:
         """Return a task as a list of messages.
 
-        The agent's instructions come first, unless the task begins with a system message.
+        The agent's instructions come first, unless the task begins with a system or developer message.
         """
         messages = as_messages([{"role": "user", "content": task}] if isinstance(task, str) else task)
         if not messages:

@@ -7,8 +7,8 @@
 
 Compaction begins when a prompt is about to take up too much of the context. It goes on until there is room for many
 more turns, because each compaction makes the server's cache of the prompt useless, and each summary costs a request.
-Old turns that take up little room are summarized only as a last resort. Their summary would free so little room that,
-if the latest turns alone are too long, another summary would be due at the next step.
+Old turns that take up little room are summarized only as a last resort. Otherwise, if the latest turns alone are too
+long, each step would request another summary, which would free hardly any room.
 
 The instructions, the task and the latest turns stay. A turn is an assistant message with the results of its calls. A
 turn is kept or summarized as a whole, so that no result loses its call.
@@ -46,7 +46,8 @@ SUMMARY_INSTRUCTIONS = (
 )
 IMAGE_LEFT_OUT = "[an image was left out here]"
 IMAGE_CHARACTERS = 4000
-"""Assumed size of an image in characters. It corresponds to about 1,000 tokens, like a large image in vision models."""
+"""Assumed size of an image in characters. It corresponds to about 1,000 tokens, the cost of a large image in vision
+models."""
 SUMMARY_HEADING = "Summary of the work so far:"
 LEAST_RESULT = 100
 """Minimum length, in characters, to which a result is shortened."""
@@ -81,7 +82,7 @@ class Compaction:
 
 
 def size(messages: Sequence[Message]) -> int:
-    """Return the number of characters in messages; unlike tokens, they can be counted without a tokenizer."""
+    """Return the size of messages in characters, because counting tokens would need a tokenizer."""
     return sum(len(_flat(message)) for message in messages)
 
 
@@ -172,7 +173,7 @@ def with_summary(messages: Sequence[Message], task: int, old: Sequence[int], sum
 
 
 def _text(message: Message, image: str) -> str:
-    """Return a message's text, with `image` in place of each image."""
+    """Return a message's text, followed by the string `image` for each image in the message."""
     text, images = split_content(message.get("content"))
     return "\n".join([*filter(None, [text]), *([image] * len(images))])
 
@@ -240,7 +241,7 @@ class Compactor:
 
     @property
     def context(self) -> int | None:
-        """The context size in tokens, as stated by a server's error or the app, else as detected; None if unknown."""
+        """The context size in tokens: as stated by a server's error or the app, else as detected; None if unknown."""
         return self._known_context or (self._detected.size if self._detected else None)
 
     def learn(self, prompt_tokens: int | None, characters: int, context: int | None = None) -> None:
@@ -339,8 +340,8 @@ class ContextCapture:
         self.size: int | None = None
         """The size of the context in tokens, from the config or as detected; None if it is unknown."""
         self.prompt_tokens: int | None = None
-        """Number of tokens in the last prompt alone; None if unknown. It is kept because a reply's `usage` adds up all
-        attempts."""
+        """Number of tokens in the last prompt; None if unknown. A reply's `usage` cannot be used instead, because it
+        adds up the prompts of all attempts."""
         self._bytes = 0
 
     @property
@@ -363,7 +364,7 @@ class ContextCapture:
         self._bytes = len(prompt.encode("utf-8", "surrogatepass")) if isinstance(prompt, str) else 0
 
     def received(self, exchange: ObservedExchange, received: Received) -> None:
-        """Do nothing."""
+        """Do nothing, because the tokens are known only when the exchange ends."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
         """Record the number of tokens in the last attempt's prompt."""

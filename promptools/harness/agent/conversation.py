@@ -33,11 +33,12 @@ Message = dict[str, Any]
 FOLLOW = "(The images of this result follow in the next message.)"
 NOT_SHOWN = "[The images of this result are not shown: this model, or its server, takes none.]"
 _REFUSED_LATER = frozenset({401, 403, 408, 429, 502, 503, 504})
-"""HTTP statuses of errors that do not depend on the request's content, such as 401 and 429."""
+"""HTTP statuses, such as 401 and 429, of errors that do not depend on the request's content. Images in the request
+cannot have caused such an error."""
 
 
 def result_content(result: Result, *, shown: bool) -> str | list[Message]:
-    """Return the content of the tool message for a result. If images are not `shown`, a note replaces them."""
+    """Return the content of the tool message for a result. If `shown` is false, a note replaces the images."""
     if not result.images:
         return result.content
     if not shown:
@@ -178,7 +179,10 @@ class Conversation:
 
     @property
     def written(self) -> dict[str, str]:
-        """Maps the position of each message to the raw text that the model wrote. Changed messages are left out."""
+        """Maps the position of each of the model's messages to its raw text.
+
+        Messages that were changed since they were received, or that have no raw text, are left out.
+        """
         return written_texts(self.messages)
 
     def replace(self, messages: list[dict[str, Any]], task: int) -> None:
@@ -267,7 +271,7 @@ def mode_of(create: Mapping[str, Any], session: Any) -> object:
 
 
 def with_observers(client: Any, observers: Sequence[Observer]) -> Any:
-    """Return a copy of a promptools client, or of a wrapped client, that has `observers` in addition to its own."""
+    """Return a copy of a promptools client with `observers` added. The client may come from `promptools.wrap`."""
     session: Session = client.promptools.with_settings(
         {"observer": [*as_observers(client.promptools.settings.get("observer")), *observers]}
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_THREADS = 16
-"""Maximum number of calls that run at the same time."""
+"""Maximum number of threads in which `drive` runs the calls of a reply at the same time."""
 
 
 class LoopRunner:

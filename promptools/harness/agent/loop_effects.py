@@ -61,7 +61,7 @@ class AccumulatedReply(CollectedChoice):
 
     usage: dict[str, Any] | None = None
     written: str = ""
-    """In harmony mode, the text of the reply as the model wrote it."""
+    """The text of the reply as the model wrote it, in harmony mode; empty in other modes."""
 
     def feed(self, deltas: Iterable[Delta]) -> Iterator[TextEvent | ReasoningEvent]:
         """Add parts of the reply, and yield their text and reasoning as events."""

@@ -91,8 +91,8 @@ class AgentPolicy:
     uses 0.5. If the size of the context is unknown, the temperature stays the same.
     """
     harmony_react: bool = False
-    """Whether harmony mode works as in HarmonyReAct: each reply begins in the `analysis` channel, and the model is
-    asked to correct faulty replies."""
+    """Whether harmony mode works as in the article on HarmonyReAct: each reply begins in the `analysis` channel, and
+    the model is asked to correct faulty replies."""
     family: str | None = None
     """The model family that the policy is for. A run raises `UsageError` if its model is known to belong to a different
     family. None means any family."""
@@ -327,7 +327,7 @@ class ReplyCapture:
         """Do nothing, because `ended` receives the complete reply."""
 
     def ended(self, exchange: ObservedExchange, end: ExchangeEnd) -> None:  # noqa: ARG002
-        """Record the reply to the last attempt, and the tokens of all attempts."""
+        """Record the reply to the last attempt, and the token usage of all attempts."""
         for one in end.attempts:
             self.usage = add_usage(self.usage, one.attempt.usage)
         last = end.attempts[-1] if end.attempts else None

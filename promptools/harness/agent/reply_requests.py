@@ -54,7 +54,7 @@ class RequestSettings:
     """The settings for requesting replies."""
 
     create: dict[str, Any]
-    """The parameters of each request, besides its messages and tools."""
+    """Keyword arguments for the client's `create` in every request, besides the messages and tools."""
     policy: AgentPolicy
     compaction: Compaction | None = None
     capture: ReplyCapture | None = None

@@ -1,4 +1,4 @@
-"""The events of a run, and its result, the transcript."""
+"""The events of a run, and the transcript, which is the run's result."""
 
 from __future__ import annotations
 

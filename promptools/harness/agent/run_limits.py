@@ -36,9 +36,9 @@ class Repetition:
         self._matches = [0] * MAX_PERIOD
 
     def add(self, key: str) -> int:
-        """Add a key to the series; return how many times in a row the series ends with the same pattern.
+        """Add a key to the series; return how many times the pattern at the end of the series occurs in a row.
 
-        The pattern is the last key, the last two keys, or the last three keys, whichever is repeated most often. The
+        The pattern is the last key, the last two keys, or the last three keys, whichever gives the highest number. The
         number is at least 1.
         """
         for period in range(1, MAX_PERIOD + 1):
@@ -55,16 +55,17 @@ class RunLimits:
     steps: int | None = 50
     """Maximum number of replies that are used. If the last of these replies makes calls, the calls are not run."""
     tokens: int | None = None
-    """Maximum number of tokens of all prompts and replies together. Only tokens that the server reports count."""
+    """Maximum number of tokens of all prompts and replies together. Tokens that the server does not report are
+    not counted."""
     seconds: float | None = None
     """Maximum number of seconds for the whole run. The limit is checked before each request, and the time that is left
-    becomes the timeout of the request. A tool that is running is not interrupted."""
+    becomes the timeout of a request that has none of its own. A tool that is running is not interrupted."""
     failures: int | None = 10
     """Number of consecutive failed calls at which the run ends."""
     repeats: int | None = 3
-    """Number of times in a row that the same call must be made to be rejected. With 3, the same call is run twice;
-    the third time it is not run, and its result tells the model so. Patterns of two or three calls that are made in
-    turn are counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
+    """The same call is rejected when it is made this many times in a row. With 3, the same call is run twice; the third
+    time it is not run, and its result tells the model so. Patterns of two or three calls that are made in turn are
+    counted in the same way. If the call after a rejected one is a repetition too, the run ends."""
     nudges: int = 1
     """Maximum number of times that the model is asked to make a call that it announced but did not make."""
 
@@ -129,7 +130,7 @@ class LimitTracker:
         )
 
     def add_result(self, result: Result) -> None:
-        """Count a result for the limit of consecutive failures."""
+        """Count a result toward the limit on consecutive failures."""
         self._failures = self._failures + 1 if result.is_error else 0
         self._last_result = result.content
 

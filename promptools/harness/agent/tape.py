@@ -1,6 +1,6 @@
 """The tape of a run: a file that records each request and reply as sent over the wire, and the conversation.
 
-Each line of the file is a JSON object, a row. Its key `row` is one of:
+Each line of the file is a JSON object, a row. The value of its key `row` is one of:
 
     run        the format, the task's messages, the parameters of the requests
     exchange   a request of the agent: what was sent to the server, and what came back
@@ -56,7 +56,7 @@ _KEPT_HEADERS = frozenset({"content-type"})
 
 
 class TapeWriter:
-    """Records runs in a file, the tape. It observes the run's client. An existing file is appended to."""
+    """Records runs in a file, the tape, as an observer of the client. If the file exists, rows are appended to it."""
 
     def __init__(self, path: str | os.PathLike[str], *, redact: Sequence[str | re.Pattern[str]] = ()) -> None:
         self.path = Path(path)
@@ -294,8 +294,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     cut = 0
-    """The number of a line that is not valid JSON, or 0. Such a line is allowed only at the end of the file or before
-    the next run, because a process that is killed leaves its last line unfinished."""
+    """The number of the latest non-empty line if this is not valid JSON, else 0. Such a line is allowed only at the end
+    of the file or before the next run, because a process that is killed leaves its last line unfinished."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -399,7 +399,7 @@ class TapePlayer:
 
 
 class _KnownServer(DetectionCache):
-    """A cache of what was detected about servers. It always returns what the tape recorded."""
+    """A stand-in for the cache of detected servers, which always returns what the tape recorded."""
 
     def __init__(self, seen: ServerInfo) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ _CURRENT: ContextVar[RunContext] = ContextVar("promptools_run_context")
 
 
 def bind_context(work: Callable[[], Any], context: RunContext) -> Callable[[], Any]:
-    """Return a function that runs `work`; meanwhile, functions wrapped by `without_context` receive `context`."""
+    """Return a function that runs `work`. Within it, functions wrapped by `without_context` receive `context`."""
 
     def run() -> Any:
         token = _CURRENT.set(context)
@@ -108,7 +108,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 Dispatch: TypeAlias = "Mapping[str, Callable[..., Any]] | Callable[[str, dict[str, Any]], Any]"
 """Runs the tools that are given as dicts: either a mapping from tool names to functions, which get the arguments as
-keywords, or one function of `(name, arguments)`."""
+keywords, or one function that takes `(name, arguments)`."""
 AgentToolLike: TypeAlias = "ToolLike | AgentTool | Toolset"
 """A tool that an agent accepts: a function, a tool dict that `dispatch` runs, an `AgentTool` or a `Toolset`."""
 
@@ -134,7 +134,7 @@ call with other arguments, or a `Deny` to reject it. In an async run it may be a
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call, and the function that runs it. If the call is not run, its result takes the place of the function."""
+    """A call with the function that runs it or, if the call must not be run, with its result."""
 
     call: Call
     work: Callable[[], Any] | None
@@ -175,7 +175,7 @@ class Toolbox:
         own_names = [*prepared.names, *(tool.name for tool in known.added)]
         declared = list(zip(self.tools.names, own_names, listed, strict=True))
         self.own_names = {name: own for name, own, _ in declared}
-        """Maps the name under which a tool is declared to the model to the name that the app gave to the tool."""
+        """Maps each name that the model sees (a tool's declared name) to the name that the app gave the tool."""
         self._parallel = {name for name, _, entry in declared if isinstance(entry, AgentTool) and entry.parallel}
         self._runners = {name: _runner(own, entry, dispatch) for name, own, entry in declared}
 

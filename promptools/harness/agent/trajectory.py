@@ -49,7 +49,7 @@ def trajectory(transcript: Transcript, *, submission: str | None = None, config:
 def _messages(transcript: Transcript) -> list[dict[str, Any]]:
     """Return the messages of the trajectory. The data of each step is attached to the message of that step.
 
-    The steps are matched with the last assistant messages, because earlier ones may have been there before the run.
+    The steps are matched with the last assistant messages, because earlier messages may be from before the run.
     """
     names = {
         call["id"]: call["function"]["name"]

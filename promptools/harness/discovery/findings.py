@@ -1,4 +1,4 @@
-"""Compute what a discovery found: each tool with its figures and its verdict. This needs only the samples (replies)."""
+"""Compute the findings of a discovery from its samples (replies): the figures and the verdict for each tool."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from promptools.parsing.special_tokens import SPECIAL_TOKEN
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 _LISTED = re.compile(rf"^[ \t]*(?:[-*•+]|[0-9]+[.)])[ \t]+[`*]*({_NAME})[`*]*(?=[ \t]*(?:$|[:(–—,-]))", re.MULTILINE)
-"""Matches the first word of a list item, if nothing or an explanation follows the word."""
+"""Matches the first word of a list item if nothing or an explanation follows it: `search` in `- search: finds text`."""
 _ALONE = re.compile(rf"(?:^[ \t]*[`*]*{_NAME}[`*]*[ \t]*(?:\n|\Z)){{2,}}", re.MULTILINE)
 """Matches at least two lines of one word each. A single such line, as in the reply `ok`, names no tool."""
 _QUOTED = re.compile(rf"`({_NAME})(?:\([^`]*\))?`")
@@ -80,7 +80,8 @@ def _is_file(name: str) -> bool:
 
 
 MAX_MENTIONED = 40
-"""Maximum number of tools in the findings that were mentioned but never called. There can be hundreds of them."""
+"""Maximum number of tools in the findings that were mentioned but never called. A model may mention hundreds of such
+tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Lift:
     defined: Interval
     difference: Interval
     ratio: Interval | None
-    """`defined` divided by `baseline`; None if one of the two is 0, because the tool was never called."""
+    """`defined` divided by `baseline`; None if either is 0, that is, if the tool was never called there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Findings:
     unsampled: dict[str, int] = field(default_factory=dict[str, int])
     """For each stage, the number of questions that were not asked because the budget was spent."""
     skipped: tuple[str, ...] = ()
-    """Texts that say which stages or tools were left out of the discovery, and why."""
+    """Messages that say which stages or tools were left out of the discovery, and why."""
     failed: dict[str, int] = field(default_factory=dict[str, int])
     requests: int = 0
     tokens: int = 0
@@ -164,7 +165,7 @@ class Findings:
         return {**finite, "thresholds": asdict(THRESHOLDS)}
 
     def of_verdict(self, *verdicts: ToolVerdict) -> list[ToolFinding]:
-        """Return the tools with one of these verdicts."""
+        """Return the tools whose verdict is one of `verdicts`."""
         return [tool for tool in self.tools if tool.verdict in verdicts]
 
 

@@ -40,12 +40,12 @@ class Plan:
 
     intents: Sequence[Intent] = INTENTS
     repeats: int = 4
-    """Number of times that each intent is sent without tool definitions. It is then sent as many times again with
-    definitions, for each place in a request where tools can be defined."""
+    """Number of times that each intent is sent without tool definitions. For each place where a request can define
+    tools, the intent is then sent the same number of times with definitions."""
     targeted_intents: int = 20
     """Maximum number of intents that are sent again to get precise arguments. Those with the most calls are chosen."""
     question_repeats: int = 5
-    """Number of times that the model is asked each question for names of tools, for a call, or for a description."""
+    """Number of times that each question that asks the model to list, call or describe tools is sent."""
     max_tools: int = 12
     """Maximum number of tools that the model is asked to call and to describe. Those that it called most are chosen."""
     validate: bool = True

@@ -63,7 +63,8 @@ class Sample:
     """The promptools mode of the last request to the server; empty if the request was forwarded unchanged."""
     tokens: int = 0
     error: str = ""
-    """Why there is no reply. A question without a reply is asked again when the run is resumed."""
+    """Why there is no reply; empty if there is one. A question without a reply is asked again when the run is
+    resumed."""
 
     def calls_tool(self, name: str) -> bool:
         """Return whether the reply calls the tool `name`."""
@@ -105,7 +106,7 @@ class SampleLog(ResumableLog):
 
 
 Progress: TypeAlias = "Callable[[str, int, int], object]"
-"""A callback that gets, after each reply, a text about the reply, the number of finished questions, and the total.
+"""A callback that gets, after each reply, a short summary of it, the number of finished questions, and the total.
 
 The total is the number of questions that were given to `Sampler.sample` together."""
 
@@ -143,7 +144,7 @@ class Sampler:
     seed: int = 0
     create: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further promptools options for each request."""
+    """promptools options for each request, in addition to those that a discovery always sets (`OPTIONS`)."""
     progress: Progress | None = None
     unsampled: Counter[str] = field(default_factory=Counter[str])
     """For each stage, the number of questions that were not asked because the budget was spent."""

@@ -50,7 +50,7 @@ class OverflowRetries:
     def run(self, begin: Callable[[], RunT]) -> tuple[RunT, int, Counter[str]]:
         """Run the agent until a run ends without overflowing the context, or no retries are left.
 
-        Return the last run, the number of retries, and the tokens of all runs.
+        Return the last run, the number of retries, and the total token usage of all runs.
         """
         usage: Counter[str] = Counter()
         retries = 0
@@ -80,9 +80,10 @@ class AgentSolver:
     """Maximum number of times that a run is started again after its context overflowed."""
 
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the answer to a question, and the tokens of all runs.
+        """Return the answer to a question, and the total token usage of all runs.
 
-        Raises `Unanswered` if the last run reached a limit or its context overflowed. The attempt then counts as wrong,
+        A run is started again after its context overflowed, up to `overflow_retries` times. Raises `Unanswered` if the
+        last run ended without an answer, for example at a limit. The attempt at the question then counts as wrong,
         and is not repeated.
         """
 

@@ -44,7 +44,8 @@ _LOG_END = 800
 def find_python(path: str | None) -> str:
     """Return the path of the Python interpreter that runs bfcl-eval: `path`, or if that is None, this process's Python.
 
-    Raises `UsageError` if `path` is not a program, or if `path` is None and bfcl-eval is not installed here.
+    Raises `UsageError` if `path` is not a program, or if `path` is None and this process's Python does not
+    have bfcl-eval.
     """
     if path is not None:
         program = shutil.which(path)
@@ -162,7 +163,7 @@ class BfclProcess:
 def _environment(folder: Path) -> dict[str, str]:
     """Return the environment variables for the process of bfcl-eval.
 
-    They make connections to this machine direct, even if HTTP_PROXY is set.
+    With them, connections to this machine do not go through a proxy, even if HTTP_PROXY is set.
     """
     hosts = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
     return {**os.environ, "BFCL_PROJECT_ROOT": str(folder.resolve()), "NO_PROXY": hosts, "no_proxy": hosts}
@@ -181,10 +182,10 @@ class BfclRunLog(ResumableLog):
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.replies: Counter[str] = Counter()
-        """Number of replies in each mode, and also number of replies with a call that the server missed or got
-        wrong."""
+        """Number of replies in each mode, under keys such as `in native mode`. The key `with a repaired call` counts
+        the replies with a call that promptools repaired, or that it found although the server missed it."""
         self.overflow_retries = 0
-        """Number of times that the questions whose context had overflowed were asked again, all of them each time."""
+        """Number of times that all questions whose context had overflowed were asked again."""
         super().__init__(folder / FILE, settings)
 
     def add(self, row: dict[str, Any]) -> None:
@@ -226,8 +227,8 @@ def check_folder(folder: Path) -> None:
 
 CHOSEN = "test_case_ids_to_generate.json"
 PREREQUISITE = "_prereq_"
-"""Text in the ids of entries that are not questions. The conversations of such entries only fill the memory that later
-questions use."""
+"""Text in the id of each entry that is not a question. The conversation of such an entry only fills the memory that
+later questions use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +357,7 @@ class BfclSummary:
     answers: Sequence[BfclAnswer]
     usage: dict[str, int]
     seconds: float
-    """The sum of the seconds of all requests."""
+    """The time that all requests took together, in seconds."""
 
     @property
     def failed(self) -> int:

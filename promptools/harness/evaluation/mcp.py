@@ -318,7 +318,7 @@ class McpSolver:
     overflowed."""
 
     def __call__(self, task: McpTask, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the answer, the tokens of all runs, and the checks that failed after the last run.
+        """Return the answer, the total token usage of all runs, and the checks that failed after the last run.
 
         Raises `Unanswered` if the last run ended without an answer.
         """

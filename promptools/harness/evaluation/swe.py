@@ -151,7 +151,7 @@ class SweSolver:
             raise UsageError(f"the prompt has no {PROBLEM}, where the issue is put in")
 
     def __call__(self, instance: SweInstance, repeat: int) -> Solution:  # noqa: ARG002
-        """Return the patch of the last run, and the tokens of all runs.
+        """Return the patch of the last run, and the total token usage of all runs.
 
         Raises `Unanswered` if the last run ended without an answer, or if the patch is too long.
         """
@@ -321,7 +321,7 @@ class SweSummary:
         return self.run.accuracy if self.graded else None
 
     def with_result(self, result: str) -> list[str]:
-        """Return the ids of the instances whose attempts have the outcome `result`, as the method `result` words it."""
+        """Return the ids of the instances whose outcome is `result`, a string that the method `result` returns."""
         return [attempt.task for attempt in self.attempts if self.result(attempt) == result]
 
     def result(self, attempt: TaskAttempt) -> str:

@@ -31,8 +31,8 @@ _DIFF = (
 _LINK = b"160000"
 """The file mode of submodules in git's index."""
 _OWN = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-"""Environment variables that make git use only the settings of the repository. Ignored files and line ends are then the
-same on all machines."""
+"""Environment variables that make git use only the settings of the repository. Which files are ignored, and how lines
+end, then does not depend on the machine."""
 
 
 _GENERATED = "__pycache__/\n*.pyc\n*.pyo\n.pytest_cache/\n"

@@ -84,7 +84,7 @@ class TaskAttempt:
     usage: dict[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
     error: str = ""
-    """Why the attempt failed. A failed attempt is repeated when the run is resumed."""
+    """Why the attempt failed; empty if it did not. A failed attempt is repeated when the run is resumed."""
     ended: str = ""
     """Why there is no answer although no error occurred: for example, the agent reached a limit."""
     failed_checks: dict[str, str] = field(default_factory=dict[str, str])
@@ -113,7 +113,7 @@ class RunLog(ResumableLog):
         self.write(asdict(attempt))
 
     def is_done(self, task: str, repeat: int) -> bool:
-        """Return whether an attempt was made that did not fail."""
+        """Return whether the attempt `repeat` at a task was made and did not fail."""
         attempt = self.attempts.get((task, repeat))
         return attempt is not None and not attempt.error
 
@@ -245,8 +245,8 @@ def read_tasks(*paths: Path) -> list[Task]:
 def read_task_files(paths: Iterable[Path], read: Callable[[dict[str, Any], str, Path], TaskT]) -> list[TaskT]:
     """Read files of tasks.
 
-    `read` is called with an entry, a text for error messages that says where the entry is, and the path of the file. It
-    returns the task.
+    `read` returns the task for an entry. It is called with the entry, with a description of the entry's place for error
+    messages, and with the path of the file.
 
     Raises `UsageError` for two tasks with the same id, and if the files hold no task.
     """
@@ -433,7 +433,7 @@ def settings_section(settings: Mapping[str, Any]) -> list[str]:
 
 
 def reasons_section(attempts: Iterable[TaskAttempt]) -> list[str]:
-    """Return the section of a report that counts the reasons why attempts have no answer; empty if there are none."""
+    """Return the report's section that counts the reasons for missing answers; empty if every attempt has an answer."""
     reasons = Counter(clip(reason) for attempt in attempts if (reason := attempt.error or attempt.ended))
     if not reasons:
         return []
@@ -450,7 +450,7 @@ def _task_row(task: str, group: Sequence[TaskAttempt], checked: bool) -> tuple[s
 
 
 def _answers(group: Sequence[TaskAttempt]) -> str:
-    """Return the answers to a task as one text, the most frequent first, each with the number of times it was given."""
+    """Return the answers to a task in one line, the most frequent first, each with the number of times it was given."""
     counts = Counter("error" if a.error else "none" if a.answer is None else str(a.answer) for a in group)
     return ", ".join(f"{clip(answer, 20)}" + (f" × {n}" if n > 1 else "") for answer, n in counts.most_common())
 

@@ -146,7 +146,7 @@ _GRACE = 5
 _HOST_GRACE = 10.0
 """Seconds, counted after `_GRACE`, until docker's local process is killed if the container does not answer."""
 _KEEP_ALIVE = 'trap "exit 0" TERM; n=0; while [ $n -lt {minutes} ]; do sleep 60 & wait $!; n=$((n+1)); done'
-"""The command of the container: a shell instead of just `sleep`, because the first process has to reap orphans."""
+"""The command that the container runs: a shell, not just `sleep`, because the first process has to reap orphans."""
 
 
 class DockerSandbox:

@@ -27,7 +27,7 @@ from promptools.harness.sandbox.protocol import Command, CommandLimits, CommandR
 
 
 class LocalSandbox:
-    """Runs commands as this user, with all of the user's rights. Only time, output and processes are limited.
+    """Runs commands as the current user, with all rights of that user. Only time, output and processes are limited.
 
     Nothing is confined. `allow_unsandboxed=True` confirms that this is intended, for example in a throw-away container.
     A process that leaves the command's process group, for example by setsid(1), may go on after the command has ended.

@@ -53,14 +53,14 @@ class Found:
 
 
 Search: TypeAlias = Callable[[str, int], "Sequence[Found] | str"]
-"""A search: a function that gets a query and the wanted number of results. It returns a list of results, or a text with
-results."""
+"""A search: a function that gets a query and the number of results to return. It returns a list of results, or a text
+with results."""
 
 
 def search_by_url(template: str) -> Search:
     """Return a search that requests a URL, made from a template such as `https://example.org/search?q={query}`.
 
-    `{query}` is replaced by the query, and `{count}`, if present, by the wanted number of results. The server may
+    `{query}` is replaced by the query, and `{count}`, if present, by the number of results requested. The server may
     answer with text, or with JSON that contains a list of results.
     """
     if "{query}" not in template or not template.startswith(("http://", "https://")):
@@ -239,7 +239,7 @@ class _Browser:
 def _get(url: str, check: Callable[[str], None]) -> tuple[str, str, str]:
     """Request a page; return its address after all redirects, its text and its content type.
 
-    `check` is called with each address before the address is requested. It raises an exception to refuse it.
+    `check` is called with each address before a request is sent to it, and raises an exception to refuse the address.
     """
     http: Any = installed_library().module
     with http.Client(timeout=SECONDS, follow_redirects=False) as client:

@@ -54,7 +54,7 @@ class KnownTools:
     """An app's tools, declared under the names that a model was trained on."""
 
     tools: Tools
-    """The app's tools in their order, under the names that the model knows, followed by `added`."""
+    """The app's tools in their original order, under the names that the model knows, followed by `added`."""
     added: tuple[Tool, ...] = ()
     """Discovered tools that the app can run, although they are not among the app's tools."""
     left_out: tuple[Tool, ...] = ()

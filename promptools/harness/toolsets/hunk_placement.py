@@ -165,7 +165,7 @@ def join_lines(lines: Sequence[str], endings: Sequence[str], bom: str = "") -> b
 
 MAX_COMPARED = 2000
 """Maximum number of lines of a file that are compared with a line of the patch, to find and show the closest one. It
-also limits the matches of a hunk that are compared with the line number in its header."""
+also limits how many matches of a hunk are compared with the line number in the hunk's header."""
 LOOSENESS = {
     Likeness.TRAILING_SPACE: "with other space at the end of lines",
     Likeness.ALL_SPACE: "with other spacing",

@@ -225,7 +225,7 @@ def _ended(result: CommandResult, seconds: float) -> str:
 
 _LEAST_MILLISECONDS = 1000
 """A time-out of at least this number is read as milliseconds, which is what models mean by it. A smaller number is read
-as seconds, because no command is given less than a second."""
+as seconds, because in milliseconds it would be less than a second, the minimum for a command."""
 _LONGEST_PROGRAM = 4096
 
 

@@ -113,7 +113,7 @@ class LineSearch:
         return size, self.positions(old[len(old) - size :])[0] if size else 0
 
     def _to_numbers(self, old: Sequence[str]) -> list[int] | None:
-        """Return the lines as numbers; None if one of them does not occur in the file."""
+        """Return the numbers that stand for the lines `old`; None if one of the lines does not occur in the file."""
         wanted: list[int] = []
         for line in old:
             number = self._numbers.get(self._normalize(line))

@@ -199,7 +199,7 @@ MAX_DESCRIPTION = 20_000
 MAX_OUTPUT = 100_000
 """Maximum number of bytes of a result's text that a model is shown."""
 MAX_BODY = 1 << 26
-"""Maximum number of bytes of one HTTP response, since a server may send without end."""
+"""Maximum number of bytes of one HTTP response, since a server might never stop sending."""
 _SHOWN = 500
 _END_SECONDS = 5.0
 

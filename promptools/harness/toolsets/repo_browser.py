@@ -33,8 +33,8 @@ SKIPPED_FOLDERS = frozenset((
     ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox",
     ".mypy_cache", ".pytest_cache", ".ruff_cache",
 ))  # fmt: skip
-"""Large, generated folders. Lists show their names. Their contents are listed or searched only if a call names such a
-folder as its path."""
+"""Large, generated folders. Their names are listed, but their contents are listed or searched only if a call names such
+a folder as its path."""
 
 MAX_DEPTH = 100
 """Maximum depth to which folders are listed or searched. It also limits the number of folders that are open at the same

@@ -1,4 +1,4 @@
-"""Ask a server with the OpenAI client, or with promptools' client. The answers are the ones that an app would get."""
+"""Ask a server with the OpenAI client, or with promptools' client, to get the same answers as an app would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Asked:
     prompt_tokens: int
     completion_tokens: int
     attempts: tuple[str, ...] = ()
-    """The mode and the outcome of each request to the server, if the answer came through promptools; else empty."""
+    """The mode and the outcome of each request to the server. Empty if the answer did not come through promptools."""
 
 
 class Asker:
@@ -73,7 +73,7 @@ class Asker:
 
 @dataclass(slots=True)
 class _Received:
-    """A reply that is assembled from its chunks, as an app would do it."""
+    """A reply that is assembled from its chunks, in the way an app would assemble it."""
 
     status: int | None = 200
     error: str | None = None
@@ -116,7 +116,7 @@ class _Received:
             known.pieces += 1
 
     def asked(self, seconds: float) -> Asked:
-        """Return the reply as an answer. The tokens of all attempts are added up; an unknown number counts as 0."""
+        """Return the reply as an answer. The token counts of all attempts are added up; an unknown count is 0."""
         answer = Answer(
             self.status,
             self.content,

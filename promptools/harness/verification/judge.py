@@ -31,12 +31,12 @@ class WantedCall:
     tool: Mapping[str, Any]
     """The tool as the request declares it."""
     meant: Mapping[str, Any]
-    """The schema that the arguments must fit, in JSON Schema 2020-12. The schema in `tool` means the same, but may be
-    written oddly, for example with the type names of Python."""
+    """The schema that the arguments must conform to, in JSON Schema 2020-12. The schema in `tool` means the same, but
+    may be written oddly, for example with the type names of Python."""
     values: Mapping[str, Any] | None = None
-    """Values that the arguments must contain; None if it is enough that the arguments fit the schema.
+    """Values that the arguments must contain; None if it is enough that the arguments conform to the schema.
 
-    The call may have other arguments as well, if these fit the schema."""
+    The call may have other arguments as well, if these conform to the schema."""
     exact: bool = False
     """Whether text in `values` must be matched exactly. If false, letter case, blanks and a final period may differ."""
 
@@ -139,7 +139,7 @@ def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _difference(value: Any, wanted: Mapping[str, Any], same: Callable[[str, str], bool]) -> str:
-    """Describe the first of the `wanted` values that is missing in `value` or different there; empty if none is."""
+    """Describe the first key of `wanted` that `value` lacks or has with a different value; empty if there is none."""
     for name, expected in wanted.items():
         if name not in value:
             return f"{name} is missing"

@@ -87,7 +87,7 @@ def measure(
     progress: Callable[[Row, int, int], object],
     now: Callable[[], float] = time.monotonic,
 ) -> list[Row]:
-    """Run each case on both sides, unless the log has its result already; return the results of all cases.
+    """Run each case that has no result in the log, on both sides; return the results of all cases.
 
     A case that is still running after `seconds` has no result. The two sides take turns in going first, because the
     server may cache the beginning of a prompt, which makes the second side faster. After an interrupt, cases in

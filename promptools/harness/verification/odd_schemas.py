@@ -15,7 +15,7 @@ from promptools.json_values import is_object
 
 SEED = 20261128
 SETS = 7
-"""Number of tools for each oddity. Each tool has different parameters."""
+"""Number of tools for each oddity. Each tool has a set of parameters that was chosen at random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OddTool:
 Fields: TypeAlias = dict[str, Any]
 """The schemas of parameters, by name."""
 Shape: TypeAlias = tuple[Any, dict[str, Any], dict[str, Any]]
-"""A schema as it is sent, what it means in JSON Schema 2020-12, and arguments that fit it."""
+"""A schema as it is sent, what it means in JSON Schema 2020-12, and arguments that conform to it."""
 
 
 def _record(**properties: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _plain(fields: Fields, values: dict[str, Any]) -> Shape:
 
 
 def _required_inside(fields: Fields, values: dict[str, Any]) -> Shape:
-    """Mark parameters as required in the way of JSON Schema draft 3: by a key in the schema of each parameter."""
+    """Mark parameters as required as in JSON Schema draft 3, which uses a key in the schema of each parameter."""
     marked = {name: each if "required" in each else {**each, "required": True} for name, each in fields.items()}
     required = [name for name, each in fields.items() if "required" not in each]
     properties = {"type": "object", "properties": fields}

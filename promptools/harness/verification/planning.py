@@ -43,7 +43,7 @@ class Speed:
 def speed_of(trial: Case, results: Sequence[SideResult]) -> Speed:
     """Return the speed of a server, computed from the results of one case, `trial`.
 
-    If the server reports no tokens, their number is estimated.
+    If the server reports no token counts, they are estimated.
     """
     characters = sum(map(_characters, trial.asks())) * len(results)
     prompt = sum(result.prompt_tokens for result in results) or characters / 4
@@ -59,7 +59,7 @@ def plan(
 ) -> Plan:
     """Return a plan with cases that should take at most `seconds` in total. They are in the order of `cases`.
 
-    At least one case is planned, even if it takes longer. `known` holds the ids of cases that have results already, and
+    At least one case is planned, even if it takes longer. `known` holds the ids of cases that already have results, and
     therefore take no time.
     """
     chosen: list[Case] = []

@@ -1,8 +1,8 @@
 """The scenarios of a verification: test cases with their requests, and how the answers are graded.
 
-A case yields its requests one after the other, each with an example of a right answer, and returns the outcome. The
-examples are used to estimate how long a run takes, and to test the cases. The requests do not contain the model, limits
-or sampling parameters, because the user chooses these.
+A case yields its requests one after the other, each with an example of a correct answer, and returns the outcome.
+The examples are used to estimate how long a run takes, and to test the cases. The requests do not contain the model,
+limits or sampling parameters, because the user chooses these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from promptools.probing.findings import Answer, AnsweredCall
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request of a case, with an example of a right answer."""
+    """A request in a test case, with an example of a correct answer."""
 
     body: dict[str, Any]
     right: Answer
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case: the share that was right (0 to 1), the first problem, and the answer with this problem."""
+    """The outcome of a case: the share that went right (0 to 1), the first problem, and the answer that has it."""
 
     share: float
     failure: str = ""
@@ -53,7 +53,7 @@ class Case:
         return f"{self.scenario}: {self.name}"
 
     def asks(self) -> list[Ask]:
-        """Return the requests that the case makes, in order, if every request gets its right answer."""
+        """Return the requests, in order, that the case makes if each of them gets its example of a correct answer."""
         steps = self.start()
         asks = [next(steps)]
         try:
@@ -68,7 +68,7 @@ Verdict: TypeAlias = Callable[[Answer], str]
 
 
 def _case(scenario: str, name: str, judge: Verdict, right: Answer, *bodies: dict[str, Any]) -> Case:
-    """Return a case that sends each of `bodies`. The case is right if `judge` finds no problem in any answer."""
+    """Return a case that sends each of `bodies`. The case passes if `judge` finds no problem in any answer."""
 
     def start() -> Steps:
         first = Outcome(1.0)

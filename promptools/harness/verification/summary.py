@@ -20,8 +20,8 @@ MARGIN = 0.05
 """The server alone counts as good enough if, with 95 % confidence, promptools is not better by more than this share."""
 MAX_FAILURES = 3
 MIN_CASES = 6
-"""Minimum number of cases for a verdict. Fewer cases cannot rule out chance. Even six coins all fall on the same side
-in 3 % of throws."""
+"""Minimum number of cases for a verdict. Fewer cases cannot rule out chance: even with six coins, all land on the same
+side in 3 % of throws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SideSummary:
     right: int
     """Number of cases that were entirely right in all repeats."""
     rate: Interval
-    """The mean, over all cases, of the share that was right."""
+    """The mean, over all cases, of the share of the case that went right."""
     requests: int
     seconds: float
     prompt_tokens: int
@@ -144,7 +144,7 @@ def worth_seeing(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _conclude(scenarios: Sequence[ScenarioSummary], overall: ScenarioSummary) -> str:
-    """Return the conclusion of a run: a text that says whether promptools improves the results with this server."""
+    """Return the conclusion of a run in words: whether promptools improves the results with this server."""
     better = [each.name for each in scenarios if each.verdict == "promptools"]
     worse = [each.name for each in scenarios if each.verdict == "server alone"]
     measured = f"{describe_points(overall.difference)} over {overall.cases} cases"
