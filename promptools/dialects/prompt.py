@@ -253,7 +253,7 @@ MAX_EXAMPLE_PARAMETERS = 8
 NAME_SLOT: Final = "<function name>"
 """The placeholder for the tool's name in a call template.
 
-If the model copies the placeholder into a reply, the reply's text is not read as a call.
+If the model copies the placeholder into a call, what it writes is not read as a call.
 """
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
 """The example call that is shown if no offered tool can serve as an example.

@@ -34,7 +34,7 @@ _TOKEN = lazy_pattern(
     r"|✿[A-Z]+✿"
 )
 _CALL_LABEL = lazy_pattern(r"(?:\*\*)?[A-Z][\w ]*:|>>>|-> [\w/]+|[a-z]+\[(?=\{)|`{3}(?!json\b)\w+")
-"""Matches how a line of a call may begin: with a label such as `Action:`, or a code fence labeled other than `json`."""
+"""Matches how a line of a call may begin: a label such as `Action:`, or a code fence whose label is not `json`."""
 _TOOL_TAG = lazy_pattern(rf"</?{_NAME}(?=>)")
 _TAG_ENDS = (">", "/", " ", "\n")
 """What may follow the name in an opening tag: the end of the tag, or white space before attributes."""

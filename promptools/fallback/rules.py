@@ -323,9 +323,9 @@ REMEDIES: dict[FailureKind, tuple[Remedy, ...]] = {
 }
 """The remedies for a failure, in the order in which they are tried. The error is forwarded if there are none.
 
-`exchange.retry` carries out `salvage`, which extracts a call from the error's text. `exchange.plan` tries the other
-remedies: `again` once per exchange, and each adaptation once per mode, except that `tool_choice` and `without_params`
-may be repeated.
+`exchange.retry` carries out `salvage`, which recovers calls, or an answer if the request accepts no calls, from the
+error's text. `exchange.plan` tries the other remedies: `again` once per exchange, and each adaptation once per mode,
+except that `tool_choice` and `without_params` may be repeated.
 """
 
 REFUSAL_KINDS: frozenset[FailureKind] = frozenset({

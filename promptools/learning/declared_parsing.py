@@ -223,7 +223,7 @@ def _argument(pattern: Any) -> str:
 _TAKEN = lazy_pattern(r"\bfunction:\s*(@|\{\s*name:\s*(\w+)\s*,\s*arguments:\s*(\w+)\s*\})")
 """Matches the value of `function` in a JMESPath expression: the whole JSON value (`@`), or two of its keys.
 
-The groups capture the two keys, which hold the name and the arguments.
+Groups 2 and 3 capture the two keys, which hold the name and the arguments.
 """
 
 

@@ -42,7 +42,7 @@ def _end_tokens(renderings: Renderings, frame: Frame) -> Table:
 
 
 def _results(renderings: Renderings, variant: Variant) -> Table:
-    """Return the table keys for the marker before results and, if results have a closing marker, for a whole result."""
+    """Return the table keys for the marker before results and, if they have a closing marker, for their template."""
     rendering = renderings.render([message_of([ONE], variant), result_of(ONE, RESULT)], prompt=True)
     plain = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if rendering is None or plain is None or RESULT not in rendering:

@@ -75,7 +75,7 @@ class ConfigReach:
 
     @property
     def digest(self) -> str:
-        """A digest of everything that the config reaches (addresses, files, key variables), with credentials in URLs.
+        """A digest of all that the config reaches (addresses, files, key variables), including credentials in URLs.
 
         The digest does not depend on the order of the entries.
         """

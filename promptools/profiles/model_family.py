@@ -318,8 +318,8 @@ class _FamilySearch:
     def _fits(self, family: str) -> bool:
         """Return whether the model's template is a template of this family.
 
-        The name of a base model is accepted as evidence only if it is, since a fine-tune often has a different template
-        than its base model.
+        The name of a base model is accepted as evidence only in this case, since a fine-tune often has a different
+        template than its base model.
         """
         return family in self._fitting
 

@@ -107,7 +107,7 @@ LARGEST_PATTERN = 50_000
 MAX_ERRORS = 8
 """Maximum number of errors that are described after one validation, since a model corrects few at a time."""
 MAX_ALTERNATIVES = 4
-"""Maximum number of alternatives of an `anyOf` that the sentence about one error describes."""
+"""Maximum number of alternatives of an `anyOf` or `oneOf` that the sentence about one error describes."""
 MAX_ALTERNATIVE_DEPTH = 2
 """Maximum number of levels of nested alternatives that the sentence about one error describes."""
 
@@ -319,7 +319,7 @@ def _error(message: str, context: Sequence[Any] = ()) -> Any:
 
 
 def _counted(keyword: str, check: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a keyword's check so that it costs a step of the budget, and more if the keyword or the value is large."""
+    """Wrap a keyword's check so that it costs steps of the budget, and more of them for a large keyword or value."""
     cost = budget.STEPS_PER_REFERENCE if keyword in REFERENCES else 1
     weighs = keyword != "enum"  # the members of an `enum` are looked up by hash
 

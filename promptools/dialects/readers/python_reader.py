@@ -98,7 +98,7 @@ _NEXT_IN_ROW = lazy_pattern(
 )
 """Matches a separator and the beginning of the next call; at the end of the text, both may be incomplete.
 
-The white space between them may include a backslash at the end of a line, which continues the line.
+A backslash at the end of a line, which continues the line, may replace the separator or follow it.
 """
 _BEGINS = lazy_pattern(rf"\s{{0,64}}+(?:\Z|({CALLEE_PATTERN})[ \t]{{0,8}}+(?:\Z|\())")
 _ANY_QUOTE = lazy_pattern("[\"'“”‘’]")

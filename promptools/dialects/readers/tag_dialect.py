@@ -222,8 +222,8 @@ class TagDialect(DeclaredDialect):
     line break ("line"), none ("verbatim") or all of it ("strip"). `cdata`: whether values with markup are in CDATA
     sections. `json_calls`: whether the wrapper may contain calls as JSON. `namespaced`: whether any namespace may
     precede the name of a tool. `values`: how values other than texts are written: as JSON, as JSON with Python's
-    constants, or as Python prints them. `header`: the template of a text before each call that also names the tool.
-    `separator`: the text between two calls.
+    constants, or as Python prints them. `header`: the template of a text that precedes each call and also names the
+    tool. `separator`: the text between two calls.
     """
 
     wording = TAGS_WORDING
