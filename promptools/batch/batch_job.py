@@ -173,7 +173,7 @@ class BatchLog:
     def _lock(self) -> None:
         """Lock the file, or raise `UsageError` if another process has locked it.
 
-        Do nothing if the platform has no file locks.
+        Do nothing if the platform lacks `fcntl`, as Windows does.
         """
         if importlib.util.find_spec("fcntl") is None:
             return

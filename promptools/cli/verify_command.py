@@ -36,7 +36,7 @@ MAX_TOKENS = 512
 _TRIAL_SHARE = 0.1
 """Maximum timeout of a request in the trial that precedes the run, as a fraction of the run's time.
 
-The client sends a request that times out up to three times.
+If a request times out, the client sends it again, up to three times in all.
 """
 _SHOWN_LINES = 6
 _YES = {"", "y", "yes"}
@@ -69,7 +69,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a server, or with `--compare` compare two results; return 1 if the second is significantly worse."""
+    """Verify a server, or with `--compare` compare two results.
+
+    Return 1 if the second result is significantly worse in any scenario or overall, with or without promptools.
+    """
     from promptools.harness.evaluation.intervals import require_numpy
 
     require_numpy()

@@ -325,7 +325,7 @@ class Scanners(NamedTuple):
     after_text: MarkerScanner
     """The scanner to use after text.
 
-    There, an opener without its closer may begin a call, but a closing tag without its opener has no meaning.
+    There, an opener that occurs alone may begin a call, but a closing tag that occurs alone has no meaning.
     """
 
 

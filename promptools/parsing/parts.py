@@ -157,7 +157,7 @@ class MessageStart(NamedTuple):
     kind: Literal["thoughts", "words", "call", "other"]
     """What the message is: reasoning (`thoughts`), text (`words`), a call, or a message of another role (`other`).
 
-    For example, a user message that the model made up is `other`.
+    Another role is any but the assistant's: for example, a user message that the model made up is `other`.
     """
     raw: str
     name: str = ""

@@ -234,7 +234,7 @@ class DirectResponse:
         self._wake()
 
     def fail(self, error: type[Exception], message: str) -> None:
-        """Close the connection; the reader gets an `error` once it has read all the data that arrived before."""
+        """Close the connection, and raise `error` in the reader once it has read all the data that arrived before."""
         if self._failure is None:
             self._failure = error, message
         self._connection.close()

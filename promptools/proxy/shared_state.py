@@ -362,7 +362,7 @@ redis.call('EXPIRE', KEYS[2], {LIFE_SECONDS})
 
 
 class SharedResponses:
-    """Copies stored responses between the proxy's memory (`store`) and Redis, so that every proxy has them."""
+    """Copies stored responses between the proxy's memory (`store`) and Redis, so that any proxy can continue them."""
 
     def __init__(self, connection: RedisConnection, store: ResponseStore, *, max_bytes: int = MAX_BYTES) -> None:
         self._connection = connection

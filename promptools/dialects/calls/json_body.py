@@ -270,7 +270,7 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 def as_invalid_json(part: Part, dialect: str) -> Part:
     """Change the reason of a part that is malformed as "truncated" to "invalid_json"; leave other parts unchanged.
 
-    The text is not truncated, since the closing marker after the JSON has arrived.
+    The text was not cut off, since a marker after the JSON has arrived, or the model has finished.
     """
     if part.malformed is None or part.malformed.reason != "truncated":
         return part

@@ -145,7 +145,7 @@ function_name(parameter="value", other=2)
         self._layout = CallLayout(brackets=False, in_row=True)
 
     def candidate(self, head: str, options: ParseOptions, evidence: Evidence, *, definite: bool) -> Candidate:
-        """Return a `Candidate` that reads the JSON object after `head`, which contains the tool's name.
+        """Return a `Candidate` that reads the JSON object after `head`, the text with the tool's name.
 
         If `head` is empty, the candidate reads a Python call, including its name.
         """
