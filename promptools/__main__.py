@@ -12,7 +12,7 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""One entry for each Ctrl+C that Python discarded and no thread has sent again. `main` checks the list at its end."""
+"""One entry for each Ctrl+C that Python discarded and no thread has sent again. At the end, `main` checks the list."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

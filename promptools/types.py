@@ -302,7 +302,7 @@ class ServerInfo:
     capabilities: tuple[str, ...] | None = None
     """The model's capabilities, as the server names them; None if the server states none."""
     context: int | None = None
-    """The context size, in tokens, of the model's training or the server's configuration; None if not stated."""
+    """The context size, in tokens, for which the model was trained or the server configured; None if not stated."""
     num_ctx: int | None = None
     """Number of tokens of context that Ollama gives the model by default; None if Ollama does not state it."""
     parser: str | None = None

@@ -259,7 +259,7 @@ class ChoiceStream:
     # -- writing
 
     def _commit(self, event: Event, envelope: Envelope) -> list[dict[str, Any]]:
-        """Return the chunks of the held text and of `event`. Sending them commits the choice to this attempt."""
+        """Return the chunks of the held text and of `event`. Once they are sent, no attempt can replace this one."""
         self.committed = True
         held, self._held = self._held, []
         if isinstance(event, (CallStart, CallEnd)):

@@ -268,7 +268,10 @@ def failure_of_error(
 
 
 def head_of_error(opened: Opened, failure: Failure) -> Head:
-    """Return the status and headers for forwarding a server's error, without `_BODY_FIELDS` if the body is clipped."""
+    """Return the status and headers for forwarding a server's error.
+
+    If the body is clipped, the fields that are then wrong, such as `content-length`, are left out.
+    """
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
     return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))

@@ -465,8 +465,7 @@ _CALLS = (
 def known_format(dialect: Dialect) -> str | None:
     """Return the name of a built-in dialect that reads the sample calls as `dialect` writes them; None if none does.
 
-    The calls must be read without fixes. A dialect without distinctive markers, such as bare JSON, is never
-    returned.
+    The calls must be read without fixes. A dialect without distinctive markers, such as bare JSON, is never returned.
     """
     texts = [dialect.render_calls([call]) for call in _CALLS]
     replies = [parse(text, _TOOLS) for text in texts]

@@ -208,8 +208,8 @@ class AttemptPlan:
     def _is_left_to_agent(self, failure: Failure) -> bool:
         """Return whether to leave the retry to the agent that sent the request.
 
-        In harmony and raw mode, this is done for a reply without content and calls, because the agent itself counts
-        such replies, and tells the model what is wrong.
+        Unless `harmony_react` is set, this is done for lost replies (`swallowed`) in harmony and raw mode, because the
+        agent itself counts such replies, and tells the model what is wrong.
         """
         own = self.request.options.agent and not self.request.options.harmony_react
         return own and failure.kind == "swallowed" and failure.verdict is not None and self.mode in {"harmony", "raw"}

@@ -67,7 +67,7 @@ class ResponsesStreamWriter(SseWriter):
         self._sequence_number = 0
 
     def end(self, summary: Summary) -> bytes:
-        """Return the events that end the open item and the response, the usage, and `summary.note` as a comment."""
+        """Return the events that end the open item and the response (with the usage), and the note as a comment."""
         reply = self._events.reply
         assert reply is not None, "the choice was finished"
         ended = self._events.end("incomplete" if incomplete_reason(reply) else "completed")
@@ -246,7 +246,7 @@ RESPONSES_API: ClientApi = ResponsesApi()
 
 _STORED_PATH = "/responses/"
 STORED_ROUTE = f"{_STORED_PATH}{ID_PREFIX}"
-"""The beginning of the path of every stored response. It includes the prefix of all ids that promptools issues."""
+"""The beginning of the path of every stored response. It includes the prefix of promptools' response ids."""
 _INPUT_ITEMS = "input_items"
 _ROUTES = frozenset({("GET", ""), ("GET", _INPUT_ITEMS), ("DELETE", ""), ("POST", "cancel")})
 """The routes for a stored response, as pairs of the method and the part of the path after the response's id."""

@@ -76,9 +76,9 @@ def render_template(path: str, body: Mapping[str, Any]) -> str:
 def jinja_renderer(template: str, *, special_tokens: Mapping[str, str] | None = None) -> Callable[..., str]:
     """Return a function that renders conversations with a chat template: `render(messages, tools, **options)`.
 
-    `special_tokens` maps names in the template, such as `bos_token`, to texts. The steps and the text of a rendering
-    are limited. Raises UsageError for an invalid template, and if Jinja2 is not installed. The returned function raises
-    UsageError for any failure of the template.
+    `template` is the text of the template. `special_tokens` maps names in it, such as `bos_token`, to texts. The steps
+    and the text of a rendering are limited. Raises UsageError for an invalid template, and if Jinja2 is not installed.
+    The returned function raises UsageError for any failure of the template.
     """
     environment = _environment(bounded=True)
     from promptools.modes.bounded_template import bounds, check_size  # needs Jinja2, too

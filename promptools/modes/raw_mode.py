@@ -4,10 +4,11 @@ The model sees the format that it was trained on, and the server does not parse 
 including control tokens. Before each attempt, the exchange has the conversation from `prepare_conversation` rendered,
 either by the server or with a template that the config names, and passes the prompt to `prepare_raw`.
 
-Requirements that a template cannot express, such as `tool_choice`, are checked only in the reply, as in all modes.
-There is one exception. If a call is required, the prompt ends with the beginning of a call in the model's own format.
-If the template opens reasoning, the model may reason first. Only after a reply without the call does the next prompt
-close the reasoning and begin the call.
+Requirements that a template cannot express, such as `tool_choice`, are checked only in the reply. There are two
+exceptions. First, the endpoint enforces a JSON `response_format`, unless tools are offered or the prompt ends inside
+reasoning. Second, if a call is required, the prompt ends with the beginning of a call in the model's own format. If the
+template opens reasoning, the model may reason first. Only after a reply without the call does the next prompt close the
+reasoning and begin the call.
 """
 
 from __future__ import annotations

@@ -295,8 +295,8 @@ _VARIANTS: tuple[tuple[FailureKind, dict[str, Any], str], ...] = (
     ("ids", {"tool_ids": "alnum9"}, "with an id of nine letters and digits"),
     ("history", {"history_arguments": "object"}, "with the arguments as an object"),
 )
-"""Other ways to write an earlier call of the model in a request. They are tried if the server refuses the first one:
-`null` as the content, any id, and the arguments as a JSON string.
+"""Other forms of an earlier call of the model in a request. They are tried if the server refuses the usual form: `null`
+as the content, any id, and the arguments as a JSON string.
 
 Each has three values: the kind of error that suggests the form, the facts for the profile if the server accepts the
 form, and a description.

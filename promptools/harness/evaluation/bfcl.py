@@ -357,7 +357,7 @@ class BfclSummary:
     answers: Sequence[BfclAnswer]
     usage: dict[str, int]
     seconds: float
-    """The time that all requests took together, in seconds."""
+    """The sum of the times that the requests took, in seconds."""
 
     @property
     def failed(self) -> int:
