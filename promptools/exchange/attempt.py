@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptools.errors import UsageError
-from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.effects import Failed, Opened, ResponseHead
 from promptools.exchange.failures import Failure, failure_of_connection, failure_of_error, failure_of_status
 from promptools.exchange.observer import WrittenChoice
 from promptools.exchange.response_writer import ResponseWriter, encode_json, response_headers
@@ -280,14 +280,16 @@ class AttemptRunner:
         self._state.notes.extend(f"the server's JSON was repaired: {fix}" for fix in self.decoder.fixes)
         return (yield from self._judge(opened, broke))
 
-    def head(self) -> Head:
+    def head(self) -> ResponseHead:
         """Return the status and headers of the response to the client, including the headers about this attempt."""
         opened = self._state.opened
         headers = opened.headers if opened and 200 <= opened.status < 300 else ()  # an error's are left out
         counts = self._number, len(self._state.notes), self._state.unfit_calls
         # the head of a stream may go out before the last failure
         healing = None if self._plan.request.stream else HealingCost.of(self._state.attempts)
-        return Head(200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts, healing))
+        return ResponseHead(
+            200, response_headers(headers, self._writer.content_type, self._plan.mode, *counts, healing)
+        )
 
     def _read(self, taken: TakenReply | None) -> Steps[Failed | None]:
         """Read the reply to its end or to an error, and send the client what can no longer change.

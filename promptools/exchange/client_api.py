@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from promptools.errors import UsageError
-from promptools.exchange.effects import Failed, Head, Headers
+from promptools.exchange.effects import Failed, Headers, ResponseHead
 from promptools.exchange.failures import OLLAMA_APIS
 from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseWriter, encode_json, response_headers
 from promptools.exchange.state import ExchangeState
@@ -145,7 +145,7 @@ def respond_bad_request(state: ExchangeState, error: UsageError) -> Steps[None]:
     """Respond to an invalid request with HTTP 400, and tell the client's SDK not to retry the request."""
     state.error_kind = "usage"
     body = state.encode_error(str(error), kind="UsageError", code=error.code)
-    head = Head(400, (("content-type", _JSON), ("x-should-retry", "false")))
+    head = ResponseHead(400, (("content-type", _JSON), ("x-should-retry", "false")))
     yield from state.emit(state.client_api.encode_stream_error(body) if state.head_sent else body, lambda: head)
 
 
@@ -159,7 +159,7 @@ def respond_no_answer(state: ExchangeState, failed: Failed) -> Steps[None]:
     state.error_kind = "connect"
     why = f"no answer from the server ({failed.kind}: {failed.text})"
     body = state.encode_error(why, kind="UpstreamError", code="no_answer")
-    yield from state.emit(body, lambda: Head(502, (("content-type", _JSON),)))
+    yield from state.emit(body, lambda: ResponseHead(502, (("content-type", _JSON),)))
 
 
 def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, servers_own: bool = False) -> Steps[None]:
@@ -179,7 +179,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
     )
     healing = HealingCost.of(state.attempts)
     fields = response_headers((), _JSON, mode, sends, notes, healing=healing)
-    head = Head(status, (*fields, ("x-should-retry", "false")))
+    head = ResponseHead(status, (*fields, ("x-should-retry", "false")))
     if state.head_sent:
         summary = f"promptools mode={mode} attempts={sends}"
         yield from state.emit(state.client_api.encode_stream_error(body, summary), lambda: head)
@@ -195,7 +195,7 @@ def respond_failure(state: ExchangeState, failure: Failure, mode: str, *, server
         media_type = get_header(headers, "content-type") if unchanged else _JSON
         advice = () if failure.names_status else (("x-should-retry", "false"),)  # a retry may not help
         fields = response_headers(headers, media_type or _JSON, mode, sends, notes, healing=healing)
-        head = Head(failure.error_status, (*fields, *advice))
+        head = ResponseHead(failure.error_status, (*fields, *advice))
     yield from state.emit(body, lambda: head)
 
 
@@ -260,7 +260,7 @@ def respond_token_count(request: ClientRequest, context: Context, response: Mapp
 
 def _respond_count(state: ExchangeState, response: Mapping[str, Any]) -> Steps[None]:
     tokens = yield from state.compute(partial(_count_tokens, state))
-    yield from state.emit(encode_json({**response, "input_tokens": tokens}), lambda: Head(200, _JSON_FIELDS))
+    yield from state.emit(encode_json({**response, "input_tokens": tokens}), lambda: ResponseHead(200, _JSON_FIELDS))
 
 
 def _count_tokens(state: ExchangeState) -> int:

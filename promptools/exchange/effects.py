@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """The status and headers of the response to the client."""
 
     status: int
@@ -91,7 +91,7 @@ class Wait:
 class Emit:
     """Send the status and headers to the client or, after them, bytes of the body."""
 
-    data: Head | bytes
+    data: ResponseHead | bytes
 
 
 @dataclass(frozen=True, slots=True)

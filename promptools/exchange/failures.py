@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json, to_json
 
 from promptools.errors import clip
-from promptools.exchange.effects import Head
+from promptools.exchange.effects import ResponseHead
 from promptools.exchange.response_writer import DIGEST_FIELDS
 from promptools.fallback import FailureKind, Overflow, classify, read_overflow
 from promptools.fallback.rules import introduces_model_text
@@ -267,14 +267,14 @@ def failure_of_error(
     )
 
 
-def head_of_error(opened: Opened, failure: Failure) -> Head:
+def head_of_error(opened: Opened, failure: Failure) -> ResponseHead:
     """Return the status and headers for forwarding a server's error.
 
     If the body is clipped, the fields that are then wrong, such as `content-length`, are left out.
     """
     error = failure.server_error
     dropped = _BODY_FIELDS if error is not None and error.is_clipped else ()
-    return Head(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))
+    return ResponseHead(opened.status, tuple(pair for pair in opened.headers if pair[0].lower() not in dropped))
 
 
 def failure_of_connection(failed: Failed, opened: Opened | None = None, partial_reply: Reply | None = None) -> Failure:

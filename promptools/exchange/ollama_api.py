@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from promptools.errors import UsageError, without_credentials
 from promptools.exchange.client_api import ClientApi, respond_bad_request, respond_failure, respond_no_answer, run_route
 from promptools.exchange.detection import resolve_route
-from promptools.exchange.effects import Body, Failed, Head, Headers, Opened, ReadBody
+from promptools.exchange.effects import Body, Failed, Headers, Opened, ReadBody, ResponseHead
 from promptools.exchange.failures import Failure, failure_of_connection, failure_of_error, failure_of_status
 from promptools.exchange.response_writer import JsonWriter, ResponseWriter, SseWriter, encode_json
 from promptools.exchange.runner import run
@@ -199,7 +199,7 @@ class ServedRequest:
 
     def emit(self, body: Mapping[str, Any], status: int = 200) -> Steps[None]:
         """Send the whole response."""
-        yield from self.state.emit(encode_json(body), lambda: Head(status, JSON))
+        yield from self.state.emit(encode_json(body), lambda: ResponseHead(status, JSON))
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Steps[dict[str, Any] | None]:
         """Send a request to one of the server's OpenAI routes; return the JSON response, or None on failure.
@@ -214,7 +214,7 @@ class ServedRequest:
         if not 200 <= opened.status < 300:
             answer = yield from state.read_error()
             error = state.client_api.encode_server_error(failure_of_status(opened, answer))
-            yield from state.emit(error, lambda: Head(opened.status if opened.status >= 400 else 502, JSON))
+            yield from state.emit(error, lambda: ResponseHead(opened.status if opened.status >= 400 else 502, JSON))
             return None
         answer = yield from state.read_all()
         reply = yield from state.compute(partial(parse_object, answer), len(answer))
@@ -379,7 +379,7 @@ def _relay(served: ServedRequest, opened: Opened | Failed, *, streamed: bool) ->
     if not 200 <= opened.status < 300:
         return failure_of_status(opened, (yield from state.read_error()))
     reader = _RawReply(served, ReplyDecoder(is_stream(opened.headers, asked=streamed), "completions"))
-    head = Head(opened.status, (("content-type", NDJSON),) if streamed else JSON)
+    head = ResponseHead(opened.status, (("content-type", NDJSON),) if streamed else JSON)
     decoder, failed = reader.decoder, None
     while not (decoder.server_error or decoder.decode_error or decoder.limit_error or decoder.done):
         chunk = yield from state.read()
@@ -558,10 +558,12 @@ def serve_root(request: ClientRequest, context: Context) -> Exchange:
         return None
     if opened.status in _ABSENT_STATUSES:
         yield from state.abandon()
-        head = Head(200, (("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(_RUNNING)))))
+        head = ResponseHead(
+            200, (("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(_RUNNING))))
+        )
         yield from state.emit(b"" if request.request.method == "HEAD" else _RUNNING, lambda: head)
         return None
-    head = Head(opened.status, opened.headers)
+    head = ResponseHead(opened.status, opened.headers)
     yield from state.emit(b"", lambda: head)
     while isinstance(chunk := (yield from state.read()), bytes):
         yield from state.emit(chunk, lambda: head)

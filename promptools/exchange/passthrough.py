@@ -28,7 +28,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from promptools.exchange.attempt import CALL_FINISH_REASONS
-from promptools.exchange.effects import Failed, Head, Opened
+from promptools.exchange.effects import Failed, Opened, ResponseHead
 from promptools.exchange.failures import (
     Failure,
     failure_of_connection,
@@ -359,7 +359,7 @@ def forward(
     opened = yield from state.send(body, state.client_api.path)
     if isinstance(opened, Failed):
         return failure_of_connection(opened)
-    head = Head(opened.status, opened.headers)
+    head = ResponseHead(opened.status, opened.headers)
     if not 200 <= opened.status < 300:
         return (yield from _forward_error(state, opened, head, monitor))
     if heartbeat and _takes_comments(opened):
@@ -371,7 +371,7 @@ def forward(
 
 
 def _forward_error(
-    state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
+    state: ExchangeState, opened: Opened, head: ResponseHead, monitor: PassthroughMonitor
 ) -> Steps[Failure | None]:
     """Forward an error response, unless a retry may help."""
     if get_header(opened.headers, "content-encoding"):  # the body is still compressed, so it cannot be read
@@ -387,7 +387,7 @@ def _forward_error(
 
 
 def _forward_body(
-    state: ExchangeState, opened: Opened, head: Head, monitor: PassthroughMonitor
+    state: ExchangeState, opened: Opened, head: ResponseHead, monitor: PassthroughMonitor
 ) -> Steps[Failure | TakenReply | None]:
     """Forward the body of a response; return a failure, or the reply if an attempt is to take it over."""
     while True:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote
 
 from promptools.errors import UsageError, clip, without_credentials
 from promptools.exchange.client_api import CHAT_API, respond_no_answer, respond_token_count, run_route
-from promptools.exchange.effects import Failed, Head
+from promptools.exchange.effects import Failed, ResponseHead
 from promptools.exchange.failures import failure_of_status, head_of_error
 from promptools.exchange.response_store import ResponseStore, StoredResponse
 from promptools.exchange.response_writer import JsonWriter, SseWriter, encode_json
@@ -260,7 +260,7 @@ def serve_stored_response(request: ClientRequest, context: Context) -> Exchange:
     status, body = _respond(request, context)
     if request.caller.request_id and "error" in body and status >= 400:
         body["error"]["request_id"] = request.caller.request_id
-    yield from state.emit(encode_json(body), lambda: Head(status, (("content-type", "application/json"),)))
+    yield from state.emit(encode_json(body), lambda: ResponseHead(status, (("content-type", "application/json"),)))
     state.observe_end([], None)
     return None
 
@@ -362,7 +362,7 @@ def _pass_on(state: ExchangeState) -> Steps[None]:
         failure = failure_of_status(opened, answer)
         yield from _respond_absent(state, f"HTTP {opened.status}: {without_credentials(failure.why)}")
     else:
-        yield from state.emit(answer, lambda: Head(opened.status, opened.headers))
+        yield from state.emit(answer, lambda: ResponseHead(opened.status, opened.headers))
 
 
 def _pass_error(state: ExchangeState, opened: Opened) -> Steps[None]:
@@ -379,5 +379,5 @@ def _respond_absent(state: ExchangeState, reason: str) -> Steps[None]:
         f" ({reason}). Send the whole conversation in 'input', or a summary of it"
     )
     error = state.encode_error(message, kind="invalid_request_error", code="route_not_served")
-    head = Head(404, (("content-type", "application/json"), ("x-should-retry", "false")))
+    head = ResponseHead(404, (("content-type", "application/json"), ("x-should-retry", "false")))
     yield from state.emit(error, lambda: head)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from promptools.errors import UsageError
 from promptools.exchange.attempt import AttemptRunner, preparation
-from promptools.exchange.effects import Head
+from promptools.exchange.effects import ResponseHead
 from promptools.exchange.failures import Failure, failure_of_live_call, failure_of_verdict
 from promptools.exchange.response_writer import Summary, response_headers
 from promptools.exchange.salvage import recover_calls, recover_text
@@ -71,13 +71,13 @@ class RetryLoop:
         """The current time of the exchange's clock, in seconds."""
         return self._state.now
 
-    def head(self) -> Head:
+    def head(self) -> ResponseHead:
         """Return the status and headers of the response, with headers about the current attempt, if there is one."""
         if self._attempt is not None:
             return self._attempt.head()
         sends = len(self._state.attempts)
         mode, notes = self._state.attempts[-1].mode, len(self._state.notes)
-        return Head(200, response_headers((), self._writer.content_type, mode, sends, notes))
+        return ResponseHead(200, response_headers((), self._writer.content_type, mode, sends, notes))
 
     def traced_replies(self) -> list[Reply]:
         """Return the replies in the order of their choices, with attempts and notes in their traces."""

@@ -17,7 +17,7 @@ from promptools.errors import UpstreamError, UsageError, without_credentials
 from promptools.exchange.attempt import preparation
 from promptools.exchange.client_api import respond_bad_request, respond_failure
 from promptools.exchange.detection import resolve_route
-from promptools.exchange.effects import Effect, EffectResult, Head
+from promptools.exchange.effects import Effect, EffectResult, ResponseHead
 from promptools.exchange.failures import Failure
 from promptools.exchange.learning import learn_format
 from promptools.exchange.passthrough import FormMonitor, PassthroughMonitor, TakenReply, forward
@@ -363,7 +363,7 @@ def _serve(
     if monitor and opened and fatal.kind == "swallowed" == (failure.kind if failure else ""):
         # the retry was as empty as the first reply: forward the first reply unchanged
         state.error_kind = "swallowed"
-        head = Head(opened.status, opened.headers)
+        head = ResponseHead(opened.status, opened.headers)
         yield from state.emit(monitor.held, lambda: head)
         return []
     if not (request.takes_calls or is_retried_by_sdk(fatal)):
@@ -401,7 +401,7 @@ def _serve_taken(
         yield from loop.end(request)
         return loop.traced_replies()
     if keeps_first and opened is not None:
-        head = Head(opened.status, opened.headers)
+        head = ResponseHead(opened.status, opened.headers)
         yield from state.emit(monitor.held, lambda: head)
         return []
     yield from respond_failure(state, fatal, loop.mode, servers_own=True)

@@ -20,7 +20,6 @@ from promptools.exchange.effects import (
     Emit,
     Ended,
     Failed,
-    Head,
     Headers,
     Opened,
     Piece,
@@ -28,6 +27,7 @@ from promptools.exchange.effects import (
     Probed,
     Read,
     Request,
+    ResponseHead,
     Send,
     Tick,
     Wait,
@@ -94,7 +94,7 @@ class Heartbeat:
 
     seconds: float
     data: bytes
-    head: Callable[[], Head]
+    head: Callable[[], ResponseHead]
 
 
 def _begin_observation(client: ClientRequest, context: Context) -> Observation | None:
@@ -139,7 +139,7 @@ class ExchangeState:
         self._started_at = self._attempt_started_at = self._last_emit_at = client.at
         self._reply_began_at: float | None = None
         """When the first byte of the last response's body arrived."""
-        self._head: Head | None = None
+        self._head: ResponseHead | None = None
         self._first_byte_at: float | None = None
         self._observation = _begin_observation(client, context)
 
@@ -312,7 +312,7 @@ class ExchangeState:
         value: T = result.value
         return value
 
-    def emit(self, data: bytes, head: Callable[[], Head]) -> Steps[None]:
+    def emit(self, data: bytes, head: Callable[[], ResponseHead]) -> Steps[None]:
         """Send bytes of the response to the client; before the first bytes, send the status and headers from `head`."""
         if not self.head_sent:
             self.head_sent = True

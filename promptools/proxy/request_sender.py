@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from promptools.errors import without_credentials
-from promptools.exchange import Caller, Head, Request
+from promptools.exchange import Caller, Request, ResponseHead
 from promptools.exchange.responses_api import RESPONSES_API
 from promptools.log import log
 from promptools.masking import MIN_KEY_LENGTH, SecretMask, secrets_in
@@ -83,14 +83,14 @@ class ExchangeRelay:
         If the whole response is known when its head is written, the head states the length, because HTTP/1.0 clients
         do not understand chunks.
         """
-        held: Head | None = None
+        held: ResponseHead | None = None
         async for item in self._driver.output:
             while self._writing is not None:
                 await self._writing.wait()
             if self._is_rejected(item):
                 return False
-            self.has_ended = not isinstance(item, Head) and self._driver.finished  # bytes come last
-            if isinstance(item, Head) and self._driver.finished:
+            self.has_ended = not isinstance(item, ResponseHead) and self._driver.finished  # bytes come last
+            if isinstance(item, ResponseHead) and self._driver.finished:
                 held = item
                 continue
             if held is not None and isinstance(item, bytes):
@@ -111,7 +111,7 @@ class ExchangeRelay:
             self._writing = anyio.Event()
             try:
                 for item in ready:
-                    if isinstance(item, Head) and self._failover is not None:
+                    if isinstance(item, ResponseHead) and self._failover is not None:
                         self._failover.committed = True
                     await self._write(item)
             except Exception:  # noqa: BLE001 - the other task notices too that the client is gone
@@ -120,25 +120,25 @@ class ExchangeRelay:
                 self._writing.set()
                 self._writing = None
 
-    def _is_rejected(self, item: Head | bytes) -> bool:
+    def _is_rejected(self, item: ResponseHead | bytes) -> bool:
         """Return whether `item` is the head of a response that makes the proxy try another server."""
-        if self._failover is None or not isinstance(item, Head):
+        if self._failover is None or not isinstance(item, ResponseHead):
             return False
         return self._failover.rejects(item.status, item.headers)
 
-    async def _write(self, item: Head | bytes) -> None:
+    async def _write(self, item: ResponseHead | bytes) -> None:
         self.has_begun = True
-        if isinstance(item, Head):
+        if isinstance(item, ResponseHead):
             await send_head(self._send, item.status, end_to_end_fields(encode_headers(item.headers)))
         else:
             await self._send({"type": "http.response.body", "body": item, "more_body": not self.has_ended})
 
 
-def _with_length(head: Head, length: int) -> Head:
+def _with_length(head: ResponseHead, length: int) -> ResponseHead:
     """Return the head of a response with a `Content-Length` field added, if it has none."""
     if any(name.lower() == "content-length" for name, _ in head.headers):
         return head
-    return Head(head.status, (*head.headers, ("content-length", str(length))))
+    return ResponseHead(head.status, (*head.headers, ("content-length", str(length))))
 
 
 RETRY_SECONDS = 1.0

@@ -17,10 +17,10 @@ from promptools.exchange import (
     Done,
     EffectResult,
     Exchange,
-    Head,
     Probe,
     Read,
     ReadBody,
+    ResponseHead,
     Send,
     Wait,
 )
@@ -78,7 +78,7 @@ class AsyncDriver(ExchangeDriver):
         """The part of the last piece that the exchange has not received yet."""
         self.output = self._run()
 
-    async def head(self) -> Head | None:
+    async def head(self) -> ResponseHead | None:
         """Run until the head (status and headers) of the response is known, and return it; None if there is none."""
         try:
             head = await anext(self.output, None)
@@ -109,7 +109,7 @@ class AsyncDriver(ExchangeDriver):
         else:
             await self.output.aclose()
 
-    async def _run(self) -> AsyncGenerator[Head | bytes]:
+    async def _run(self) -> AsyncGenerator[ResponseHead | bytes]:
         outcome: EffectResult | None = None
         self.running = True
         try:

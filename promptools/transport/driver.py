@@ -47,13 +47,13 @@ from promptools.exchange import (
     Ended,
     Exchange,
     Failed,
-    Head,
     Opened,
     Piece,
     Probe,
     Probed,
     Read,
     ReadBody,
+    ResponseHead,
     Send,
     Tick,
     Wait,
@@ -180,7 +180,7 @@ class ExchangeDriver:
         """Whether the exchange ran to its end, and the last of its output has been passed on."""
         self.waiting = False
         """Whether `tick` may resume the exchange: an effect that allows this is being performed."""
-        self.pending_output: list[Head | bytes] = []
+        self.pending_output: list[ResponseHead | bytes] = []
         self.error: Exception | None = None
         self.has_emitted = False
         self.finished = False
@@ -211,14 +211,14 @@ class ExchangeDriver:
                 self.has_emitted = True
             outcome = Done(self.clock())
 
-    def tick(self) -> list[Head | bytes]:
+    def tick(self) -> list[ResponseHead | bytes]:
         """Tell the exchange that time has passed, if it is waiting; return the output that it then emits."""
         if not self.waiting:
             return []
         self.step(Tick(self.clock()))
         return self.take_output()
 
-    def last_output(self) -> Iterator[Head | bytes]:
+    def last_output(self) -> Iterator[ResponseHead | bytes]:
         """Yield the remaining output after the end of the exchange; set `whole` before the last item is yielded."""
         left = self.take_output()
         self.whole = self.finished and not left
@@ -237,11 +237,11 @@ class ExchangeDriver:
         if self.closing and not self.whole:
             raise self.error or self.closed_error()
 
-    def take_output(self) -> list[Head | bytes]:
+    def take_output(self) -> list[ResponseHead | bytes]:
         """Return and clear the pending output, with all bytes joined."""
         ready, self.pending_output = self.pending_output, []
         body = b"".join(item for item in ready if isinstance(item, bytes))
-        heads: list[Head | bytes] = [item for item in ready if isinstance(item, Head)]
+        heads: list[ResponseHead | bytes] = [item for item in ready if isinstance(item, ResponseHead)]
         return [*heads, body] if body else heads
 
     def build_send(self, send: Send) -> Any:
@@ -327,14 +327,16 @@ class ExchangeDriver:
             return None
         return build_redirect(self.library, request, response.status_code, location)
 
-    def client_redirect(self, outcome: EffectResult) -> Head | None:
+    def client_redirect(self, outcome: EffectResult) -> ResponseHead | None:
         """Return the head of a redirect for the client to follow; None if the outcome is not such a redirect.
 
         When the client follows the redirect, its next request starts a new exchange.
         """
         if self.has_emitted or not isinstance(outcome, Opened) or not self.response.has_redirect_location:
             return None
-        return Head(outcome.status, tuple(pair for pair in outcome.headers if pair[0].lower() not in BODY_FIELDS))
+        return ResponseHead(
+            outcome.status, tuple(pair for pair in outcome.headers if pair[0].lower() not in BODY_FIELDS)
+        )
 
     def read_outcome(self, piece: bytes | None) -> Piece | Ended:
         """Return the outcome of a read; a `piece` of None means the end of the reply."""

@@ -19,7 +19,7 @@ from promptools.errors import UsageError
 from promptools.patterns import lazy_pattern
 
 if TYPE_CHECKING:
-    from promptools.exchange import Head, Headers
+    from promptools.exchange import Headers, ResponseHead
 
 
 LIBRARY_NAMES = ("httpx2", "httpx")
@@ -52,7 +52,7 @@ class HttpLibrary:
         """Build a request of this library, with its whole body; `url` is a string or a URL of this library."""
         return self.module.Request(method, url, headers=encode_headers(headers), content=body, extensions=extensions)
 
-    def build_response(self, head: Head, stream: Any, extensions: Any) -> Any:
+    def build_response(self, head: ResponseHead, stream: Any, extensions: Any) -> Any:
         """Build a response of this library around a body stream."""
         return self.module.Response(
             head.status, headers=encode_headers(head.headers), stream=stream, extensions=extensions

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from promptools.exchange import EffectResult, Emit, Exchange, Failed, Head, Request
+from promptools.exchange import EffectResult, Emit, Exchange, Failed, Request, ResponseHead
 from promptools.exchange.client_api import CHAT_API, ClientApi
 from promptools.log import log
 from promptools.transport.async_driver import AsyncDriver
@@ -62,7 +62,7 @@ def with_error_boundary(
         exchange.close()
     message = f"promptools failed on this request ({type(failure).__name__}: {failure}); the log holds the traceback"
     body = api.encode_error(message, kind="InternalError", code="promptools_bug", request_id=request_id)
-    yield Emit(Head(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
+    yield Emit(ResponseHead(500, (("content-type", "application/json"), ("x-should-retry", "false"))))
     yield Emit(body)
     return None
 

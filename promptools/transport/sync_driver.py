@@ -14,10 +14,10 @@ from promptools.exchange import (
     Done,
     EffectResult,
     Exchange,
-    Head,
     Probe,
     Read,
     ReadBody,
+    ResponseHead,
     Send,
     Wait,
 )
@@ -43,7 +43,7 @@ class SyncDriver(ExchangeDriver):
         self.pieces: Iterator[bytes] = iter(())
         self.output = self._run()
 
-    def head(self) -> Head | None:
+    def head(self) -> ResponseHead | None:
         """Run until the head (status and headers) of the response is known, and return it; None if there is none."""
         try:
             head = next(self.output, None)
@@ -81,7 +81,7 @@ class SyncDriver(ExchangeDriver):
                 return
         self._close()
 
-    def _run(self) -> Generator[Head | bytes]:
+    def _run(self) -> Generator[ResponseHead | bytes]:
         outcome: EffectResult | None = None
         self.running = True
         try:

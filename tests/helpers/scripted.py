@@ -23,7 +23,6 @@ from promptools.exchange import (
     Emit,
     Ended,
     Failed,
-    Head,
     Opened,
     Piece,
     Probe,
@@ -31,6 +30,7 @@ from promptools.exchange import (
     Read,
     ReadBody,
     Request,
+    ResponseHead,
     Route,
     Send,
     Tick,
@@ -131,7 +131,7 @@ class Seen:
     looks: list[Probe] = field(default_factory=list)
     consulted: list[Request] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
-    head: Head | None = None
+    head: ResponseHead | None = None
     pieces: list[bytes] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     """When each of the pieces came."""
@@ -255,8 +255,8 @@ def play(
     script = iter(answers)
     now, told, current, pieces = at, None, None, iter(())
 
-    def emit(what: Head | bytes) -> Done:
-        if isinstance(what, Head):
+    def emit(what: ResponseHead | bytes) -> Done:
+        if isinstance(what, ResponseHead):
             assert seen.head is None, "one head"
             seen.head = what
         else:

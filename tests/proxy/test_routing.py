@@ -13,7 +13,7 @@ from upstream import Answer, chunk, completion, running, sse
 from waiting import LIMITS
 
 from promptools.errors import UsageError
-from promptools.exchange import Head
+from promptools.exchange import ResponseHead
 from promptools.fallback.breaker import BreakerKey
 from promptools.profiles import Config, Model, Provider, ProxyOptions
 from promptools.proxy import Proxy, model_directory, request_sender
@@ -366,7 +366,7 @@ def test_once_a_heartbeat_is_sent_there_is_no_other_server(gpu, laptop, monkeypa
         finished = False
 
         def tick(self):
-            return [Head(200, ()), b": keep-alive"]
+            return [ResponseHead(200, ()), b": keep-alive"]
 
     async def send(message):
         sent.append(message)

@@ -7,7 +7,7 @@ import pytest
 from upstream import Answer, running
 from waiting import LONG
 
-from promptools.exchange import Consult, Emit, Head, Request
+from promptools.exchange import Consult, Emit, Request, ResponseHead
 from promptools.transport import installed_library, intercept
 
 HEADERS = (("user-agent", "promptools"), ("connection", "close"))
@@ -26,7 +26,7 @@ def consult(colour, work, timeout=LONG, meanwhile=None):
     def start(request, door):
         result = yield Consult(work, timeout)
         results.append(result)
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
 
     url = "http://127.0.0.1:9/v1/chat/completions"
 

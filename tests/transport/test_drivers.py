@@ -21,11 +21,11 @@ from promptools.exchange import (
     Compute,
     Emit,
     Failed,
-    Head,
     Opened,
     Piece,
     Read,
     Request,
+    ResponseHead,
     Send,
     Wait,
 )
@@ -52,7 +52,7 @@ def plain(request: Request, door=None):
     opened = yield Send(request)
     if isinstance(opened, Failed):
         raise opened.error
-    yield Emit(Head(opened.status, opened.headers))
+    yield Emit(ResponseHead(opened.status, opened.headers))
     while isinstance(piece := (yield Read()), Piece):
         yield Emit(piece.data)
     if isinstance(piece, Failed):
@@ -269,7 +269,7 @@ def test_a_sends_whole_time_is_bounded(server, family, answer):
             happening = yield Read()
         told.append(happening)
         yield Abandon()
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
 
     for ask in Both(family, hurried):
         ask(f"{server.url}/chat/completions")
@@ -325,7 +325,7 @@ def test_a_bug_in_the_exchange_is_answered_not_raised(server, family, caplog):
 
 def test_a_bug_after_the_head_is_raised(server, family):
     def broken(request, door):
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
         yield Emit(b"")
         yield Emit(b"x")
         raise KeyError("oops")
@@ -515,7 +515,7 @@ def test_nothing_is_sent_once_the_response_was_closed_elsewhere(server, family):
     entered, closed = threading.Event(), threading.Event()
 
     def busy(request, door):
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
         yield Compute(lambda: entered.set() or closed.wait(LONG))
         yield Send(request)
 
@@ -570,7 +570,7 @@ def test_a_response_that_was_closed_between_two_pieces_is_not_whole(server, fami
 
 def test_a_response_that_was_closed_after_its_last_piece_is_whole(server, family):
     def short(request, door):
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
         yield Emit(b"all of it")
 
     url = f"{server.url}/chat/completions"

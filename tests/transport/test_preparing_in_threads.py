@@ -9,7 +9,7 @@ import pytest
 from upstream import completion, running
 
 from promptools import AsyncOpenAI
-from promptools.exchange import Compute, Computed, Emit, Head
+from promptools.exchange import Compute, Computed, Emit, ResponseHead
 from promptools.transport import intercept
 from promptools.transport.http_library import import_library
 
@@ -29,7 +29,7 @@ def computing(work):
     def start(request, door):
         told = yield Compute(work)
         assert isinstance(told, Computed)
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
         yield Emit(repr(told.error or told.value).encode())
 
     return start

@@ -12,7 +12,7 @@ import pytest
 from upstream import Answer, running
 from waiting import LIMITS, LONG, until
 
-from promptools.exchange import Emit, Head, Probe, Probed, Request
+from promptools.exchange import Emit, Probe, Probed, Request, ResponseHead
 from promptools.transport import intercept
 from promptools.transport.driver import MAX_RESPONSE
 from promptools.transport.http_library import import_library
@@ -42,7 +42,7 @@ def looking(urls, timeout, found, headers=HEADERS):
         looked = yield Probe(requests, timeout)
         assert isinstance(looked, Probed)
         found.append(looked)
-        yield Emit(Head(200, ()))
+        yield Emit(ResponseHead(200, ()))
 
     return start
 
