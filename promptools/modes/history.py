@@ -441,7 +441,8 @@ def hint_turns(
 ) -> tuple[list[Turn], tuple[str, ...]]:
     """Return the turns, with a hint about a repeated call if that is the action in `mode`; also return trace notes.
 
-    `sent` maps the names of tools to the names under which they are sent to the server.
+    In prompt and harmony mode the hint is given by default; in other modes only with `on_repeat="hint"`. `sent` maps
+    the names of tools to the names under which they are sent to the server.
     """
     line, notes = _hint(request, mode, sent)
     last = _last([turn.result is not None for turn in turns])

@@ -53,7 +53,15 @@ JSON_DIALECT = "json"
 
 
 def prepare_prompt(request: ToolRequest) -> PreparedRequest:
-    """Encode the request, with the tools in the system message. Raises UsageError for an unknown dialect."""
+    """Encode the request, with the tools in the system message.
+
+    The system message has the app's own system text and the tools; `fit_template` moves it if the model's template
+    takes none. Past calls are in the assistant's text, and results are in messages of the user. If a call is required
+    and the server can constrain its output (`constraint_key`), the dialect is `json`, whatever else is chosen.
+    `preparation` in `exchange/attempt.py` calls this function through `PREPARE`.
+
+    Raises UsageError for an unknown dialect.
+    """
     key = constraint_key(request)
     dialect = dialects.get(JSON_DIALECT if key else request.options.dialect or request.profile.dialect)
     body = forwarded_body(request)
