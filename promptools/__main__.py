@@ -12,7 +12,10 @@ import sys
 
 INTERRUPTED = 130
 _dropped: list[None] = []
-"""One entry for each Ctrl+C that Python discarded and no thread has sent again. At the end, `main` checks the list."""
+"""One entry for each Ctrl+C that Python discarded and no thread has repeated yet.
+
+`main` checks this list before it returns.
+"""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

@@ -1,4 +1,4 @@
-"""`OpenAI` and `AsyncOpenAI`: the openai SDK's clients with promptools' transport.
+"""`OpenAI` and `AsyncOpenAI`: the openai SDK's clients, adapted to send their requests through promptools.
 
 Importing this module imports openai.
 """

@@ -58,7 +58,7 @@ def print_reach(reach: ConfigReach) -> None:
 
 
 def _print_shown(text: str) -> None:
-    """Print a line to stderr, even with `--quiet`, because only what was shown may be trusted."""
+    """Print a line to stderr, even with `--quiet`, because the user's trust applies only to what was shown."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -178,7 +178,7 @@ def _config_by(config: Config, found_by: str | None) -> str:
 def decide(config: Config, provider: str | None, model: str | None) -> list[Decision]:
     """Return the settings of a client that is created without `base_url=` and `api_key=`, and what decides each.
 
-    Raises `UntrustedConfig` if an untrusted config would decide something.
+    Raises `UntrustedConfig` if an untrusted config would affect the requests of this client.
     """
     session = Session({"config": config, "provider": provider})
     address = session.environment_address()

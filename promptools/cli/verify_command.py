@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 """Default for the maximum number of tokens in an answer: enough for a call after some reasoning."""
 _TRIAL_SHARE = 0.1
-"""Maximum timeout of a request in the trial that precedes the run, as a fraction of the run's time.
+"""Maximum timeout of a request in the trial that precedes the run, as a fraction of the run's time (`--minutes`).
 
-If a request times out, the client sends it again, up to three times in all.
+If a request times out, the client sends it again, up to three times in total, so it may take three times as long.
 """
 _SHOWN_LINES = 6
 _YES = {"", "y", "yes"}

@@ -70,7 +70,7 @@ class Head(NamedTuple):
     gate: str = ""
     """A cheap pattern that is tried before `pattern`, at the same offset. If it does not match, no call begins there.
 
-    If `gate` is empty, the first two characters of the literals are used instead.
+    If `gate` is empty, the first two characters of each string in `literals` are used instead.
     """
     begins: HeadPredicate | None = None
     fenced: bool = False

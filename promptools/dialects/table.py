@@ -58,7 +58,7 @@ MIN_MARKER: Final = 2
 MAX_MARKER: Final = 128
 """Maximum length of a marker, in characters. It limits how much text has to be held back."""
 SUFFIX: Final = "{suffix}>"
-"""The end of a reasoning tag in a table if the tag may have any suffix: `<think:{suffix}>` matches `<think:abc>`."""
+"""Written at the end of a reasoning tag in a table to allow any suffix: `<think:{suffix}>` matches `<think:abc>`."""
 
 
 class TableKey(NamedTuple):
@@ -587,7 +587,7 @@ DEFAULT_KIND: Final = "json"
 MAX_ENTRIES: Final = 64
 """Maximum number of entries in the list or table of one key; the tables in the package have up to 6."""
 MAX_TEXT: Final = 2048
-"""Maximum length, in characters, of a text that is part of the format; the texts in the package have up to 249."""
+"""Maximum length, in characters, of a string that is part of the format. The longest in the package has 249."""
 PACKAGE: Final = Path(__file__).parent
 """The folder of this package, which contains the tables."""
 

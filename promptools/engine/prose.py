@@ -517,7 +517,7 @@ def _find_head(
 
 
 def _is_truncated_call(state: ParserState, group: str, text: str, start: int, end: int) -> bool:
-    """Return whether a truncated text certainly ends in the beginning of a call."""
+    """Return whether it is certain that a truncated text was cut off in a call, before the call's arguments."""
     dialect, head = state.plan.heads.get(group, (None, None))
     if dialect is None or head is None or end < len(text) or (head.fence_labels and None not in head.fence_labels):
         return False

@@ -80,7 +80,7 @@ class FirstWordPatterns(NamedTuple):
     tags: bool
     """Whether a tag with a tool's name, such as `<get_weather>`, may be a first word."""
     before_names: re.Pattern[str]
-    """Matches a word that may be before a name, such as a namespace."""
+    """Matches a word that may precede a name, such as a namespace."""
     labels: tuple[str, ...]
     """First words of heads, and namespaces: folded (see `fold`) and sorted.
 
@@ -319,9 +319,15 @@ class Scanners(NamedTuple):
     """Holds a scanner for each of three situations: before any text, directly after a call, and after other text."""
 
     before_text: MarkerScanner
-    """The scanner to use before any text or call, and after a tentative call that is still held, until text follows."""
+    """The scanner to use before any text or call.
+
+    It is also used while a tentative call is held, that is, a call that becomes text if text follows.
+    """
     beside_call: MarkerScanner
-    """The scanner to use directly after a call, except after a tentative call that is still held."""
+    """The scanner to use directly after a call.
+
+    While a tentative call is held, that is, a call that becomes text if text follows, `before_text` is used instead.
+    """
     after_text: MarkerScanner
     """The scanner to use after text.
 

@@ -90,7 +90,10 @@ class ReasoningState:
 
     def __init__(self) -> None:
         self.closer = ""
-        """The closing tag of the open reasoning; empty if the chat template opened it, until a closing tag comes."""
+        """The closing tag of the open reasoning.
+
+        If the chat template opened the reasoning, this is empty until a closing tag is read.
+        """
         self.closed = False
         """Whether any reasoning in the reply has been closed."""
         self.scanner: MarkerScanner | None = None
@@ -133,7 +136,7 @@ class OpenCandidate:
     on_text: StateName
     """The state to go to if the candidate is not a call. If it is a call, the next state is `on_call`."""
     amid_words: bool = False
-    """Whether words precede the candidate in a text whose calls count only if the text contains nothing else."""
+    """Whether there are words before the candidate, in a text that must consist only of calls for them to count."""
     quote_stem: str | None = None
     """The candidate's beginning, which is compared with the conversation; None if no quotation is possible."""
     stem_end: int = 0
@@ -255,7 +258,7 @@ class ParserState:
         """The dialect of the first message with a header, and the text from the header on; None until then."""
         self.candidate: OpenCandidate | None = None
         self.comment_follows = False
-        """Whether a call in Python's syntax that begins the reply has just ended. If so, a comment may follow."""
+        """Whether the reply began with a call in Python syntax that has just ended. If so, a comment may follow."""
         self.last_named_end: int | None = None
         """The offset at which the last candidate that began with a tool's name ended; None if there was none."""
         self.alone = alone

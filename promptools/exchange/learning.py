@@ -212,8 +212,8 @@ def learn_format(state: ExchangeState, route: Route, body: Mapping[str, Any]) ->
 def _is_wanted(profile: Profile, model: str) -> bool:
     """Return whether the dialect is unknown, is needed, and can be learned.
 
-    It can be learned if something renders the template: promptools itself, from a file that the config names, or the
-    server. If the request names no model, only a llama.cpp server renders the template.
+    It can be learned if the template can be rendered, either by promptools (from a file that the config names) or by
+    the server. If the request names no model, only a llama.cpp server can render the template.
     """
     if not profile.learn or profile.family or profile.template_dialect or profile.accept is not None:
         return False
@@ -275,7 +275,7 @@ class TemplateRenderer(Protocol):
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The facts in the model's config about parsing replies; empty if unknown."""
+        """What the model's config says about how to parse the model's replies; empty if unknown."""
         ...
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:
@@ -481,8 +481,8 @@ def known_format(dialect: Dialect) -> str | None:
 def fingerprint(render: Callable[..., str], declared: Mapping[str, Any] | None = None) -> str:
     """Return the name of a template's table, such as `learned_0123456789ab`, from renderings of two conversations.
 
-    The name contains a digest of the renderings, of the version of promptools, and of `declared`, the facts in the
-    model's config about parsing replies. Raises `UsageError` if the template renders neither conversation.
+    The name contains a digest of the renderings, of the version of promptools, and of `declared`, which is what the
+    model's config says about how to parse replies. Raises `UsageError` if the template renders neither conversation.
     """
     made: list[str] = []
     problem: UsageError | None = None

@@ -5,9 +5,9 @@ requests to them itself. For any other server, promptools answers the requests: 
 `/v1/models`, embeddings from its `/v1/embeddings`. A request to `/api/generate` becomes a chat with a single turn or,
 with `raw`, a request to the server's `/v1/completions`.
 
-A request to a route other than chat is first handled without its body, because its body may be an uploaded model of
-many gigabytes. First the server is detected. If it may have the route itself, the request is forwarded unchanged. The
-formats are in `wire.ollama_in` and `wire.ollama_out`.
+A request to a route other than chat may carry an uploaded model of many gigabytes, so it is at first handled without
+its body. The kind of server is detected; if the server may have the route itself, the request is forwarded unchanged.
+The formats are in `wire.ollama_in` and `wire.ollama_out`.
 """
 
 from __future__ import annotations

@@ -261,8 +261,8 @@ class RetryLoop:
     def _is_worse(self, index: int, failure: Failure) -> bool:
         """Return whether a failed reply offers the client less than the last failed reply that could be shown.
 
-        It offers less if it has no calls but the earlier reply has some, or if it has neither calls nor text but the
-        earlier reply has text.
+        It offers less in two cases: it has no calls, but the earlier reply has some; or it has neither calls nor text,
+        but the earlier reply has text.
         """
         earlier = self._last_presentable.get(index)
         if earlier is None or earlier.verdict is None or failure.verdict is None:

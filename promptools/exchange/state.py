@@ -80,7 +80,7 @@ _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "k
 
 
 class AttemptFacts(NamedTuple):
-    """Facts about an attempt, which observers receive with the attempt's request as fields of `SentRequest`."""
+    """Facts about an attempt. Observers receive them as fields of `SentRequest`, along with the attempt's request."""
 
     prepared: PreparedRequest
     tool_request: ToolRequest

@@ -189,9 +189,9 @@ class ReplyDecoder:
     stop_reasons: dict[int, str | int] = field(default_factory=dict[int, "str | int"])
     """vLLM's stop reason of each choice."""
     choice_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Maps the index of each choice to those of the choice's JSON fields that this decoder does not decode."""
+    """Maps the index of each choice to the JSON fields of the choice that this decoder does not decode."""
     message_extra: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """Maps the index of each choice to those of its message's JSON fields that this decoder does not decode."""
+    """Maps the index of each choice to the JSON fields of its message that this decoder does not decode."""
     last_extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields of the server's last chunks, such as `timings`, that this decoder does not decode."""
     done: bool = False

@@ -27,9 +27,15 @@ class RetryState:
 
 
 Stop: TypeAlias = Callable[[Any], bool]
-"""A `tenacity.stop_*` object, several joined by `&` or `|`, or a function of `RetryState`; True ends the attempts."""
+"""A function that takes a `RetryState` and returns True to end the attempts.
+
+It may be a `tenacity.stop_*` object, several such objects joined by `&` or `|`, or a function of your own.
+"""
 WaitFor: TypeAlias = Callable[[Any], float]
-"""A `tenacity.wait_*` object, a sum of several, or a function of `RetryState`; it returns the seconds to wait."""
+"""A function that takes a `RetryState` and returns the number of seconds to wait.
+
+It may be a `tenacity.wait_*` object, a sum of such objects, or a function of your own.
+"""
 
 
 class RetryPolicy:

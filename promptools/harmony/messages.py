@@ -106,8 +106,9 @@ def opening_bracket(raw: str, start: int) -> int:
 def words_start(header: str, known: IsTool | None) -> int:
     """Return where the content begins in `header`, a header without `<|message|>`; `len(header)` if it has no content.
 
-    gpt-oss writes `<|channel|>final Here is the JSON: {"city": "Oslo"}`. The words after `final` are content if most of
-    them are not names of tools. In a header with a recipient, no words are content.
+    gpt-oss sometimes leaves out `<|message|>`, as in `<|channel|>final Here is the JSON: {"city": "Oslo"}`. The words
+    after `final` then count as content if most of them are not names of tools. In a header with a recipient, no words
+    are content.
     """
     parts = HEADER_PARTS.match(header)
     end = parts.end() if parts is not None else 0

@@ -258,7 +258,7 @@ _WORDS = lazy_pattern(
 
 
 class Part(NamedTuple):
-    """A message in a token count: its rendered header without `<|start|>`, and the number of tokens of the message."""
+    """One message in a list of token counts: the rendered header without `<|start|>`, and the number of tokens."""
 
     header: str
     tokens: int

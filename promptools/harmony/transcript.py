@@ -46,7 +46,7 @@ class ParsedMessage:
 
 
 OTHER_TURN = "somebody else's turn after it"
-"""The repair that is recorded for a message after which the model wrote a message of another role."""
+"""The repair that is recorded for a message if the model went on to write a message of another role."""
 
 
 class Parsed(NamedTuple):
@@ -63,9 +63,10 @@ class Parsed(NamedTuple):
 class StreamParser:
     """Parses Harmony as it streams: `feed` chunks, then call `close`. O(n) in characters.
 
-    `parsed` has the messages so far, at any time.
+    `parsed` holds what has been parsed so far, and can be read at any time.
 
-    `role`: for a completion, the role in whose header the text begins; None for text that begins with a whole message.
+    `role`: the role in the first message's header if the text is a completion, because a completion begins after this
+    role; None if the text begins with a whole message.
     `known` returns whether a recipient is an offered tool. With `broken`, line ends inside a control token are ignored.
     `decode` returns the bytes of a token; `feed_ids` needs it. With `strict`, `feed` and `close` raise
     `MissingSentinel` and `BadHeader`.

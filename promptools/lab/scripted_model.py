@@ -64,9 +64,10 @@ class ModelVocabulary:
 def make_vocabulary(script: Sequence[TokenizedReply], special: SpecialTokens = _NO_SPECIAL_TOKENS) -> ModelVocabulary:
     """Collect the tokens that `script` needs.
 
-    Cues and settings (the phrases in a prompt that select a reply), markers and words are user-defined tokens. The
-    server's tokenizer finds user-defined tokens anywhere in a prompt, the longest first. All other text in a prompt
-    becomes tokens of one byte, because pieces, the longer tokens of replies, are only generated and never read.
+    Four kinds of text are user-defined tokens: cues and settings, which are the phrases in a prompt that select a
+    reply; markers; and words. The server's tokenizer finds user-defined tokens anywhere in a prompt, the longest first.
+    All other text in a prompt is split into tokens of one byte. The longer tokens, called pieces, occur only in
+    replies: the model generates them, but the tokenizer never finds them in a prompt.
     """
     texts: list[str] = []
     kinds: list[TokenKind] = []

@@ -34,7 +34,7 @@ _THOUGHT = "<|channel|>analysis<|message|>The user wants weather: use the tool.<
 
 
 def get_weather(city: str) -> str:
-    """Return the weather of a city, which is always the same."""
+    """Return the weather in a city. Every city has the same weather."""
     return f"{city}: {RESULT}"
 
 

@@ -170,7 +170,10 @@ def _form_of_field(field: Mapping[str, Any], opener: str, closer: str) -> _Form:
 
 
 def _with_roles(text: str, parts: _Parts) -> str:
-    """Return a marker in which the groups that capture the name and the id are renamed to `{name}` and `{id}`."""
+    """Return the marker `text` with the placeholders for a call's name and id renamed to `{name}` and `{id}`.
+
+    In `text`, these placeholders have the names of the regex groups that capture the name and the id.
+    """
     for role, group in (("{name}", parts.name), ("{id}", parts.id)):
         if parts.captured and group:
             text = text.replace(f"{{{group}}}", role)
@@ -310,7 +313,10 @@ def _end_of_group(pieces: list[str], start: int) -> int:
 
 
 def _text_of(pieces: list[str]) -> str:
-    """Return the text that a group or one character of a pattern matches."""
+    """Return the text matched by one group or one character of a regular expression, given as its `pieces`.
+
+    For a group that captures, return its placeholder, such as `{name}` or `{}`.
+    """
     first = pieces[0]
     if first.startswith("(?P<"):
         return f"{{{first[4:-1]}}}"

@@ -57,10 +57,11 @@ class RequestOptions(TypedDict, total=False):
     heal_format: bool
     """Repair answers that do not match `response_format`, and ask again for those that cannot be repaired."""
     on_repeat: OnRepeat | None
-    """What is done about a call that the history contains `repeats` times with the same result.
+    """What is done about a call that the history contains at least `repeats` times with the same result.
 
-    `hint` tells the model, `answer` lets the model answer without tools (None: as the profile says, or else `hint` in
-    prompt and harmony mode).
+    `hint` tells the model that it repeats the call, `answer` makes the model answer without tools, and `off` does
+    nothing. None means the profile's setting. If the profile has none, `hint` is used in prompt and harmony mode; in
+    other modes, the repetition is only noted in the trace.
     """
     repeats: int
     """How many times the history must contain a call with the same result for `on_repeat` to apply; 0: never."""

@@ -1,4 +1,6 @@
-"""The ollama package with promptools' transport: use `from promptools import ollama` instead of `import ollama`.
+"""The `ollama` package, adapted to send its requests through promptools.
+
+Use `from promptools import ollama` instead of `import ollama`.
 
 `Client` and `AsyncClient` are promptools' classes; everything else comes from the installed package. The functions
 (`chat`, `list`, ...) are methods of one client, which is created when one of them is first accessed.

@@ -1,4 +1,4 @@
-"""The ollama package's clients with promptools' transport."""
+"""The clients of the `ollama` package, adapted to send their requests through promptools."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def markers_by_group(groups: Mapping[str, Iterable[str]]) -> list[Marker]:
 
 @lru_cache(maxsize=1024)
 def marker_pattern(marker: Marker) -> re.Pattern[str]:
-    """Return the compiled pattern of a marker, as a group with the name of the marker's group."""
+    """Return the compiled pattern of a marker, as a regex group with the name `marker.group`."""
     return re.compile(f"(?P<{marker.group}>{marker.expression})")
 
 
@@ -163,7 +163,10 @@ class FirstMarker:
         self._all: re.Pattern[str] | None = None
 
     def match(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the match at `at`; its group has the name of the marker's group."""
+        """Return the match at the offset `at`, or None.
+
+        The match's `lastgroup` is the `group` of the marker that matched.
+        """
         if self._all is not None:
             return self._all.match(text, at)
         if self._is_long and self._uses < OFTEN:

@@ -34,7 +34,7 @@ class ToolModePolicy:
     """How a ppxai config (`ppxai-config.json`) requests tools; such a config cannot ask for harmony mode."""
 
     native: bool
-    """Whether native mode may be tried. If not, prompt mode is tried first."""
+    """Whether native mode may be tried. If not, the first attempt uses prompt mode."""
     fallback: bool = True
     """Whether another mode may be tried after a failure."""
 

@@ -2,7 +2,7 @@
 
 A config that was only found, for example in a cloned repository, needs the user's trust if it reaches another machine
 or names a dialect file outside its own folder. The trust is stored with `ConfigReach.digest`, which changes if an
-address or a key variable changes, but not if a model changes.
+address or the name of an API key's environment variable changes, but not if a model changes.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class ConfigReach:
 
     @property
     def digest(self) -> str:
-        """A digest of all that the config reaches (addresses, files, key variables), including credentials in URLs.
+        """A digest of everything that the config reaches: addresses, files, and environment variables with API keys.
 
-        The digest does not depend on the order of the entries.
+        Credentials in URLs are included. The digest does not depend on the order of the entries.
         """
         pairs = sorted((entry.what, entry.value) for entry in self.entries)
         return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
@@ -131,7 +131,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def reach_of(config: Config) -> ConfigReach:
-    """Return the addresses, files and key variables that a config reaches."""
+    """Return what a config reaches: addresses, files, and environment variables with API keys."""
     folder = Path(config.file).parent
     entries = [entry for provider in config.providers.values() for entry in _of_provider(provider, folder)]
     return ConfigReach((*entries, *_of_proxy(config.proxy), *_of_dialects(config.dialect_files, folder)))

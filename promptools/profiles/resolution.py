@@ -322,7 +322,11 @@ def _default(config: Config) -> tuple[Provider, str]:
 
 
 def _named(name: str, config: Config) -> tuple[Provider, str]:
-    """Return `(provider, reason)` for a name: the config's provider, or a new one if the name is a kind of server."""
+    """Return `(provider, reason)` for the name of a provider or of a kind of server, such as `vllm`.
+
+    The provider is the config's provider with this name or, for a kind of server, a new one. The reason says which.
+    Raises UsageError for any other name.
+    """
     if name in config.providers:
         return config.providers[name], f"provider {name!r}: asked for, in {config.file}"
     kind = kind_of(name)

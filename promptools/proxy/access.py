@@ -46,9 +46,9 @@ _PORT = re.compile(r":[0-9]+$")
 class AccessControl:
     """Checks the Host field and the API key of each request, before its body is read.
 
-    Without keys, requests over loopback must name a loopback host or one of `hosts`. Otherwise a web page could use the
-    proxy by making its own host name resolve to this machine (DNS rebinding). With keys, which such a page cannot know,
-    host names are not checked.
+    Without keys, the Host field of a request over loopback must contain a loopback host or one of `hosts`. Otherwise a
+    web page could use the proxy by making its own host name resolve to this machine (DNS rebinding). With keys, which
+    such a page cannot know, host names are not checked.
 
     A proxy that requires no key may still send a provider's key upstream (`has_provider_key`). In this case, requests
     over loopback from web pages of other origins are refused too. Such a page could not read the response, but the

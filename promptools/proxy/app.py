@@ -52,14 +52,14 @@ class Proxy(ServedProperties):
     requests are forwarded unread.
 
     `base_url` is the server's address, or `provider` names a provider of the config. Without either, requests are
-    routed among all providers of the config. Raises `UsageError` if there is no address at all. An `http_client` (an
-    httpx or httpx2 `AsyncClient`) sends each request over a new connection, except with HTTP/2. The caller closes this
-    client.
+    routed among all providers of the config. Raises `UsageError` if there is no address at all. If you pass an
+    `http_client` (an httpx or httpx2 `AsyncClient`), it sends the requests, each over a new connection unless it uses
+    HTTP/2. The caller closes this client.
 
     With `api_keys`, only requests with one of these keys are accepted. Keys from the config and PROMPTOOLS_API_KEY are
     accepted too. An `ApiKey` may have a name, for which the config may set limits. The client's own authorization is
-    forwarded only if neither the proxy nor the provider has a key. Without keys, a request over loopback must name a
-    loopback host, or one of `allowed_hosts` ("*" allows any name).
+    forwarded only if neither the proxy nor the provider has a key. Without keys, the `Host` field of a request over
+    loopback must contain a loopback host, or one of `allowed_hosts` ("*" allows any name).
 
     Web pages of `cors_origins` may use the proxy from a browser. `max_body` is the maximum number of bytes of a body
     that the proxy reads; all other bodies are streamed without a limit. `limits` replaces the limits of the config.

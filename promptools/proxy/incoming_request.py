@@ -62,7 +62,10 @@ class RequestBody:
         self.is_abandoned = False
         """Whether the body is no longer read, except by `wait_for_disconnect`."""
         self.on_abandoned: Callable[[float], None] = _do_nothing
-        """Called once, by `abandon`, with the number of seconds after which to call `wait_for_disconnect`."""
+        """A callback that `abandon` calls once, with a delay in seconds.
+
+        The callback should arrange that `wait_for_disconnect` is called after this delay.
+        """
 
     async def to_forward(self) -> RequestBody | bytes:
         """Return the body to forward: as a stream, or as bytes if it has already arrived completely."""
@@ -256,9 +259,9 @@ class IncomingRequest:
             await self.peek()
 
     async def peek(self) -> bytes | None:
-        """Return the body if the model's name in it decides to which server the request is sent; else return None.
+        """Return the body if the model named in it decides which server to use; else return None.
 
-        Also returns None if the body is longer than `max_body`, the most that the proxy reads.
+        Also returns None if the body is longer than `ServedConfig.max_body`, the most that the proxy reads.
         """
         routed = self.router is not None and has_json_body(self.scope)
         return await self.body.peek(self.served.max_body) if routed else None

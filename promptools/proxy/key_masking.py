@@ -143,7 +143,10 @@ _NOT_TEXT = ("image/", "audio/", "video/", "application/octet-stream")
 _LINES = ("text/event-stream", "ndjson", "jsonl", "json-seq")
 _EVENT = re.compile(r"data: ?|(?:event|id|retry|error)?:")
 _MAX_UNREAD = 1 << 18
-"""Maximum number of characters of a body that an `AnswerFinder` keeps unparsed until `in_answer` is read."""
+"""Maximum number of characters of a body that an `AnswerFinder` keeps unparsed.
+
+Beyond this, it parses the oldest text without waiting until `in_answer` is read.
+"""
 
 
 def mask_error(response: Any, library: HttpLibrary, authorization: str) -> Any:

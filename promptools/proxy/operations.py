@@ -223,7 +223,7 @@ class LoggedExchanges(Extension):
         )
 
     async def start(self, proxy: Proxy) -> None:  # noqa: ARG002 the signature of the base class
-        """Set up the logger to write the lines unchanged."""
+        """Set up the logger so that it writes each log line to stderr without adding anything to it."""
         logger = logging.getLogger(LOGGER)
         self._handler = logging.StreamHandler()
         self._handler.setFormatter(logging.Formatter("%(message)s"))

@@ -514,7 +514,7 @@ def build_table(
 def _others(
     session: Session, providers: Iterable[Provider], http: Any, known: dict[Any, Replica]
 ) -> list[RoutedProvider]:
-    """Return those of the other (not default) providers that can be used; log a warning for each that cannot."""
+    """Return the usable providers other than the default; log a warning for each one that cannot be used."""
     routed: list[RoutedProvider] = []
     for provider in providers:
         try:

@@ -51,7 +51,7 @@ class ServedConfig:
     access: AccessControl
     limits: Limits
     key_limits: dict[str, Limits]
-    """The limits of the keys that have names."""
+    """Maps the name of each named API key in the config to the limits of this key."""
     origins: list[str]
     """The origins whose web pages may use the proxy."""
     max_body: int

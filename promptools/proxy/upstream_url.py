@@ -58,7 +58,7 @@ class UpstreamAddress:
         return self.origin + self.path
 
     def url(self, path: str, query: str) -> str:
-        """Return the URL at the server for a path: under `base_url` if the path is under /v1, else at the root."""
+        """Return the server's URL for a path: under `base_url` if the path is under /v1, else at the root."""
         if path.rstrip("/") in CHAT_PATHS:
             full_path = self.path + CHAT_PATH
         elif path == VERSION_PREFIX or path.startswith(f"{VERSION_PREFIX}/"):
@@ -69,7 +69,10 @@ class UpstreamAddress:
 
 
 def parse_base_url(text: str, http: Any) -> UpstreamAddress:
-    """Parse a base URL with the HTTP library `http`; raise `UsageError` if the proxy cannot use it."""
+    """Parse a base URL; raise `UsageError` if the proxy cannot use it.
+
+    `http` is the module of the HTTP library that parses the URL, such as `httpx`.
+    """
     if "://" not in text:
         raise UsageError(bad_url_message(text))
     address, authorization = split_credentials(text)

@@ -97,7 +97,8 @@ PATTERN_SECONDS = 0.1
 FIRST_SEARCH_SECONDS = 0.001
 """Time limit in seconds for the first attempt at a search.
 
-If it is exceeded, the search is repeated with the limit `PATTERN_SECONDS`, at most `MAX_SLOW_SEARCHES` times in a run.
+If it is exceeded, the search is repeated once, with the limit `PATTERN_SECONDS`. A validation may repeat at most
+`MAX_SLOW_SEARCHES` searches.
 """
 LARGEST_PATTERN = 50_000
 """Maximum number of atoms in a pattern when its repetitions are written out.

@@ -1,8 +1,8 @@
 """The search for a config when none is passed, and the user's trust in configs found that way.
 
 Trust is stored in the user's state folder, in one file for each config. The file holds the config's real path and a
-digest of everything that the config reaches: addresses, key variables and files. Separate files need no lock, because
-nothing is lost if two processes write at the same time.
+digest of everything that the config uses: addresses, environment variables with API keys, and files. Separate files
+need no lock, because nothing is lost if two processes write at the same time.
 """
 
 from __future__ import annotations

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 def with_error_boundary(
     exchange: Exchange, api: ClientApi = CHAT_API, *, may_decline: bool = False, request_id: str = ""
 ) -> Exchange:
-    """Run `exchange`; respond with a 500 if it raises before it emits a head. Errors of the HTTP library pass through.
+    """Run `exchange`; respond with a 500 if it raises before it emits the response's head (status and headers).
 
-    An exchange that ends without a response is a bug too, unless it `may_decline`.
+    Errors of the HTTP library pass through. An exchange that ends without a response is answered with a 500 too, unless
+    `may_decline` is true.
     """
     outcome: EffectResult | None = None
     started = False

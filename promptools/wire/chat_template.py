@@ -82,7 +82,7 @@ class RenderedPrompt:
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together; None if the server does not state it."""
     notes: tuple[str, ...] = ()
-    """What could not be expressed in the request to render, as sentences for the trace."""
+    """Sentences for the trace that say what was left out when the conversation was rendered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -449,7 +449,7 @@ _REFUSED = {
     "conversation": "conversations are not stored here; use previous_response_id",
     "prompt": "prompt templates are stored at OpenAI; send 'instructions' and 'input'",
 }
-"""Keys that cannot be served, with the reason and the alternative."""
+"""Maps each request parameter that is not supported to the reason, and to the alternative if there is one."""
 _DECODED = frozenset({
     "input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "include",
     "previous_response_id", "store", "stream", "stream_options", *_REFUSED,

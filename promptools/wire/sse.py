@@ -51,7 +51,7 @@ class SseDecoder:
         return self._split_lines(self._utf8.decode(data))
 
     def close(self) -> list[ServerSentEvent]:
-        """Return what is still buffered, since servers that break off often omit the last blank line."""
+        """Return what is still buffered, because servers that drop the connection often omit the last blank line."""
         events = self._split_lines(self._utf8.decode(b"", final=True))
         if self._line:
             self._process_line("".join(self._line), events)

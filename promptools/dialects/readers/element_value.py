@@ -83,7 +83,8 @@ class Element:
     def has_stray_text(self, mark: str) -> bool:
         """Return whether there is text beside child elements, at any level of nesting.
 
-        White space and lone markers (`mark`) do not count.
+        White space does not count. Neither does `mark`, the format's marker before each tag, since a lost closing tag
+        may leave its marker behind.
         """
         beside = self.children and "".join(self.text).replace(mark, "").strip()
         return bool(beside) or any(child.has_stray_text(mark) for child in self.children)

@@ -255,10 +255,10 @@ class GemmaObject:
         return True
 
     def end_string(self) -> str | None:
-        """Close the open string and the brackets around it, before the token that closes the block.
+        """Close the open string, and the brackets around it, where the token that closes the block begins.
 
-        Return the text from that token on, or None if no string is open or its end is uncertain. The brackets are added
-        if they are missing; they may also be in the text already, at the end of the string.
+        Return the text from that token on, or None if no string is open or its end is uncertain. Closing brackets
+        at the end of the open string are not part of it. If there are none, the missing brackets are added.
         """
         frame = self._stack[-1] if self._stack else None
         keyed = frame is not None and (frame.kind == "[" or frame.key is not None)

@@ -178,10 +178,10 @@ class JsonBlockReader(CandidateBase):
     ) -> None:
         """Start after `head`, the opening marker.
 
-        `name`: the tool's name if the marker gives it; the body is then only the arguments. An empty `name` means that
-        the marker should give a name but does not. If `name` is None, it is searched for in the marker's attributes.
-        `fixes`: the repairs that were needed to read the marker. `envelope_keys`: the family's keys for the name and
-        the arguments, if no other family uses them.
+        `name`: the tool's name if the caller knows it; the body is then only the arguments. An empty `name` means that
+        the marker should give a name but does not. If `name` is None, the tool's name is looked up in the marker, for
+        example in an attribute. `fixes`: the repairs that were needed to read the marker. `envelope_keys`: the family's
+        keys for the name and the arguments, if no other family uses them.
         """
         super().__init__(definite=definite, head=head)
         self._name = name if name is not None else name_in_marker(head)

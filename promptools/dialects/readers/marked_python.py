@@ -50,7 +50,7 @@ def begins_with_marker(text: str, start: int, end: int, *, fresh: bool, options:
 def begins_offered_call(text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
     """Return whether a call to an offered tool follows the marker at `text[start:end]`.
 
-    This check is for markers that JSON may follow instead.
+    This check is for markers that may be followed by JSON rather than by a Python call.
     """
     del start, fresh
     match = _CALLEE.match(text, end)

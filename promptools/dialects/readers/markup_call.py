@@ -227,7 +227,11 @@ class OpenValue:
         self._rejected_to = 0
         """The index up to which all closing tags are known to be part of the value."""
         self._searched_pieces = 0
-        """How many pieces of the value have been searched for damaged tags. A reopened value gets more pieces."""
+        """How many pieces of the value have been searched for damaged tags.
+
+        If a later closing tag turns out to be the value's own, the value is reopened and gets more pieces. The search
+        then goes on from here.
+        """
         self._not_searched = ""
         """The end of the text that has been searched for damaged tags.
 

@@ -253,7 +253,7 @@ class MarkupReader(TagReader):
         )
 
     def _on_json_decided(self) -> None:
-        """Add the parts that `_json_reader` made from a JSON body. If all of them are text, give up the block."""
+        """Add the parts that `_json_reader` made from a JSON body. If all of them are text, give up on the block."""
         inner, self._json_reader = self._json_reader, None
         assert inner is not None
         self.tries += inner.tries

@@ -69,7 +69,10 @@ class _Patterns(NamedTuple):
     tag: re.Pattern[str]
     """Matches a tag after a marker. Only the attribute that names the tool is allowed."""
     next: re.Pattern[str]
-    """Matches where the next token may begin: at a complete or cut-off marker, or at a tag that has no marker."""
+    """Matches where the next token may begin.
+
+    That is at a marker, even if it is cut off, or at a `<`, because a tag may lack the marker before it.
+    """
 
 
 @cache
@@ -207,7 +210,11 @@ class NestedReader(MarkupReader):
         return None
 
     def _between(self, token: Tag | str) -> NeedMore | None:
-        """Handle a token after a call in the wrapper. After a body of JSON, the call's closing tag is still to come."""
+        """Handle a token that follows a call inside the wrapper.
+
+        A call with a JSON body ends with the JSON, so its closing tag may still follow. If it follows directly, it is
+        skipped.
+        """
         was_json = self._segments[-1].call is None
         if (
             was_json

@@ -1,11 +1,11 @@
 """Read the arguments of a Python call incrementally, and convert them to the members of a JSON object.
 
-Python's literals and JSON's are accepted in any mixture. Nothing is evaluated, so a name, an operator, a call or an
+Python literals and JSON literals may be mixed freely. Nothing is evaluated, so a name, an operator, a call or an
 f-string is rejected.
 
 The reader works on the tokens of `LiteralLexer`. It has a stack with a `_PythonBracket` for each open bracket, which
-holds the finished values in the bracket as JSON. The closing bracket of the call empties the stack. `members` and
-`positional` hold the arguments with and without a key. `LiteralError` says where the unreadable text begins, and
+holds the finished values in the bracket as JSON. The closing bracket of the call empties the stack. `members` holds the
+keyword arguments, and `positional` the positional arguments. `LiteralError` says where the unreadable text begins, and
 whether that text is code, has bad quotes, or is too large.
 """
 

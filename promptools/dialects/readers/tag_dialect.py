@@ -451,7 +451,7 @@ def _other_wrappers(templates: FormatTemplates) -> Iterator[tuple[str, str]]:
 
 
 def _closers(templates: FormatTemplates) -> Iterator[str]:
-    """Yield the markers that may be left without their call: the tags of wrappers, and the closing tag of a call."""
+    """Yield the markers that may occur alone, without their call: the tags of wrappers, and a call's closing tag."""
     around = templates.wrapper
     if around is not None:
         yield from templates.spelled(around.closer)

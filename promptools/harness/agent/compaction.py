@@ -7,8 +7,8 @@
 
 Compaction begins when a prompt is about to take up too much of the context. It goes on until there is room for many
 more turns, because each compaction makes the server's cache of the prompt useless, and each summary costs a request.
-Old turns that take up little room are summarized only as a last resort. Otherwise, if the latest turns alone are too
-long, each step would request another summary, which would free hardly any room.
+Old turns that take up little room are summarized only as a last resort. If they were always summarized, and the latest
+turns alone were too long, each step would request another summary, which would free hardly any room.
 
 The instructions, the task and the latest turns stay. A turn is an assistant message with the results of its calls. A
 turn is kept or summarized as a whole, so that no result loses its call.

@@ -234,9 +234,10 @@ def definition(tool: ToolFinding) -> dict[str, Any]:
 
 
 def marks(tool: ToolFinding, tools: Sequence[ToolFinding]) -> dict[str, Any]:
-    """Return the marks of a tool, which tell promptools about other names that the model uses.
+    """Return the marks of a tool: settings that tell promptools which other names the model uses.
 
-    `names` lists the aliases of the tool. `aliases` maps each alias of a parameter to the parameter.
+    The key `names` lists other names of the tool. The key `aliases` maps other names of the tool's parameters to the
+    parameters' real names.
     """
     names = [other.name for other in tools if other.verdict == "alias" and other.alias_of == tool.name]
     aliases = {own.name: own.alias_of for own in tool.parameters if own.verdict == "alias"}

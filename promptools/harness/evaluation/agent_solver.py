@@ -77,14 +77,14 @@ class AgentSolver:
     open_agent: OpenAgent
     answer_format: str = ANSWER_FORMAT
     overflow_retries: int = 0
-    """Maximum number of times that a run is started again after its context overflowed."""
+    """Maximum number of times that a run is restarted because its context overflowed."""
 
     def __call__(self, task: Task, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer to a question, and the total token usage of all runs.
 
-        A run is started again after its context overflowed, up to `overflow_retries` times. Raises `Unanswered` if the
-        last run ended without an answer, for example at a limit. The attempt at the question then counts as wrong,
-        and is not repeated.
+        If the context overflows in a run, the run is restarted, up to `overflow_retries` times. Raises `Unanswered` if
+        the last run ends without an answer, for example because it reached a limit. The attempt at the question then
+        counts as wrong, and is not repeated.
         """
 
         def begin() -> FinishedRun:

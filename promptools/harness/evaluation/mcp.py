@@ -314,8 +314,10 @@ class McpSolver:
     timeout: float = 60.0
     """Maximum number of seconds for a call of a server's tool, and for connecting to a server."""
     overflow_retries: int = 0
-    """Maximum number of times that a run is started again, with new servers and an empty folder, after its context
-    overflowed."""
+    """Maximum number of times that a run is restarted because its context overflowed.
+
+    Each time, the run gets new servers and an empty folder.
+    """
 
     def __call__(self, task: McpTask, repeat: int) -> Solution:  # noqa: ARG002
         """Return the answer, the total token usage of all runs, and the checks that failed after the last run.

@@ -144,7 +144,7 @@ class SweSolver:
     prompt: str = PROMPT
     """The prompt. `{problem_statement}` is replaced by the issue, and `{workspace}` by the path of the workspace."""
     overflow_retries: int = 0
-    """Maximum number of times that a run is started again, with a new repository, after its context overflowed."""
+    """Maximum number of times that a run is restarted, with a new repository, because its context overflowed."""
 
     def __post_init__(self) -> None:
         if PROBLEM not in self.prompt:

@@ -41,7 +41,10 @@ class Architecture:
 
     audit: int
     left_out: tuple[int, ...]
-    """The numbers of add_key, request_key, keyctl, bpf, perf_event_open and userfaultfd, which always fail."""
+    """The numbers of add_key, request_key, keyctl, bpf, perf_event_open and userfaultfd.
+
+    The filter makes these system calls fail, whatever their arguments.
+    """
     modes: dict[int, int]
     """Maps the number of each call that sets the mode of a file to the position of the mode among the arguments."""
     opens: dict[int, int]
@@ -54,8 +57,10 @@ class Architecture:
 
 
 _EVERYWHERE = (425, 426, 427, 437)
-"""The numbers of io_uring_setup, io_uring_enter, io_uring_register and openat2, which always fail. The numbers are the
-same on all architectures."""
+"""The numbers of io_uring_setup, io_uring_enter, io_uring_register and openat2, the same on all architectures.
+
+The filter makes these system calls fail, whatever their arguments.
+"""
 _FCHMODAT2 = 452
 ARCHITECTURES = {
     "x86_64": Architecture(

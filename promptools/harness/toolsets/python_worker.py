@@ -57,7 +57,10 @@ def report(error: BaseException) -> None:
 
 
 def main() -> None:
-    """Serve requests from a copy of standard input. Standard input itself is replaced by an empty one for the code."""
+    """Serve requests from a copy of standard input.
+
+    Standard input itself is replaced by an empty one, which the code in the requests sees.
+    """
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)

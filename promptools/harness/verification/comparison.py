@@ -16,7 +16,7 @@ from promptools.wire.json_body import as_list
 
 ChangeKind: TypeAlias = Literal["gain", "loss", "same"]
 ABOUT = ("date", "base_url", "model", "server", "promptools", "settings")
-"""The names of the facts about a verification that a comparison shows if they differ."""
+"""Names of facts about a verification run. A comparison shows each of these facts in which the two runs differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from promptools.json_values import is_object
 
 SEED = 20261128
 SETS = 7
-"""Number of tools for each oddity. Each tool has a set of parameters that was chosen at random."""
+"""Number of tools for each oddity (kind of odd schema). Each tool has a set of parameters that was chosen at random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ _NOUNS = (
 
 
 def odd_tools() -> tuple[OddTool, ...]:
-    """Return `SETS` tools for each oddity, shuffled. Each call returns the same tools in the same order."""
+    """Return `SETS` tools for each oddity (kind of odd schema), in a shuffled order that is always the same."""
     rng = random.Random(SEED)  # noqa: S311 - a table, and no secret
     names = [f"{verb}_{noun}" for verb in _VERBS for noun in _NOUNS]
     made: list[OddTool] = []
