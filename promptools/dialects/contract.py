@@ -79,7 +79,10 @@ class Head(NamedTuple):
     If so, `Dialect.candidate` gets the fence as `head`.
     """
     alias: str = ""
-    """The text that is passed to `Dialect.candidate` as `head` if the call has no marker."""
+    """The text that is passed to `Dialect.candidate` as `head` if `body_starts` is empty.
+
+    The matched text is then part of the body.
+    """
     at_start: bool = False
     """Whether a match begins a call only if no text came before it."""
     at_line_start: bool = False

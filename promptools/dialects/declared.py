@@ -115,7 +115,7 @@ class DeclaredDialect(Textual):
     def _shows(self, call: Call) -> bool:
         """Return whether a call can serve as an example.
 
-        A subclass returns False for a call that it would write in a form other than its usual one, such as JSON.
+        A subclass returns False for a call that it would not write in its usual form but, for example, as JSON.
         """
         del call
         return True

@@ -251,9 +251,9 @@ MAX_EXAMPLE_DEPTH = 3
 MAX_EXAMPLE_PARAMETERS = 8
 """Maximum number of properties shown for each object in an example call, including the arguments object itself."""
 NAME_SLOT: Final = "<function name>"
-"""The placeholder for the tool's name in a call template.
+"""The placeholder for the tool's name in an example call that calls no offered tool.
 
-If the model copies the placeholder into a call, what it writes is not read as a call.
+If the model copies the example with this placeholder, the copy is not read as a call.
 """
 GENERIC_CALL: Final = Call("", NAME_SLOT, {"parameter": "<value>"}, '{"parameter": <value>}')
 """The example call that is shown if no offered tool can serve as an example.
@@ -273,7 +273,7 @@ def _shows_any(call: Call) -> bool:
 def example_calls(tools: Tools, shows: Shows = _shows_any) -> tuple[Call, Call]:
     """Return example calls to the first and the last tool whose calls `shows` accepts.
 
-    `shows` returns False for a call that the dialect would write in a form other than its usual one, such as JSON. The
+    `shows` returns False for a call that the dialect would not write in its usual form but, for example, as JSON. The
     examples are made once for each `tools` object. The prompt shows them, and later `call_filter` recognizes copies of
     them.
     """
@@ -343,7 +343,7 @@ def placeholder_in(arguments: Mapping[str, Any]) -> str:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield `(name, text)` for each string in a value, with the name of the parameter or property that has it."""
+    """Yield `(name, text)` for each string in a value. `name`: the parameter or property that has the string."""
     if is_object(value):
         for key, member in value.items():
             yield from _texts(member, key)

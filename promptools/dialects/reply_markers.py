@@ -114,7 +114,7 @@ class ReplyMarkers:
             for opener in [*tags]
             if any(other.startswith(opener) for other in tags if other != opener)
         }
-        """Maps opening reasoning tags with which a longer one begins, such as `<|channel>`, to their closing tags."""
+        """Maps each opening reasoning tag that a longer one begins with, such as `<|channel>`, to its closing tag."""
         self.reasoning_tags = tags
         """Maps opening reasoning tags to closing tags, except those in `suffixed_tags` and `unlabelled_openers`."""
         self.answer_tags = dict(chain.from_iterable(dialect.answer_tags.items() for dialect in dialects))
@@ -187,7 +187,10 @@ class ReplyMarkers:
 
     @cached_property
     def turn_ends(self) -> tuple[str, ...]:
-        """The texts that end the model's turn or follow its end. They are recognized even inside an unfinished call."""
+        """The tokens that end a turn, the opening tags of results, and the closing reasoning tags in `lone_closers`.
+
+        They are recognized even inside an unfinished call.
+        """
         return (*self.end_tokens, *self.result_tags, *self.lone_closers)
 
     @cached_property

@@ -314,7 +314,7 @@ def _is_tag_wrapper(value: Any) -> bool:
 
 
 def _is_pair_argument(value: Any) -> bool:
-    """Return whether a value is the template of an argument, without white space around the argument's value."""
+    """Return whether a value of a table is an argument's template with no white space around its `{value}`."""
     return is_argument(value) and _space_around_value(value) == ("", "")
 
 

@@ -99,7 +99,8 @@ class QuoteResolver:
     def find_end(self, text: str, start: int, quote: str, stack: Sequence[OpenContainer]) -> int:
         """Return the index of the quote that closes the string whose body begins at `start`. O(n) in characters.
 
-        Raises `Unreadable` if no quote closes the string, or if more than one may.
+        Raises `Unreadable` if no quote closes the string, if more than one may, or if the string would run into another
+        call or argument.
         """
         first = STRING_BODIES[quote].match(text, start)
         if first is None:
@@ -240,7 +241,8 @@ class QuoteResolver:
     def _classify_value_end(self, text: str, at: int, quote: str) -> _Following:
         """Return `END` if a value whose brackets are closed at `at` certainly ends there, else `MAYBE_END`.
 
-        The end is certain in three cases: no further quote follows, a closing tag follows, or the next call follows.
+        The end is certain if no further quote follows, or if a closing tag, a special token, a code fence or the next
+        call comes next.
         """
         if _AFTER_VALUE.match(text, at) or not _ANY_QUOTE[quote].search(text, at):
             return _Following.END

@@ -94,8 +94,8 @@ class BraceCalls(DeclaredDialect):
     """A dialect whose calls are `call:NAME{...}` between two markers.
 
     `quote`: the token before and after strings. `sorted_keys`: whether keys are written in alphabetical order. `null`:
-    how null is written. `values`: how arguments other than strings are written if the token is around all arguments;
-    None if the token is only around strings.
+    how null is written. `values`: None if `quote` is only around strings. If `quote` is around every argument, `values`
+    says how arguments other than strings are written inside it.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ MCP_TOOL = "use_mcp_tool"
 ARGS_TAG = "args"
 """The name of the element that Roo Code puts around the arguments."""
 XML_DIALECT, YAML_DIALECT = "tool_name_xml", "tool_name_yaml"
-"""The names of two dialects: calls whose body is elements, and calls whose body is lines of YAML."""
+"""The names of two dialects. The body of a call is elements in the first, and lines of YAML in the second."""
 _MCP_KEYS = frozenset(("server_name", "tool_name", "arguments"))
 _ROOT = lazy_pattern(r"\s*<?\s*([\w.-]+)")
 _VISIBLE = lazy_pattern(r"\S")

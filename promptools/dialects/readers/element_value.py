@@ -63,7 +63,7 @@ def _make_tag(match: re.Match[str]) -> Tag:
 
 
 MAX_ELEMENT_DEPTH = 64
-"""The maximum depth of nested elements."""
+"""The maximum depth of the tree of elements that `build_tree` makes."""
 MAX_UNMARKED_DEPTH = 8
 """The maximum depth of nested elements whose tags lack the format's marker.
 

@@ -250,7 +250,7 @@ def main_parameter(tool: Tool) -> str | None:
 INTERPRETER_NAMES = ("python", "ipython", "code_interpreter")
 """The names that model families, and the apps that follow them, give to a tool that runs code."""
 CODE_ALIAS = "code"
-"""The alias (`Head.alias`) of a marker that is followed by bare code."""
+"""The `Head.alias` of a head that finds a marker with bare code after it."""
 _ENDS = lazy_pattern(r"<\|e(?:om|ot)_id\|>|<\|stop\|>|\n>>>(?=[^\W\d])")
 _LONGEST = len("<|eom_id|>")
 

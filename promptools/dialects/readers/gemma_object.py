@@ -3,7 +3,7 @@
     {city:<|"|>Oslo<|"|>,days:2,opts:{deep:true},tags:[<|"|>a<|"|>]}
 
 Bare keys and values have no quotes. Since servers strip the special tokens, a bare value may also be a string; the
-schema gives its type. A bare value ends before a comma that a key follows, or at the bracket that closes its object.
+schema gives its type. A bare value ends before a comma with a key after it, or at the bracket that closes its object.
 
 The reader has a stack with a `_GemmaBracket` for each open bracket. At any time it is in a string (`_delimiter` closes
 it), in a bare value (`_in_bare`), or between values. A method that consumes text returns whether more text is needed,

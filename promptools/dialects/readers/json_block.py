@@ -356,9 +356,9 @@ class JsonBlockReader(CandidateBase):
         self._finish(closer, self._marker_fix(closer))
 
     def _accept_before_gap(self, parts: list[Part], inside: str) -> bool:
-        """Add `parts`, which cover the beginning of `inside`, if the rest of `inside` may precede a closing marker.
+        """Add `parts`, which cover the beginning of `inside`, if the rest is only a gap before a closing marker.
 
-        Return whether the parts were added.
+        `Closers.gap` says what such a gap may contain. Return whether the parts were added.
         """
         after = inside[total_length(parts) :]
         if self._closers.gap.fullmatch(after) is None:

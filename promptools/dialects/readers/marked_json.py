@@ -275,9 +275,9 @@ _VALUES: Final = {
 }
 """Maps each placeholder of a template to the pattern of the text in its place.
 
-`others` is replaced by the bracket or bar that follows the placeholder, if there is one, so that the text ends before
-that character. A name begins at the beginning of a word, so `_list` is not found as a name in `function_list`; and the
-bullet of a list item is not the beginning of a name.
+In a pattern, `{others}` is replaced by the bracket or bar that follows the placeholder in the template, if there is
+one, so that the text ends before that character. A name begins at the beginning of a word, so `_list` is not found as a
+name in `function_list`; and the bullet of a list item is not the beginning of a name.
 """
 _FENCE = r"\s*(?:`{1,3}[\w+-]*\s*)?\Z"
 _TOKEN_BOUNDARY = lazy_pattern(r"(?<=>)(?=<)|\s+")

@@ -65,7 +65,7 @@ class MarkupGrammar(NamedTuple):
         return Fix(self.unclosed_value, f"no {self.closers[1]!r}")
 
     def missing_call_closer(self) -> Fix | None:
-        """Return the fix for a call without its closing tag."""
+        """Return the fix for a call without its closing tag; None if calls of the format have no closing tag."""
         return Fix("closer", f"no {self.closers[0]!r}") if self.closers[0] else None
 
 
@@ -135,7 +135,7 @@ class MarkupCall(CallBuilder):
         self.put(key, *self.read(key, text if inline else self._strip_layout(text), type_name))
 
     def _strip_layout(self, text: str) -> str:
-        """Return the text of a value without CDATA markers, `<value>` tags, and white space that only sets it off."""
+        """Return the text of a value without CDATA markers, `<value>` tags, and white space that is only layout."""
         # MiniCPM5's template writes values in CDATA sections.
         if self._grammar.cdata and "<![CDATA[" in text:
             sections: list[str] = _CDATA.findall(text)
@@ -233,7 +233,7 @@ class OpenValue:
         then goes on from here.
         """
         self._not_searched = ""
-        """The end of the text that has been searched for damaged tags.
+        """The text with which the next search for damaged tags starts: the end of the text that was searched last.
 
         It is searched again together with the next piece, because a damaged tag may have begun in it.
         """

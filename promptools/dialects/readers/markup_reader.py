@@ -81,9 +81,9 @@ class BlockParts:
         self.tries = tries
 
     def tile(self, end: int, *, has_emitted: bool) -> list[Part]:
-        """Resolve the calls before index `end`; return parts for those tokens before `end` that were not emitted yet.
+        """Decide which segments are calls; return the parts up to index `end` that were not emitted yet.
 
-        Return no parts if no segment turns out to be a call and no call has been emitted before (`has_emitted`).
+        Return no parts if the block has no call: no segment is one, and none was emitted earlier (`has_emitted`).
         """
         evidence = self._evidence._replace(wrapper_first=False)
         settled = [self._resolve_segment(segment, evidence) for segment in self.segments]
@@ -350,7 +350,7 @@ class MarkupReader(TagReader):
         return name if known else None
 
     def _between(self, token: Tag | str) -> NeedMore | None:
-        """Handle a token after a call in the wrapper."""
+        """Handle a token that follows a call inside the wrapper."""
         if isinstance(token, str):
             self._outside_text.append(token)
             if not is_blank(token) and sum(map(len, self._outside_text)) > MAX_STRAY_TEXT:

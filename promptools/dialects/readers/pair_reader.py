@@ -131,7 +131,7 @@ class PairTags:
     def own_tags(self) -> tuple[str, ...]:
         """The tags that may follow a name.
 
-        They include a key's opening tag without its last bracket, and the call's closing tag cut short.
+        They include `FOREIGN_TAGS`, a key's opening tag without its last bracket, and the call's closing tag cut short.
         """
         pairs = (self.key, self.type, self.value, self.call)
         cut = self.call.closer[:-4] if len(self.call.closer) > 7 else ""
@@ -193,7 +193,7 @@ def json_opening_pattern(opener: str) -> str:
 
 
 def _prefixes_pattern(literals: Iterable[str]) -> str:
-    """Return a pattern that matches a proper prefix of one of the literals at the end of the text."""
+    """Return a pattern that matches, at the end of the text, a proper prefix of one of the literals."""
     cut = {tag[:size] for tag in literals for size in range(1, len(tag))}
     return rf"(?:{'|'.join(map(re.escape, sorted(cut, key=len, reverse=True)))})\Z"
 

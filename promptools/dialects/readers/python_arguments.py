@@ -158,7 +158,10 @@ class LiteralLexer:
         self._searched_size = 0
         """How many characters the searched pieces have together."""
         self._opened: list[str] = []
-        """The brackets left open in the searched pieces, each with the name before it, such as `f(`; "" if unnamed."""
+        """One entry for each bracket left open in the searched pieces.
+
+        The entry is the bracket with the name before it, such as `f(`, or "" if no name precedes the bracket.
+        """
         self._first_unmatched = -1
         """The offset of the first closing bracket that no bracket in the string opened; -1 if there is none."""
 

@@ -149,8 +149,9 @@ class PythonCall:
     def _as_object(self) -> tuple[str, tuple[Fix, ...]]:
         """Return the arguments as a JSON object, and the fixes.
 
-        Arguments without a key get the names of the tool's parameters as keys, in declared order. Raises `NotACall` if
-        this is impossible.
+        Arguments without a key get the names of the tool's parameters as keys, in declared order. But if the only
+        argument is a dictionary whose keys fit the tool, the dictionary is the whole object. Raises `NotACall` if an
+        argument cannot get a key.
         """
         given, members = self._arguments.positional, self._arguments.members
         if not given:

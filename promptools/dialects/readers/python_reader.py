@@ -139,7 +139,7 @@ class PythonCallReader(CandidateBase):
         self._list_closed = False
         """Whether the bracket around the calls has been closed."""
         self._quote_follows = False
-        """Whether a quote follows the last call, so that the call's last string may end there instead."""
+        """Whether a quote follows the last call. If so, the call's last string may extend to this quote."""
         self._error = ""
         self._unreadable = ""
         """Why a call to an offered tool cannot be read; empty if there is no such call.
@@ -542,7 +542,7 @@ class PythonCallReader(CandidateBase):
         return at
 
     def _after_uncertain(self, text: str, at: int, _final: bool) -> int:
-        """Search the text after an uncertain end of a string for another quote. If there is one, reject the call."""
+        """Search for another quote after the uncertain end of a string. If there is one, reject the call."""
         match = _ANY_QUOTE.search(text, at)
         end = self._consume(text, at, match.start() if match is not None else len(text))
         if match is not None:
@@ -632,7 +632,7 @@ class PythonCallReader(CandidateBase):
         return self._quote_follows or any(map(_has_guessed_end, self._finished_parts))
 
     def _notice_quote(self, text: str, at: int) -> None:
-        """Remember whether a quote follows the last call, since the call's last string may end there instead."""
+        """Remember whether a quote follows the last call, since the call's last string may extend to this quote."""
         quote = self._call.last_quote if self._call is not None else ""
         self._quote_follows = self._quote_follows or (quote != "" and text.startswith(quote, at))
 

@@ -254,7 +254,7 @@ class QuotedReplyReader(_QuotedReader):
         return None
 
     def close(self, finish_reason: str | None) -> None:
-        """Decide at the end of the reply: the closing quote shows that the reply is complete."""
+        """Decide at the end of the reply. The closing quote, not `finish_reason`, shows whether it is complete."""
         del finish_reason
         raw = "".join(self._pieces)
         bare = raw.rstrip(SPACE)

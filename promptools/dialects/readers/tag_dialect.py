@@ -70,7 +70,7 @@ class TagTemplate(NamedTuple):
     """The attribute that names the tool or the parameter; empty if the name follows an equals sign, or is elsewhere."""
     has_equals: bool = False
     naming: str = ""
-    """The element that names the tool."""
+    """The name of the element inside the call that names the tool; empty if the opening tag names it."""
     noise: tuple[str, ...] = ()
     """Tokens around a call that carry no meaning."""
     noise_texts: tuple[str, ...] = ()
@@ -359,7 +359,7 @@ class TagDialect(DeclaredDialect):
     def _wrapper_heads(self, templates: FormatTemplates) -> Iterator[Head]:
         """Yield a `Head` that finds a wrapper, if the format has wrappers.
 
-        The tags after the wrapper decide whether a call begins, unless the wrapper alone is unmistakable.
+        The tags after the wrapper's opening tag decide whether a call begins, unless that tag alone is unmistakable.
         """
         around, call = templates.wrapper, templates.call
         if around is None:

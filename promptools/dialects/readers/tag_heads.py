@@ -78,7 +78,10 @@ class TagHeads:
         return tag.kind == "element" and known
 
     def begins_tokens(self, text: str, start: int, end: int, *, fresh: bool, options: ParseOptions) -> bool | NeedMore:
-        """Return whether the text is tokens that other formats share, and then a call in this family's spelling."""
+        """Return whether a call begins here whose first tokens are shared with other formats.
+
+        After these tokens, the call must be in this family's spelling.
+        """
         del fresh
         first = self._read(text, start, end, options, count=6)
         if not first.tags:

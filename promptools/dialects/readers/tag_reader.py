@@ -145,7 +145,7 @@ _NAME = lazy_pattern(r"[^\W\d][\w.:/-]{0,127}\Z")
 
 
 class FieldCall(CallBuilder):
-    """Collects the name, the arguments and the fixes of a call whose name follows its opening tag."""
+    """Collects the name, the arguments and the fixes of a call whose arguments come one by one, between tags."""
 
     def __init__(self, options: ParseOptions, evidence: Evidence, *, definite: bool) -> None:
         super().__init__(options)

@@ -63,9 +63,9 @@ _PLAIN = "[^<>=\\n\"'“”‘’]{1,200}"
 _PLAIN_ATTRIBUTE = (
     rf"[\sĠĊ]{{0,8}}[A-Za-z_][\w:-]{{0,40}}\s{{0,8}}=\s{{0,8}}(?:\"{_PLAIN}\"|'{_PLAIN}'|[“”‘’]{_PLAIN}[“”‘’])"
 )
-"""The pattern of an attribute in complete quotes whose value has no `<`, `>`, `=`, quotes or line breaks.
+"""The pattern of an attribute whose value is in complete quotes and has no `<`, `>`, `=`, quotes or line breaks.
 
-Such a value cannot include the beginning of the text after the attribute.
+It is used for tags that have lost their bracket: such a value cannot run on into the text after the attribute.
 """
 # `<parameter name="city"` and `<invoke name="f"` without their bracket, followed by a tag or by the value
 _LOST = lazy_pattern(

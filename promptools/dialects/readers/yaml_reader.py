@@ -39,9 +39,9 @@ MAX_DEPTH = 8
 
 
 def read_mapping(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Read lines of `key: value` as arguments; return None for any other text. Scalars stay strings. O(n).
+    """Read lines of `key: value` as arguments; return None for any other text. O(n).
 
-    `keys`: the parameters of the tool.
+    A scalar directly after a key stays a string. `keys`: the parameters of the tool.
     """
     lines = [line.rstrip("\r") for line in text.strip("\r\n").split("\n")]
     filled = [line for line in lines if line.strip()]
