@@ -52,7 +52,7 @@ _IN_WORD = lazy_pattern(r"[A-Za-z0-9_][A-Za-z]\Z")
 """Matches a word character before a marker's first letter. If it matches, the marker begins inside a longer word."""
 _INDEXED = lazy_pattern(r"[A-Za-z0-9_)\]]\Z")
 _INDEX = lazy_pattern(r"\[\s*[^\W\d]")
-"""Matches the beginning of a subscript, as in `list[int]`.
+"""Matches what may be the beginning of a subscript, as in `list[int]`. It is one if `_INDEXED` matches the text before.
 
 `_INDEXED` allows only ASCII before the bracket, since in other scripts `[` may follow a word without a space.
 """
@@ -116,7 +116,10 @@ def _record_refusal(state: ParserState, group: str, text: str, start: int, end: 
 
 
 def open_candidate(state: ParserState, group: str, text: str, start: int, end: int) -> int:
-    """Start a reader for the possible call that begins with `text[start:end]`; return the offset to feed it from."""
+    """Start a reader for the possible call that begins with `text[start:end]`.
+
+    Return the offset from which to feed the reader.
+    """
     dialect, head = state.plan.heads[group]
     marker, begin = (text[start:end], end) if head.body_starts else (head.alias, start)
     fenced = in_fence = state.in_fence
@@ -389,7 +392,10 @@ def _write_quoted(state: ParserState, candidate: OpenCandidate) -> None:
 
 
 def _drop_tokens(state: ParserState, candidate: OpenCandidate, raw: str) -> bool:
-    """If the candidate consists only of special tokens, write them as markup; return whether they were written."""
+    """If the candidate consists only of special tokens, write them as tokens; return whether this was done.
+
+    The emitter removes such tokens, unless the text around them shows that they are quoted.
+    """
     if candidate.mentioned or not _is_sentinel(state, candidate) or not is_only_tokens(raw):
         return False
     bare = raw.rstrip(SPACE)

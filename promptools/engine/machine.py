@@ -73,8 +73,8 @@ remainder. All remainders together may be this many times as long as the first. 
 if it contains a call.
 
 A candidate proves to be unclosed only at the end of the text. So without a limit, a text with many such candidates
-would take quadratic time. The limit counts characters rather than candidates because each remainder is shorter than the
-one before. So up to about sixteen candidates of equal length are all read.
+would take quadratic time. Each remainder is shorter than the one before, so later remainders cost less. Therefore the
+limit counts characters rather than candidates. Up to about sixteen candidates of equal length are all read.
 
 No known rule finds every call and stays linear. If one candidate is unclosed, a later candidate of the same kind may
 still be closed: it is read from another quotation mark on, so text that was inside a string for the first candidate may

@@ -33,7 +33,10 @@ _HTML = lazy_pattern(
     r"<(?:pre|code|samp|kbd|blockquote)(?:\s[^<>\n]{0,64})?>\s{0,8}\Z|<!--\s{0,8}\Z|<!\[CDATA\[\s{0,8}\Z"
 )
 _EMPHASIS_LENGTH = 4
-"""Number of characters that show whether a call is emphasized: the marks before it, and one character before them."""
+"""Number of characters before a call that show whether the call is emphasized.
+
+These are up to three emphasis marks, and one character before the marks.
+"""
 _EMPHASIS = lazy_pattern(r"(?:\A|[\s(\[>|])(?:\*{1,3}|_{1,3})\Z")
 _HEADING = lazy_pattern(r"[ ]{0,3}#{1,6}[ \t]")
 _ROLE = r"[ ]{0,3}(?:\*\*|#{1,6} )?"
@@ -109,7 +112,7 @@ def is_mentioned(before: str, *, fenced: bool, sentinel: bool, expected: bool) -
     `before` is the text before the call, or before the code fence around the call. `fenced` says that the call is in
     such a fence. `expected` says that the request asked for the call's dialect; then only the line before the call can
     show that the call is mentioned. `sentinel` says that the call's opener is a special token; then the sentence before
-    the call can show this only if the call is in a fence.
+    the call can show a mention only if the call is in a fence.
     """
     if not before.strip():  # most replies begin with their call
         return False

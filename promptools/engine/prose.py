@@ -304,9 +304,9 @@ The characters between the pieces, such as commas, cannot begin a marker in that
 _PLAIN_FENCE = lazy_pattern(r"(`{3,63}+|~{3,63}+)[\w.+#-]{0,32}\r?\n([\w#/@$(][^`~]*+)?\1(?![`~]|\Z)")
 """Matches a whole code fence. A fence whose first word cannot begin a call is skipped in one step."""
 SWEEP_MINIMUM = 1024
-"""Maximum length of a text that each run of `prose` searches anew.
+"""Length of a text above which each run of `prose` resumes the previous run's search of the same text.
 
-In a longer text, a run resumes the previous run's search.
+In a text up to this length, each run begins a new search.
 """
 MAX_UNFINISHED_CLOSER = 256
 """The maximum length of an unfinished closer at the end of a reply, with the white space before the closer."""

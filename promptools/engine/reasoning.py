@@ -42,7 +42,7 @@ answer may change how the held text is read.
 """
 
 _FENCE = lazy_pattern(r"(?:`{3,}|~{3,})[\w.+#-]{0,32}[ \t]*\r?\n\s*\Z")
-"""The opening line of a fence, at the end of the text before a call."""
+"""Matches the opening line of a fence at the end of the text before a call."""
 
 
 class CloserIndex:
@@ -141,10 +141,10 @@ def _is_closer(state: ParserState, match: re.Match[str], final: bool) -> Decisio
 
 
 def _check_heads(state: ParserState, match: re.Match[str], begin: int, final: bool) -> Decision:
-    """Return whether a call begins at the match. The text from `begin` to the match is not yet in the output.
+    """Return whether a call begins at the match and is not only mentioned.
 
     After a call that is only mentioned, the rest of the reasoning is taken as text about this call, so no later call
-    counts.
+    counts. The text from `begin` to the match is not yet in the output.
     """
     assert state.reasoning.scanner is not None
     text, start = match.string, match.start()

@@ -48,11 +48,14 @@ from promptools.schema.spelling import NAMESPACES
 
 
 MOST_LETTERS: Final = 3
-"""Maximum number of letters at the beginning of a tool's name that are looked up, ignoring case."""
+"""Maximum number of letters of a line's first word that are looked up, ignoring case.
+
+They are looked up among the beginnings of the tools' names.
+"""
 MAX_HELD_NAME: Final = 128
 """Maximum length of an incomplete tool name that is held back at the end of the text."""
 WORTH_A_PATTERN: Final = 4096
-"""Number of lines that are looked up without success before a pattern of the tools' names is compiled.
+"""Number of lines whose first letters are looked up without success before a pattern of tools' names is compiled.
 
 By then the lookups have cost as much as compiling the pattern.
 """
@@ -103,9 +106,9 @@ class FirstWords:
         )
         self._line, self._word = _first_letters(patterns, size)
         self._own_line: re.Pattern[str] | None = self._line if self._any else None
-        """A pattern that finds only lines that may begin a call; None while each line is looked up instead."""
+        """A pattern that finds only lines that may begin a call; None while each line's first letters are looked up."""
         self._lookups = 0
-        """Number of lines that were looked up without success."""
+        """Number of lines whose first letters were looked up without success."""
         self._names = sorted({fold(name[:MAX_HELD_NAME]) for name in names})
         held = (*names, *self._names, *patterns.labels, *[""] * bool(names))
         self._held_letters = frozenset(word[:1].casefold() for word in held)
@@ -375,7 +378,10 @@ class ScanPlan:
             for dialect, messages in formats
             for group in (_header_group(dialect), messages.stripped_header.group)
         }
-        """Maps the scanner's regex group of each marker that may begin a message's header to the marker's dialect."""
+        """Maps a group of the scanner's regex to a dialect.
+
+        Where the group matches, a message's header in this dialect may begin.
+        """
         headers = [Marker(_header_group(dialect), messages.markers) for dialect, messages in formats]
         stripped = [messages.stripped_header for _, messages in formats]
         self.rare_words = LiteralSet(word for marker in stripped for word in marker.search_literals)
@@ -454,7 +460,10 @@ _CONTROL = Marker("control", ("<|", "<｜"), CONTROL_TOKEN)
 
 
 def _active_heads(dialects: list[Dialect], tiers: str, expected: str | None) -> dict[str, tuple[Dialect, Head]]:
-    """Return the heads to search for: a dict from each head's regex group in scanners to the dialect and the head."""
+    """Return the heads to search for, as a dict.
+
+    The key is the head's regex group in the scanners, the value is the dialect and the head.
+    """
     alone = len(dialects) == 1
     return {
         f"{dialect.name}_{number}": (dialect, head)

@@ -64,7 +64,7 @@ StateName: TypeAlias = Literal[
     "in_candidate",
 ]
 RUNS: Final = {"`": lazy_pattern(r"`+"), "~": lazy_pattern(r"~+")}
-"""Maps each character that code fences are made of to the pattern of a run of this character."""
+"""For each character that can form a code fence, the pattern that matches a run of the character."""
 
 
 class CodeState:
@@ -108,7 +108,7 @@ class ReasoningState:
         self.rescue_tail: list[str] = []
         """The closing tag and the white space after the calls that end the reasoning, until those calls are parsed."""
         self.mentioned_tags: dict[str, int] = {}
-        """Maps a closing tag to the number of its opening tags that were only words of the answer.
+        """Maps a closing tag to the number of its opening tags that the answer only mentioned as words.
 
         The same number of closing tags will be words too.
         """
@@ -140,7 +140,7 @@ class OpenCandidate:
     quote_stem: str | None = None
     """The candidate's beginning, which is compared with the conversation; None if no quotation is possible."""
     stem_end: int = 0
-    """Number of characters at the beginning of `quote_stem` in which the call cannot have ended."""
+    """Length of the part of `quote_stem` that is compared: up to the first character that may end the call."""
     compared_size: int = 0
     """The length of `quote_stem` when it was last searched for in the conversation."""
 
@@ -158,7 +158,7 @@ class StandaloneResult(NamedTuple):
     verdicts: dict[int, bool]
     """Maps the length of a suffix of the text to whether the suffix consists of calls and nothing else.
 
-    One suffix is the whole text. Another one begins at each call in reasoning that is never closed.
+    One suffix is the whole text. Each call in reasoning that is never closed begins another suffix.
     """
 
 
@@ -166,8 +166,8 @@ class StandaloneResult(NamedTuple):
 class Levels:
     """Holds the levels of a text that is parsed as a separate reply.
 
-    A level is a piece of the text that has its own output. The first level begins with the text, another one at each
-    call in reasoning that is never closed; see `machine.parse_standalone`.
+    A level is a piece of the text that has its own output. The first level begins where the text begins. Each
+    call in reasoning that is never closed begins another level; see `machine.parse_standalone`.
     """
 
     size: int
@@ -262,7 +262,7 @@ class ParserState:
         self.last_named_end: int | None = None
         """The offset at which the last candidate that began with a tool's name ended; None if there was none."""
         self.alone = alone
-        """Whether calls count only if the text contains nothing else, as in a message that should contain no calls."""
+        """Whether calls count only if the text contains nothing else. True for a message that is the final answer."""
         self.words_before = len(out.record.pieces["text"])
         """Number of pieces of text that the output contained before this text."""
         self.follows_text = False

@@ -90,7 +90,7 @@ def _without_reasoning_before(messages: Sequence[Message], start: int) -> list[M
 CallOrder: TypeAlias = Literal["analysis-first", "commentary-first"]
 
 IN_DISTRIBUTION = frozenset(("browser", "container", "python", "repo_browser"))
-"""Namespaces of the tools that gpt-oss was trained with; its training declared them all in the system message."""
+"""Namespaces of the tools that gpt-oss was trained with; in training, the system message declared them all."""
 REASONING_INPUT_KEYS = ("reasoning", "reasoning_content", "thinking")
 """The keys that servers use for reasoning, in the order in which they are looked up."""
 FREE_TEXT: Schema = {"type": "string"}
@@ -123,7 +123,7 @@ class Options:
     """Today's date, in the form `2025-06-28`."""
     effort: Effort | None = "medium"
     tools_in: ToolPlacement = "developer"
-    """The message that declares the tools: `developer`, `system` or `auto`.
+    """Which message declares the tools: `developer`, `system` or `auto`.
 
     In its training, gpt-oss saw its own tools declared in the system message. With `auto` the system message declares
     these tools (`trained`), and the developer message all others.

@@ -145,9 +145,9 @@ NON_TOOL_RECIPIENTS = frozenset(("", "all", "user", "assistant"))
 
 _GLUED = lazy_pattern(r"(?:assistant)?(?:commentary|analysis|final|json|code)\Z")
 _TOOL = lazy_pattern(r"[A-Za-z_]\w*(?:[.:/][\w-]+)+\Z")
-"""A tool's name with a namespace; no channel, role or English word has this form."""
+"""Matches a tool's name with a namespace; no channel, role or English word has this form."""
 _MARKUP = lazy_pattern(r"(?<=.)[<>{]")
-"""Markup that models write after a name, and that no name contains."""
+"""Matches markup that models write after a name, and that no name contains."""
 _EDGE = ":;,>?!'\"`\\"
 
 
@@ -437,12 +437,12 @@ Item: TypeAlias = "HarmonyStart | ContentChunk | HarmonyEnd | Aside"
 
 
 _HEADER = lazy_pattern(r"(?:<\|(?:start|channel|constrain)\|>[^<{\n]{0,120}(?:\n\s{0,3})?)+<\|message\|>")
-"""The tokens of a header, with a few words after each token, up to `<|message|>`."""
+"""Matches the tokens of a header, with a few words after each token, up to `<|message|>`."""
 _NAMED = lazy_pattern(
     r"<\|(?:start|channel|constrain)\|>"
     r"(?:system|developer|user|assistant|functions\.|analysis|commentary|final|json|code|to=|<\|message\|>)"
 )
-"""A token and the word that it introduces in a header, as in `<|channel|>final`.
+"""Matches a token and the word that it introduces in a header, as in `<|channel|>final`.
 
 In a sentence about tokens, other text follows the token.
 """
@@ -451,7 +451,7 @@ _SPACED = lazy_pattern(
     r"<\|channel\|> (?:analysis|commentary|final)"
     r"(?: to=[^\s<]{1,128})?(?: ?<\|constrain\|> \w{1,16}| (?:json|code))?<\|message\|>"
 )
-"""A whole header with a space after each token, as LLM-jp's tokenizer decodes headers.
+"""Matches a whole header with a space after each token, as LLM-jp's tokenizer decodes headers.
 
 A sentence about tokens has spaces before the tokens, too.
 """

@@ -108,9 +108,10 @@ class Marks:
     def read(self, text: str, *, following: str = "", waiting: set[str] | None = None) -> Settled | None:
         """Read text. With `waiting`, read until it is decided whether a quoted token before the text is content.
 
-        `waiting`: the kinds of marks that were open at the token. The token is content if all marks of one of these
-        kinds are closed. It is not content if, after a line ends, none of these kinds is open any more. Return the
-        decision; None if there is none. `following`: the character after the text, if it is known.
+        `waiting`: the kinds of marks that were open at the token. The token is content if all marks of
+        one of these kinds are closed. At the end of a line, open backticks are dropped, and at the end of a paragraph
+        all open marks. If none of these kinds is left, the token is not content. Return the decision; None if there is
+        none. `following`: the character after the text, if it is known.
         """
         offset = -len(self._held)
         text, self._held = self._held + text, ""
@@ -335,7 +336,7 @@ class StringDoubt:
         return len(piece)
 
     def close(self) -> bool:
-        """Signal the end of the text; return whether it ended after the closing quotation mark, white space aside."""
+        """Signal the end of the text; return whether only white space came after the closing quotation mark."""
         return self._closed and self._end is not None
 
 
@@ -442,7 +443,7 @@ def may_end_content(token: HarmonyToken) -> bool:
 
 _RECENT = 24
 _OPENS = lazy_pattern(r"[\s(\[\"']`{1,2}\Z|\n(?P<fence>```)[\w-]{0,12}\r?\n\Z")
-"""The opening of inline code or of a fence at the end of the text."""
+"""Matches the opening of inline code or of a fence at the end of the text."""
 
 
 class QuotedTokens:
@@ -460,7 +461,7 @@ class QuotedTokens:
         self._recent = ""
         """The end of the content, if it contains a backtick; else empty."""
         self._code_closers = ""
-        """The characters that each end the code or block quote around a quoted token; empty outside of such text."""
+        """Any of these characters ends the code or block quote around a quoted token; empty outside of such text."""
 
     def feed(self, text: str) -> None:
         """Feed text that is content of the message."""

@@ -31,28 +31,28 @@ _MARK = f"(?:{'|'.join(map(re.escape, _MARKS))})"
 _HEADER_START = lazy_pattern(
     rf"{_SPEAKER}(?={_CHANNEL}|{_MARK}| ?(?:{_CHANNEL} ?)?to=)|\s(?:{_CHANNEL} ?)?to=(?= ?[A-Za-z_])"
 )
-"""The beginning of a header: the word `assistant` glued to what follows, or a recipient after white space.
+"""Matches the beginning of a header: the word `assistant` glued to what follows, or a recipient after white space.
 
 `assistant` with a space after it may be English: "an assistant finally".
 """
 _TOKENED = lazy_pattern(rf"\s?(?:{_PREAMBLE}{_TO}|assistant)\s{{0,4}}{_MARK}")
-"""The beginning of a header that has kept some of its tokens."""
+"""Matches the beginning of a header that has kept some of its tokens."""
 _CALL = lazy_pattern(rf"\s?(?P<before>{_PREAMBLE}){_TO}(?:\s{{0,4}}(?:json|code|{_CHANNEL}))*\s{{0,4}}(?=[{{\[])")
 _TURN = lazy_pattern(rf"{_SPEAKER}{_CHANNEL}(?:\s?(?:json|code)(?=\s{{0,4}}[{{\[]))?")
 _OPENS = lazy_pattern(rf"(?:{_SPEAKER})?(?:analysis(?=[^\W\d_])|(?:commentary|final)(?=[^\Wa-z_]|[\n{{\"']))")
-"""A channel's name right before the content at the beginning of a reply, as in `analysisNeed the weather`.
+"""Matches a channel's name right before the content at the beginning of a reply, as in `analysisNeed the weather`.
 
 English text does not begin like this.
 """
 _CONTENT_START = lazy_pattern(r"[\w{\[*#<$|-]|[^\x00-\x7f]|[ \t]{0,2}(?:\n|[A-Z0-9{\[*#])")
-"""The beginning of a message's content, after the name of the channel."""
+"""Matches the beginning of a message's content, after the name of the channel."""
 _UNFINISHED = lazy_pattern(
     rf"\s?{_PREAMBLE}(?:\s{{0,4}}(?:t|to|to=\s?[\w.\-]{{0,128}}(?:\s{{1,4}}\w{{1,12}}){{0,4}}\s{{0,4}})?"
     rf"|\s?(?:j|js|jso|c|co|cod|(?:json|code)\s{{0,4}}))?(?:<(?:\|\w{{0,9}}\|?)?)?\Z"
 )
-"""Text at the end of the input that may become a header."""
+"""Matches text at the end of the input that may become a header."""
 _MUSE_HEADER = lazy_pattern(rf"\s?{_PREAMBLE}{_TO}<\|message\|>\s{{0,8}}(?:<(?:a(?:t(?:e(?:m(?P<atem>:)?)?)?)?)?)?")
-"""Text that may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
+"""Matches text that may be a header of Muse Glimmer, whose calls begin with `<atem:`."""
 _SPACES = (" ", "\n", "\t", "\r")
 
 

@@ -62,7 +62,7 @@ def render_namespace(name: str, functions: Sequence[FunctionDeclaration], descri
     """Return the section for a namespace; without functions, the section has only the description.
 
     Raises UsageError for parameters that are nested too deeply to be parsed. O(n) in the size of the schemas, since
-    references that multiply are cut off.
+    the number of types that references expand to is limited (`MAX_EXTRA_TYPES`).
     """
     if not functions:
         return f"## {name}\n" + ("\n" + "\n".join(_split_lines(description)) if description else "")

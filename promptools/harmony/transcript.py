@@ -164,7 +164,7 @@ def parse(text: str, role: Role | None = None, *, strict: bool = False, known: I
 
 
 def parse_ids(ids: Sequence[int], decode: Decode, role: Role | None = None, *, strict: bool = False) -> Parsed:
-    """Parse token ids like `parse` parses text; `decode` comes from `load_decode`."""
+    """Parse token ids in the same way as `parse` parses text; `decode` comes from `load_decode`."""
     parser = StreamParser(role, strict=strict, decode=decode)
     parser.feed_ids(ids)
     parser.close()

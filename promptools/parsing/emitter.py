@@ -37,7 +37,7 @@ MAX_HELD_SPACE = 4096
 LINE_START = 24
 """Number of characters at the start of a line that are searched for the `>` of a block quote."""
 _BLOCK_QUOTE = lazy_pattern(r"[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?>")
-"""The beginning of a line in a Markdown block quote, perhaps inside a list item."""
+"""Matches the beginning of a line in a Markdown block quote, perhaps inside a list item."""
 
 
 class _LastLine:
@@ -70,7 +70,10 @@ class Emitter:
         self._space: list[str] = []
         self._space_length = 0
         self._separators: dict[Zone, tuple[str, Span]] = {}
-        """Maps a zone to white space before a removed piece. It is emitted unless white space begins the next text."""
+        """Maps a zone (answer or reasoning) to the white space before a removed piece.
+
+        This white space is emitted unless the next text begins with white space.
+        """
         self._message_space: tuple[Zone, str, Span] | None = None
         """White space at the end of a message; it is text unless a call follows."""
         self._tokens: list[Part] = []

@@ -41,7 +41,7 @@ _HOLES: Final = {
     "\n": r"(?=[ \t]*(?:[\r\n]|\Z))",
 }
 _LINE: Final = r"(?<![^\r\n\v\f\x85\u2028\u2029])[ \t]*"
-"""The beginning of a line, and its indent.
+"""The pattern of the beginning of a line, and its indent.
 
 A line begins after every character that any reader of the text may treat as a line break.
 """
@@ -285,7 +285,7 @@ def _first_atom(symbol: str) -> str:
 def _atom(symbol: str, firsts: Collection[str]) -> str:
     """Build the pattern of a character or a placeholder.
 
-    If the character is in `firsts`, with which tokens begin, the pattern allows backslashes after it.
+    `firsts` contains the characters that tokens begin with. After such a character, the pattern allows backslashes.
     """
     if symbol in _HOLES:
         return _HOLES[symbol]

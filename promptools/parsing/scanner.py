@@ -5,7 +5,7 @@ two steps. First, one regular expression, the *gate*, finds the first sixteen ch
 Where the gate matches, the full patterns of the markers that begin with these characters are tried once. A cache maps
 the characters to these markers.
 
-Markers that begin with common letters, or with the end of a line, would stop the gate too often. They are searched for
+Markers that begin with common letters, or with a line break, would stop the gate too often. They are searched for
 separately: by a rarer literal inside them (`RareLiteralMarker`), by a few first letters (`LetterMarkers`), or at the
 beginning of a line (`LineStartMarkers`). The leftmost match is returned; of two matches at the same offset, the one
 whose marker is earlier in the list.
@@ -338,7 +338,7 @@ class LineStartMarkers:
     """Markers that begin only at the beginning of a line; a match includes the line break before it.
 
     `gate` finds lines that may begin with a marker; `heads` maps groups to full patterns. Every match has the group of
-    the first head, whichever head matched, since several heads may match at the same offset.
+    the first head, whichever head matched: several heads may match at the same offset, so the caller tries them there.
     """
 
     search_literals = ("\n",)

@@ -273,7 +273,7 @@ class ArgumentStream:
             self._held = len(self._frames), len(self._read), node
 
     def _passes_check(self) -> bool:
-        """Return whether the held value passes its check; True if no held value has just ended.
+        """Return False if the held value has just ended and fails its check; True in all other cases.
 
         After the check, the value is no longer held.
         """
@@ -448,7 +448,7 @@ def _missing_text(sent: str, arguments: dict[str, Any]) -> str:
 
 
 def _next_value(frames: list[tuple[Any, list[str]]], value: Any) -> Any:
-    """Return the value whose text begins with the current token of the sent text.
+    """Return the value that begins with the token that `_missing_text` is reading.
 
     Inside an array, this is the array's next item. Elsewhere, it is `value`: the arguments, or the value of the last
     key.

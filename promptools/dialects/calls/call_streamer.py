@@ -256,7 +256,7 @@ class MemberStreamer(CallStreamer):
             self._sent_size += len(text)
 
     def _end_parameter(self, given: Mapping[str, Any]) -> None:
-        """Send the rest of the last parameter, since no later parameter can change it."""
+        """Send the rest of the open parameter's value, which is complete in `given` and can no longer change."""
         key, self._key = self._key, None
         if key is None or self._stopped:
             return

@@ -88,7 +88,7 @@ _WRAPPERS = frozenset((*WRAPPER_KEYS, "function"))
 _NO_KEYS: frozenset[str] = frozenset()
 
 MAX_WRAPPERS = 16
-"""Maximum number of nested wrappers around a call that are unwrapped. Only an attack has more."""
+"""Maximum number of nested wrappers around a call that are unwrapped. Only malicious input has more."""
 
 MAX_HALF_DOUBLED = 16
 """Maximum number of elements of a list that may begin with `{{` but end with `}`.

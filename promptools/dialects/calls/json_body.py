@@ -268,7 +268,7 @@ def is_unreadable(parts: Sequence[Part]) -> bool:
 
 
 def as_invalid_json(part: Part, dialect: str) -> Part:
-    """Change the reason of a part that is malformed as "truncated" to "invalid_json"; leave other parts unchanged.
+    """Change the reason of a malformed part from "truncated" to "invalid_json"; leave any other part unchanged.
 
     The text was not cut off, since a marker after the JSON has arrived, or the model has finished.
     """
@@ -447,7 +447,7 @@ def _inner_calls(node: JsonNode, fixes: tuple[Fix, ...], options: ParseOptions) 
 
 
 def _unknown_tool(name: str, why: str, options: ParseOptions, evidence: Evidence) -> Malformed:
-    """Return a malformed call: `name` is not the name of a tool, or the arguments are not accepted.
+    """Return a malformed call, because `name` is not the name of a tool, or because the arguments are not accepted.
 
     `why` is the reason, for example that the arguments are a tool's definition.
     """

@@ -33,7 +33,7 @@ class ParseOptions(NamedTuple):
     sources: QuotableTexts | None = None
     """Texts of the conversation. A call that is quoted from one of these texts does not count."""
     restore: RestoreArguments | None = None
-    """A function that restores text in arguments that was escaped in the request."""
+    """A function that restores, in arguments, the text that was escaped in the request."""
     undeclared: bool = False
     """Whether calls to tools that were not offered count as well.
 

@@ -8,8 +8,8 @@ The input is an `UnresolvedCall`, which was read from a JSON object or from anot
 - `NotACall` is raised: the text is not a call, and stays plain text.
 
 What counts as a call depends on the `Evidence`. After a special token, or in the dialect that the request asked for, a
-wrong call is malformed. In ordinary text, the same object must be unmistakable: an offered tool, only arguments that
-the tool declares, no keys of a log record, no JSON schema echoed from the prompt.
+call with errors is returned as `Malformed`. In ordinary text, an object counts only if it is unmistakably a call: an
+offered tool, only arguments that the tool declares, no keys of a log record, no JSON schema echoed from the prompt.
 
 `find_arguments` finds the arguments of a call whose tool is known; `resolve_call` decides.
 """
@@ -368,7 +368,7 @@ def malformed_call(reason: MalformedReason, text: str, dialect: str, name: str |
 
 
 def _resolve_without_tools(unresolved: UnresolvedCall, evidence: Evidence) -> Call | Malformed:
-    """Resolve a call when the offered tools are unknown. It must have a plausible name, and a key for its arguments."""
+    """Resolve a call when the offered tools are unknown. It needs a plausible name and a key for its arguments."""
     assert unresolved.name is not None
     if not PLAUSIBLE_NAME.match(unresolved.name):
         raise NotACall(f"{clip(unresolved.name, 40)!r} is not a tool name")

@@ -5,8 +5,8 @@ r"""CWM: the tool's name on the line after a tag, and then its arguments, which 
     <tool: bash>\nls -a\n</tool>
 
 In the last form, which CWM was trained to write for a shell, the tag names the tool, and the tool must be offered. How
-the template declares tools and writes results is unknown: prompt mode uses the default. Source: replies of CWM as
-servers send them, 2026-11.
+the template declares tools and writes results is unknown, so prompt mode uses the default for both. Source: replies
+of CWM as servers send them, 2026-11.
 """
 
 from __future__ import annotations

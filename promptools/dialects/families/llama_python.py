@@ -5,8 +5,8 @@
 
 Code for an interpreter may follow the same tag. If a code interpreter is offered, this code is a call to it
 (`promptools.dialects.readers.free_text`). If not, only calls may follow the tag. A name such as
-`brave_search.call` directly after the tag is taken as that of a built-in tool, not as code. So its tool need not be
-offered, and content may follow the call. Source: Llama 3.1 prompt format (Meta, 2024-07).
+`brave_search.call` directly after the tag is taken as the name of a built-in tool, not as code. So this tool need not
+be offered, and content may follow the call. Source: Llama 3.1 prompt format (Meta, 2024-07).
 """
 
 from __future__ import annotations
