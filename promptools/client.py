@@ -182,7 +182,7 @@ def _settle_address(session: Session, theirs: dict[str, Any]) -> tuple[Session, 
 
 
 def _copy_options(session: Session, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for the constructor of a client's copy; these options include the copy's session."""
+    """Return the constructor's options for a copy of a client, including the session of the copy."""
     theirs = dict(changes)
     ours = _pop_settings(theirs)
     if ours:

@@ -32,7 +32,7 @@ MIN_KEY_LENGTH = 12
 MIN_SECRET_LENGTH = 8
 """Minimum length of a credential to mask in data that is stored or shown, where masking too much does no harm."""
 MAX_SECRETS = 64
-"""Maximum number of credentials per request that are searched for, API keys first, because a client can send many."""
+"""Maximum number of credentials of one request to search for, API keys first; a client can send any number."""
 _MAX_LENGTH = 512
 """Maximum number of characters of a credential that are compared.
 

@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 
 def _with_span(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the JSON form of a value in which `span` is a `Span` instead of a list."""
+    """Return a copy of a value's JSON form, with `span` as a `Span` instead of a list."""
     return {key: Span(*value) if key == "span" else value for key, value in data.items()}
 
 
@@ -302,7 +302,7 @@ class ServerInfo:
     capabilities: tuple[str, ...] | None = None
     """The model's capabilities, as the server names them; None if the server states none."""
     context: int | None = None
-    """The context size, in tokens, for which the model was trained or the server configured; None if not stated."""
+    """The context size, in tokens, for which the model was trained or the server is configured; None if not stated."""
     num_ctx: int | None = None
     """Number of tokens of context that Ollama gives the model by default; None if Ollama does not state it."""
     parser: str | None = None

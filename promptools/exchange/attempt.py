@@ -203,7 +203,7 @@ def _fetch(state: ExchangeState, asked: TemplateRequest, request: ToolRequest) -
 
 
 AttemptOutcome: TypeAlias = "Failure | dict[int, Verdict]"
-"""The failure of the whole attempt, or the verdict on each choice; a choice that the server never sent is missing."""
+"""The failure of the whole attempt, or a verdict for each choice, except choices that a complete reply lacks."""
 
 
 OVER_NOTE = f"the read was ended after a whole call and {MAX_TRAILING_SPACE} characters of white space"
@@ -432,7 +432,7 @@ class AttemptRunner:
         return received if received and complete else self._client_index
 
     def _flush_text(self) -> Steps[None]:
-        """After a broken stream, send the held text, but no calls, of each choice that the client has partly seen."""
+        """After a broken stream, send the held text of each choice that the client has partly seen. Send no calls."""
         for index, reader in self.readers.items():
             if self._writer.committed(index):
                 data = self._add_events(index, [event for event in reader.close(None) if isinstance(event, Text)])

@@ -95,7 +95,7 @@ class ChoiceStream:
         self._held: list[Event] = []
         self._after_malformed = False
         self._corrections: tuple[str, ...] = ()
-        """The corrections that the model's text may be repeating so far; empty if it repeats none."""
+        """The corrections sent to the model that its text may be repeating so far; empty if it repeats none."""
         self._answer = _new_answer(request)
         """Decides which part of an answer in a requested format may be sent; None if no such answer is streamed."""
         self._reasoning_left, self._text_left = forwarded or (0, 0)
@@ -217,7 +217,7 @@ class ChoiceStream:
         return self._commit(event, envelope)
 
     def _may_repeat_correction(self, text: str) -> bool:
-        """Return whether all text so far, with `text` at its end, is the beginning of a correction."""
+        """Return whether the model's text so far, including `text`, is the beginning of a correction sent to it."""
         if not self._corrections or self.committed or self._answer is not None:
             return False
         held = "".join(event.text for event in self._held if isinstance(event, Text))

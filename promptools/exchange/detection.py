@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT = 2.0
 """The time limit for all probes of a server together."""
 DEADLINE_SHARE = 0.25
-"""Largest fraction of the time left until a deadline that probing may take.
+"""Maximum fraction of the remaining time that probing may take, if the request has a deadline.
 
 The rest is kept for the request, because a server that is slow to answer probes may still serve requests.
 """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MAX_ERROR = 1 << 20
-"""Maximum size in bytes of an error that is read whole. Parsing so large an error with `json` takes up to 50 ms."""
+"""Maximum size in bytes of an error that is read whole. Parsing an error of this size with `json` takes up to 50 ms."""
 SHOWN_ERROR = 1 << 16
 """Number of bytes that are kept from the beginning of an error that is longer than `MAX_ERROR`."""
 CLIPPED = (

@@ -294,7 +294,7 @@ class FileRenderer:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What `tokenizer_config.json`, which is the template file or is next to it, says about parsing replies."""
+        """What `tokenizer_config.json` says about parsing replies; it is the template file itself, or is next to it."""
         return read_template(Path(self._path).expanduser()).declared
 
     def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, **options: Any) -> str:

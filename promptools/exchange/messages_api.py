@@ -130,7 +130,7 @@ class MessagesApi:
         )
 
     def encode_stream_error(self, error: bytes, note: str = "") -> bytes:
-        """Encode a comment, then an `error` event, which is the last event."""
+        """Encode `note` as a comment, then an `error` event, which is the last event."""
         return (encode_comment(note) if note else b"") + b"event: error\ndata: %b\n\n" % error
 
     def encode_server_error(self, failure: Failure) -> bytes:

@@ -59,7 +59,7 @@ class SentRequest:
     """The request's number, counted from 1 within the exchange."""
     purpose: Purpose
     mode: str
-    """The mode of the attempt that this request makes, or for which it has a prompt rendered."""
+    """The mode of the attempt that this request makes, or that it prepares by having a prompt rendered."""
     request: Request
     at: float
     prepared: PreparedRequest | None = field(default=None, repr=False)

@@ -474,7 +474,7 @@ def serve_generate(request: ClientRequest, context: Context) -> Exchange:
 
 
 def respond_chat_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a chat without messages, with which clients of Ollama load or unload a model.
+    """Respond to a chat request without messages, which clients of Ollama send to load or unload a model.
 
     No model is loaded or unloaded, because the server is not Ollama and has already loaded its models.
     """
@@ -482,7 +482,7 @@ def respond_chat_load(served: ServedRequest) -> Steps[None]:
 
 
 def respond_generate_load(served: ServedRequest) -> Steps[None]:
-    """Respond to a generate request without a prompt, with which clients of Ollama load or unload a model.
+    """Respond to a generate request without a prompt, which clients of Ollama send to load or unload a model.
 
     No model is loaded or unloaded, because the server is not Ollama and has already loaded its models.
     """

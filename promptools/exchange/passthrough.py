@@ -70,7 +70,7 @@ _FINISH_REASON = lazy_pattern(rb'"finish_reason"\s*:\s*"')
 """Matches a finish reason that is not null. It never matches content, because quotes are escaped in JSON strings."""
 _ERROR = b'{"error"'
 _MAX_EVENT = 64
-"""Number of bytes of earlier chunks to keep, because the last event, which is shorter, may be split between chunks."""
+"""Number of bytes to keep from earlier chunks. The last event is shorter, so it is found even if chunks split it."""
 _DONE_FIELD = lazy_pattern(rb'"done"\s*:\s*true')
 """Matches the last line of an Ollama stream. Other lines can match too, because their content may contain this text."""
 _MAX_LINE = 1 << 16
@@ -130,7 +130,8 @@ def _is_last(line: bytes) -> bool:
 RETRIED_KINDS: frozenset[FailureKind] = frozenset({"harmony", "server_parser", "overflow", "cut", "swallowed"})
 """Kinds of failures that are retried because the reply was at fault, and not the request.
 
-`overflow` (the prompt is too long) is an exception: it is included because each server reports it differently.
+`overflow` (the prompt is too long) is included although the request is at fault. Each server reports an overflow
+differently, so the retry loop either enlarges the context or reports the overflow in one form for all servers.
 """
 MAX_HELD = 1 << 20
 """Maximum number of bytes of a reply to hold while the reply has no content; a longer reply is forwarded."""

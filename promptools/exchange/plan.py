@@ -59,7 +59,7 @@ ADAPTATION_NOTES: dict[Adaptation, str] = {
 }
 """Maps each adaptation (a change to the request) to the words that follow "sent again" in the trace.
 
-The adaptation `format` is missing, because it has a note of its own, `FORMAT_NOTE`.
+The adaptation `format` is not included, because it has a note of its own, `FORMAT_NOTE`.
 """
 FORMAT_NOTE = "the answer is asked for again in its form, without tools"
 _REPEATABLE: frozenset[Adaptation] = frozenset({"tool_choice", "without_params"})
@@ -125,7 +125,7 @@ class AttemptPlan:
             self._known_context = size
 
     def _apply_known_refusals(self, known: Sequence[Rewording]) -> None:
-        """Change the request as earlier refusals have shown to be necessary; add a note for each change."""
+        """Change the request in the ways that earlier refusals showed to be necessary; add a note for each change."""
         if not known:
             return
         self.request, applied = reword_known(known, self.request)

@@ -174,9 +174,10 @@ class ResponseStore:
         return True
 
     def _make_room(self) -> None:
-        """Drop the oldest responses of the largest owners until a sixteenth of `max_total` is free.
+        """Drop the least recently used responses of some owners until a sixteenth of `max_total` is free.
 
-        More is freed than is needed now, so that this method runs rarely: it visits all owners, and there may be many.
+        Each time, the owner with the most bytes loses a response. More is freed than is needed now, so that this method
+        runs rarely: it visits all owners, and there may be many.
         """
         wanted = self._max_total - self._max_total // 16
         largest = [(-shelf.size, owner) for owner, shelf in self._shelves.items()]

@@ -67,7 +67,10 @@ class ResponsesStreamWriter(SseWriter):
         self._sequence_number = 0
 
     def end(self, summary: Summary) -> bytes:
-        """Return the events that end the open item and the response (with the usage), and the note as a comment."""
+        """Return the events that end the open item and the response, and then the summary's note as a comment.
+
+        The last event contains the response, with the usage.
+        """
         reply = self._events.reply
         assert reply is not None, "the choice was finished"
         ended = self._events.end("incomplete" if incomplete_reason(reply) else "completed")
@@ -88,7 +91,7 @@ class ResponsesStreamWriter(SseWriter):
         return self._encode([*ended, {"type": "error", **error, "param": None, **named}, last])
 
     def _encode(self, bodies: Iterable[Mapping[str, Any]]) -> bytes:
-        """Encode events with their sequence numbers; put the events that begin a response before the first of them."""
+        """Encode events with sequence numbers; before the first of all, insert the events that begin a response."""
         events = list(bodies)
         if events and not self._sequence_number:
             begun = self._frame.encode("in_progress", [])

@@ -271,7 +271,7 @@ class RetryLoop:
         return not now.calls and bool(before.calls or (before.content.strip() and not now.content.strip()))
 
     def _note_lost_calls(self, request: ToolRequest, reply: Reply) -> Reply:
-        """Note in the trace and the log that calls from the server are returned as text. Do not quote the model."""
+        """Note in the trace and the log that calls from the server are returned as text, without quoting the model."""
         lost = [failed for failed in reply.malformed if failed.dialect == NATIVE]
         for failed in lost:
             name = repr(failed.name) if request.tools.get(failed.name or "") is not None else "a tool"

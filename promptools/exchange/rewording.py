@@ -60,7 +60,7 @@ REVEALED_FACTS: dict[_FactAdaptation, dict[str, Any]] = {
     "no_parallel": {"parallel_tool_calls": False},
     "system_first": {"system_place": "first"},
 }
-"""Maps adaptations to the profile facts that are revealed if the server refuses a request without the adaptation."""
+"""Maps adaptations to profile facts. A server that refuses a request without the adaptation reveals these facts."""
 _IDLE_KEYS: dict[Adaptation, frozenset[str]] = {
     "tool_choice": frozenset({"tool_choice", "function_call"}),
     "no_parallel": frozenset({"parallel_tool_calls"}),
@@ -234,10 +234,10 @@ def _with_facts(request: ToolRequest, **facts: Any) -> ToolRequest | None:
 
 
 def _next_weaker(request: ToolRequest) -> tuple[str, ...]:
-    """Return, as a tuple, the kind of `tool_choice` that was refused.
+    """Return, as a tuple, the kind of `tool_choice` to give up, so that the next weaker kind is sent.
 
-    This is the strictest kind in the profile that suits the request, because that kind was sent. A weaker kind is sent
-    next, and promptools checks that the reply has the required call.
+    It is the refused kind: the strictest kind in the profile that suits the request, because that kind was sent. If a
+    weaker kind is sent, promptools checks that the reply has the required call.
     """
     ladder = {"named": ("named", "required", "auto"), "required": ("required", "auto")}
     kinds = ladder.get(request.choice.kind, (request.choice.kind,))

@@ -238,7 +238,7 @@ class ExchangeState:
         return Request(method, url, upstream_headers(self.request.headers, self.headers), body)
 
     def template_request(self, body: bytes, path: str) -> Request:
-        """Return a request that asks the server to render a template, with the credentials of all other requests."""
+        """Return a request that asks the server to render a template, with the same credentials as other requests."""
         request = self._request(body, path)
         kept = tuple(pair for pair in request.headers if pair[0].lower() not in OWN_FIELDS)
         return replace(request, headers=(*kept, *OWN_FIELDS.items()))

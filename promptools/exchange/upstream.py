@@ -156,7 +156,10 @@ REPLY_FORMATS: Mapping[Api, _ReplyFormat] = {
 
 
 MAX_REPLY = 1 << 26
-"""Default maximum of a reply, in bytes: about 16 million tokens, or a million if streamed with one token per event."""
+"""Default maximum size of a reply, in bytes.
+
+This is about 16 million tokens, or a million if the reply is streamed with one token per event.
+"""
 _STRING_OVERHEAD = 60
 """Number of bytes that a string takes in memory besides its characters."""
 

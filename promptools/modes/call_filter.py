@@ -34,9 +34,10 @@ CallSource = Literal["text", "server", "thoughts", "answer"]
 HEADER_NAMES = frozenset(("code", "json", "assistant", "analysis", "commentary", "final"))
 """Parts of a Harmony header that vLLM reports as tool names if the header is malformed (seen in vLLM 0.28 and 0.32)."""
 _MARKUP = lazy_pattern(r"[<>{}]")
-"""Matches characters that no tool name contains.
+"""Matches characters that no real tool name contains.
 
-Names from the server can contain them, because vLLM 0.28 treats everything after `to=` as the name, even the arguments.
+A name from the server contains them if the server misread it: vLLM 0.28 treats everything after `to=` as the name, even
+the arguments.
 """
 FORBIDDEN_PREFIXES = ("tool_choice is none: ", "no tool was offered: ")
 """The prefixes of trace notes about calls that the request forbids."""

@@ -50,7 +50,7 @@ The README of openai/gpt-oss recommends this (2025-08: temperature 1.0, top_p 1.
 truncates the distribution, and vLLM takes its defaults from a file that may be missing.
 """
 PRESERVED_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", *END_OF_TURN_TOKENS)
-"""Control tokens that the server must not remove from the text of a reply, even if the model file asks for it."""
+"""Control tokens that the server must leave in the text of a reply, even if the model file says to remove them."""
 PREFILLS = MappingProxyType({"channel": "<|channel|>analysis", "thought": "<|channel|>analysis<|message|>"})
 
 _CONTROL_TOKEN = lazy_pattern(r"<\|(\w+)\|>")

@@ -34,8 +34,8 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_QUOTABLE = frozenset(("assistant", "system", "developer"))
 """Roles whose messages do not count as text that the model may quote.
 
-They are excluded because the model may repeat its own calls, and because the app's instructions show it how to write
-calls.
+A call that also occurs in such a message is not a mere quotation: the model may repeat one of its own calls, or follow
+the app's instructions, which show how to write calls.
 """
 _OTHER_ROLES = {"developer": "system", "function": "tool"}
 _ALNUM9 = lazy_pattern(rf"[0-9A-Za-z]{{{ID_LENGTH}}}")

@@ -26,7 +26,10 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of a request, as an app writes them. `provider` is missing, because it is also a client setting."""
+    """The options of a request, as an app writes them.
+
+    They do not include `provider`, which is declared with the client settings (`Settings`).
+    """
 
     mode: ModeName | None
     """Use this mode only (None: the modes of the profile, in their order)."""

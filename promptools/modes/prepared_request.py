@@ -146,7 +146,7 @@ the answer gets fewer tokens than are really left.
 """
 
 DENSER = 1.25
-"""The factor by which the tokens per byte may rise if a conversation is shortened: the rest may be denser text."""
+"""The factor by which the tokens per byte may rise when a conversation is shortened, if denser text is left."""
 
 
 def text_tokens(text: str) -> int:

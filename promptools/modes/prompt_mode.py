@@ -55,10 +55,10 @@ JSON_DIALECT = "json"
 def prepare_prompt(request: ToolRequest) -> PreparedRequest:
     """Encode the request, with the tools in the system message.
 
-    The system message has the app's own system text and the tools; `fit_template` moves it if the model's template
-    takes none. Past calls are in the assistant's text, and results are in messages of the user. If a call is required
-    and the server can constrain its output (`constraint_key`), the dialect is `json`, whatever else is chosen.
-    `preparation` in `exchange/attempt.py` calls this function through `PREPARE`.
+    The system message has the app's own system text and the tools; `fit_template` moves this text if the model's
+    template takes no system message. Past calls are in the assistant's text, and results are in messages of the user.
+    If a call is required and the server can constrain its output (`constraint_key`), the dialect is `json`, whatever
+    else is chosen. `preparation` in `exchange/attempt.py` calls this function through `PREPARE`.
 
     Raises UsageError for an unknown dialect.
     """
@@ -268,7 +268,7 @@ def _results_message(turns: Sequence[Turn], dialect: Dialect, profile: Profile, 
 
 
 def _add_stops(body: dict[str, Any], stops: Sequence[str]) -> None:
-    """Add the dialect's stop strings, which stop the model before it invents a result, to those of the request."""
+    """Add the dialect's stop strings to the request's own; they stop the model before it invents a result."""
     given = body.get("stop")
     own = [given] if isinstance(given, str) else [stop for stop in as_list(given) if isinstance(stop, str)]
     more = [stop for stop in stops if stop not in own]

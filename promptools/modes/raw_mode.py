@@ -50,7 +50,7 @@ _TURN_OPENER = lazy_pattern(r"\s*(?:<[|｜][^\s<>]{1,40}[|｜]>|<[a-z_]{1,40}>|\
 _LONGEST_TAIL = 200
 """How many characters at the end of a prompt are searched for an opening reasoning tag."""
 _PARTIAL_MARKUP = lazy_pattern(r" *[<{\[\"'|]+\Z")
-"""Matches the beginning of markup at the end of the text with which all calls begin.
+"""Matches, at the end of the text with which all calls begin, the beginning of further markup.
 
 This part is removed from the text, because the arguments of some calls may begin with other markup.
 """
@@ -124,7 +124,7 @@ def _notes_on_form(request: ToolRequest, conversation: PreparedRequest, text: st
 
 
 def _last_call(body: Mapping[str, Any]) -> Call | None:
-    """Return the first call of the last turn that has calls, without the call's arguments; None if no turn has any."""
+    """Return the first call, without its arguments, of the last turn that has calls; None if no turn has calls."""
     turns = (as_list(as_object(message).get("tool_calls")) for message in reversed(as_list(body.get("messages"))))
     call = as_object(next(filter(None, turns), [None])[0])
     name = as_text(as_object(call.get("function")).get("name"))

@@ -72,8 +72,10 @@ class RawText:
         self._reasoning_end = -1
         """The offset at which the last reasoning ended; -1 if there was none."""
         self._spans_before_tag = 0
-        """Number of spans kept before the last tag. The tag, and white space after it, are dropped if the tag turns out
-        to open reasoning."""
+        """Number of spans kept before the last tag.
+
+        The tag, and white space after it, are dropped if the tag turns out to open reasoning.
+        """
 
     def add(self, text: str) -> None:
         """Add text."""

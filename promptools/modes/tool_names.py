@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 MAX_NAME_LENGTH = 64
 """Maximum number of characters that OpenAI-like validators allow in a name."""
 MAX_NUMBERED = 3
-"""How many names with a number at the end to try. If the server's pattern matches none, it allows no number there."""
+"""How many names with a number at the end to try.
+
+If the server's pattern matches none of them, it is assumed to allow no number at the end.
+"""
 _ILLEGAL = lazy_pattern(r"[^a-zA-Z0-9_-]+")
 
 

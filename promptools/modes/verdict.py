@@ -75,7 +75,7 @@ If an answer without text took more tokens, the server lost the model's output.
 """
 
 MAX_HIDDEN_TOKENS = 12
-"""How many more tokens an answer may have than its text has bytes before it counts as incomplete.
+"""Maximum excess of an answer's tokens over its bytes of text. If the excess is larger, the answer is incomplete.
 
 The additional tokens can be Harmony headers, or tags around empty reasoning.
 """
@@ -382,7 +382,7 @@ def _malformed(request: ToolRequest, reply: Reply, raw: str, sent: Mapping[str, 
 def _is_misread_header(failed: Malformed) -> bool:
     """Return whether the server mistook part of a Harmony header for a tool name.
 
-    This is never so for a call that promptools parsed from text.
+    False for every call that promptools itself parsed from text.
     """
     return failed.dialect == NATIVE and is_header_part(failed.name or "")
 
@@ -418,7 +418,7 @@ def _correction(
 
 
 def _unparsed_call(number: int, failed: Malformed) -> Call | None:
-    """Return a failed call that has its arguments only as text, because arguments in Harmony may not be JSON."""
+    """Return a failed call with its arguments only as text, because arguments in Harmony need not be JSON."""
     return Call(f"failed{number}", failed.name, {}, failed.raw) if failed.name else None
 
 
@@ -499,7 +499,10 @@ def _missing_tokens(request: ToolRequest, reply: Reply, raw: str, usage: Mapping
 def _empty_reply(
     request: ToolRequest, reply: Reply, raw: str, usage: Mapping[str, Any] | None, *, harmony: bool
 ) -> Verdict:
-    """Return the verdict on a reply without content and calls: the server lost it, it was forbidden, or it is empty."""
+    """Return the verdict on a reply without content and calls.
+
+    Either its calls were forbidden, or the server lost its content, or the reply is really empty.
+    """
     if reply.finish_reason in {"length", "content_filter"}:
         return Verdict("answered", reply)
     if any(note.startswith(FORBIDDEN_PREFIXES) for note in reply.trace.notes):
