@@ -56,7 +56,7 @@ class Overflow:
     answer: int | None = None
     """Number of tokens requested for the answer, if the server states it.
 
-    Servers state it if the answer does not fit together with the prompt.
+    Servers state it if the prompt and the answer together exceed the context.
     """
     at_least: bool = False
     """Whether `prompt` is only a lower bound, because the server stopped counting the prompt's tokens."""
@@ -77,7 +77,7 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
     """Parse the token counts in a server's error text.
 
     If the text has no counts, `prompt` and `context` are used. These come from separate fields of the error. Like the
-    failure rules, this function searches only the start and the end of the text, so a long text costs no more.
+    failure rules, this function searches only the start and the end of the text, so the cost of a long text is limited.
     """
     parts = searched_parts(text)
     match = next((match for part in parts for pattern in _COMPILED if (match := pattern.search(part))), None)

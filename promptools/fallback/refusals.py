@@ -17,7 +17,7 @@ class Rewording(NamedTuple):
 
     adaptation: Adaptation
     what: tuple[str, ...] = ()
-    """What the server refused, if `adaptation` does not say so: parameter names, values of `tool_choice`, or a role."""
+    """What the server refused, if `adaptation` does not say it: parameter names, values of `tool_choice`, or a role."""
     beside: str = ""
     """A digest of the reasoning parameters in the refused request; only requests with the same digest are reworded.
 

@@ -361,7 +361,7 @@ _COMPILED = tuple((lazy_pattern(rule.pattern, re.IGNORECASE), rule) for rule in 
 SEARCHED_HEAD = 4_000
 """Number of characters that the rules search at the start of an error text."""
 SEARCHED_TAIL = 2_000
-"""Number of characters searched at the end of an error text, because a Python traceback names its error last."""
+"""Number of characters that the rules search at the end of an error text, where a Python traceback names its error."""
 
 
 def classify(text: str) -> FailureKind:

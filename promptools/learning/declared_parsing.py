@@ -60,11 +60,14 @@ def as_declared(declaration: Declaration, candidates: Iterable[Table]) -> Iterat
 
 
 _UNSAID: Final = frozenset(("space", "spaces", "separator", "id_key", "values", "cdata", "sorted_keys", "null"))
-"""Table keys about white space, separators, ids and the spelling of values. A config need not declare these."""
+"""Table keys that a config need not declare: white space, separators, ids, and the spelling of values."""
 
 
 def _said(table: Table) -> Table:
-    """Return only the keys of a dialect table that a config can declare, without the white space in their values."""
+    """Return what a dialect table states about things that a config must declare, so that tables can be compared.
+
+    Default keys are added, a wrapper around all calls is left out, and white space is removed from the values.
+    """
     given = {"name_key": "name", "arguments_key": "arguments"} if table["kind"] == "json" else {}
     said = {key: value for key, value in {**given, **table}.items() if key not in _UNSAID}
     if "{calls}" in said.get("wrapper", ""):  # a parser looks for calls wherever they are

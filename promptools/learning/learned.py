@@ -196,7 +196,7 @@ class _Attempt:
     def _add_surroundings(self) -> None:
         """Add the table keys for the text around calls, such as `end_tokens`, unless calls are misread with these keys.
 
-        For this check, texts are not read in two pieces again.
+        Unlike the check of the candidate table itself, this check does not read texts in two pieces.
         """
         table = {**self.table, **learn_surroundings(self._renderings, self._frame, self._variant)}
         with suppress(UsageError):

@@ -279,7 +279,11 @@ def _without_end_tokens(renderings: Renderings, rendering: str, end: int) -> int
 
 
 def _turn_end(renderings: Renderings, rendering: str, variant: Variant) -> str:
-    """Return the text that ends a turn with calls, which also ends a turn without calls."""
+    """Return the text at the end of a rendering that comes after the turn's calls.
+
+    If an answer follows the calls, this is the text from the answer's header on. Otherwise it is the text with which
+    the rendering of an answer without calls ends too.
+    """
     answer = renderings.of_turn({"role": "assistant", "content": ANSWER}, variant)
     if variant.follow == "answer" and DONE in rendering:
         at = rendering.rindex(DONE)

@@ -1,7 +1,7 @@
 """Learn what a template writes around calls: the ends of turns, the tags of reasoning, and results.
 
-None of this changes what a call is. Only markers that look like tokens are learned. The marker before results is
-learned only if neither an answer without calls nor a turn with calls contains it.
+None of this affects how calls themselves are written. Only markers that look like tokens are learned. The marker before
+results is learned only if neither an answer without calls nor a turn with calls contains it.
 """
 
 from __future__ import annotations

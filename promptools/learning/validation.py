@@ -1,7 +1,8 @@
 """Check a candidate table with calls that it was not derived from: it must read and write them as the template does.
 
-A test that only reads calls would miss wrong keys and closing markers, since the parser repairs them. So no call may
-need a repair, and the table's output is compared with the template's.
+A test that only reads calls would miss wrong keys and closing markers, since the parser repairs them. So calls with
+plain values must be read without repairs, except those that the format itself makes necessary. And the table's output
+is compared with the template's.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Outcome(NamedTuple):
     """The outcome of trying a candidate."""
 
     read: int
-    """Number of calls that were read back, both from the whole text and from pieces of it."""
+    """Number of calls that were read back, both from the whole text and from the text fed character by character."""
     written: int
     """Number of calls that the table writes as the template does."""
     written_otherwise: int

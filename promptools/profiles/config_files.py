@@ -244,7 +244,7 @@ class ProviderTable(ProviderKeys, Table):
 
 
 class KeyTable(Table):
-    """The table of one named API key of the proxy in `promptools.toml`."""
+    """The table in `promptools.toml` for one of the proxy's named API keys."""
 
     env: str | None = None
     requests_per_minute: Count | None = None

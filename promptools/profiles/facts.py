@@ -76,7 +76,7 @@ class Fact(Table):
 
 
 class TemplateSignature(Table):
-    """How to recognize a family's chat template, in any template language."""
+    """How to recognize a family's chat template, whatever template language it is written in."""
 
     holds: Strings
     """Texts that must all occur in the template."""

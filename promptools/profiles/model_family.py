@@ -248,7 +248,7 @@ class FamilyFinding(NamedTuple):
     """The family of a model, and how it was found."""
 
     family: str | None = None
-    """The family; None if the evidence implies no family, or contradicts every family that it implies."""
+    """The family; None if no evidence implies a family, or if each family that is implied is ruled out."""
     by: str = ""
     """The deciding evidence: `chat template`, one of the server's fields, or `name` for the name in the request."""
     why: str = ""

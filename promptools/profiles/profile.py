@@ -66,7 +66,7 @@ class Profile:
     context: int | None = None
     """Maximum number of tokens of a prompt and its reply together; None if not known."""
     needs_key: bool = True
-    """Whether an unset variable in `api_key_env` is an error. Local servers need no key."""
+    """Whether it is an error if the variable that `api_key_env` names is not set. Local servers need no key."""
     num_ctx: NumCtx = "fit"
     """Context size to request from Ollama's /api/chat, in tokens.
 
@@ -170,7 +170,7 @@ class Profile:
     strip_billing_header: bool = True
     """Whether the line `x-anthropic-billing-header`, which Claude Code puts into each system prompt, is left out.
 
-    The line changes from request to request, so the server could not reuse the cached beginning of the prompt.
+    The line changes from request to request. If it were sent, the server could not reuse its cache of the prompt.
     """
     control_tokens: tuple[str, ...] | None = None
     """Tokens that the model's tokenizer or template reads as markup wherever they occur.

@@ -59,7 +59,7 @@ PATHS_BY_KIND: Mapping[str, tuple[str, ...]] = {
 """Maps each kind of server to the paths requested for its models, and for its version if facts depend on that."""
 
 KIND_BY_OWNER = {"vllm": VLLM, "llamacpp": LLAMACPP, "sglang": SGLANG}
-"""Maps the value of `owned_by` that all listed models share to the kind of server."""
+"""Maps a value of `owned_by` to the kind of server. The value counts only if all listed models have it."""
 OLLAMA_EMULATORS = frozenset(("docker", "koboldcpp", "lemonade", "llama-swap"))
 """Values of `owned_by` that show that a server is not Ollama, although it has Ollama's paths."""
 

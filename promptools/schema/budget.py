@@ -19,7 +19,7 @@ STEPS = 50_000
 STEPS_PER_VALUE = 64
 """Number of steps that each value inside the validated value adds to the budget."""
 STEPS_PER_REFERENCE = 3
-"""Number of steps of the budget that following a reference costs."""
+"""Number of steps that following a reference takes from the budget."""
 MAX_SLOW_SEARCHES = 20
 """Maximum number of pattern searches in one validation that may exceed the short time limit of the first attempt."""
 CHARACTERS_PER_STEP = 32

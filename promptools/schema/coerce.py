@@ -150,7 +150,7 @@ class _EditPlanner:
     def edits_for(self, error: Any, base: Path) -> list[Edit] | None:
         """Return the edits that fix one error; None if the error cannot be fixed.
 
-        `base` is the path from which the error's own path leads on.
+        The error's relative path is appended to `base`.
         """
         path = (*base, *error.relative_path)
         if error.validator in {"anyOf", "oneOf"} and error.context:

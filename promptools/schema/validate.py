@@ -177,7 +177,11 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def check_patterns(graph: SchemaGraph, tool: str, *, strict: bool = False) -> None:
-    """Remove patterns that do not compile, or would run without a time limit; raise UsageError if `strict`."""
+    """Remove patterns that do not compile; raise UsageError instead if `strict`.
+
+    A schema with both `patternProperties` and `unevaluatedProperties` loses the latter, or is an error if `strict`:
+    with both, jsonschema would search with Python's `re`, which has no time limit.
+    """
     keywords = frozenset[str]().union(*graph.nodes)
     if {"unevaluatedProperties", "patternProperties"} <= keywords:  # with both, jsonschema uses Python's re
         if strict:

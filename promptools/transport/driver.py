@@ -368,7 +368,8 @@ class ExchangeDriver:
     def timeout_outcome(self) -> Failed | None:
         """Return a timeout outcome if the deadline has passed, else None.
 
-        The deadline is checked only after each piece, so a server that stalls may take twice the time.
+        The deadline is checked only after each piece, and each read may wait for the whole time limit. So a server
+        that stalls may take up to twice the limit.
         """
         if self.deadline is None or self.clock() < self.deadline:
             return None

@@ -31,7 +31,10 @@ class Endpoint:
 
     method: str
     path: str
-    """The end of the request's path. If `path` ends with `/` or `_`, anything may follow; `/` alone is the root."""
+    """What the path of a matching request ends with, apart from a final slash.
+
+    A value that ends with `/` or `_` may be anywhere in the request's path. The value `/` matches only the root.
+    """
     api: ClientApi = CHAT_API
     """The client API that the requests use."""
     begin: BeginExchange = run

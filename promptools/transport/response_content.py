@@ -177,7 +177,7 @@ def _unread_socket_data(response: Any) -> bytes:
 _LAST_CHUNK = b"0\r\n\r\n"
 """The last chunk of a chunked body."""
 _CONNECTION_PATH = ("_stream", "_httpcore_stream", "_stream", "_connection")
-"""Attributes that lead from a response's stream to its connection.
+"""Attributes to follow from a response's stream to the connection; a missing attribute is skipped.
 
-The first one exists only if a client sent the request.
+The first one exists only if a client object of the HTTP library sent the request, rather than a bare transport.
 """

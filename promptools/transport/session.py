@@ -114,7 +114,7 @@ ID_ALPHABET = string.ascii_letters + string.digits
 CREDENTIAL_FIELDS = KEY_FIELDS | {"cookie", "openai-organization", "openai-project"}
 """Header fields that must be sent only to the server for which they were meant."""
 PLACEHOLDER_KEY = "none"
-"""The API key that is sent if no key is needed, because the SDK requires one."""
+"""The API key that is sent to a server that needs none, because the SDK always requires a key."""
 MAX_CACHED_ROUTES = 512
 """Maximum number of targets that a session caches before it clears the cache; resolving one takes about 1 ms."""
 OPTION_NAMES = frozenset(OPTIONS) - {"provider"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClientSettings(RequestOptions, total=False):
-    """All settings except `provider`, which the clients of openai declare themselves: there it may be an SDK object."""
+    """All settings except `provider`. The OpenAI clients declare it themselves: there it may be an SDK object."""
 
     config: Config | str | os.PathLike[str] | None
     """A config, or the path of its file (None: the first that is found; `Config()`: no config)."""

@@ -244,7 +244,7 @@ def _call_index(index: Any) -> int | None:
 
 
 _MAX_INDEX_DIGITS = 10
-"""A string of digits is accepted as an index only if it has fewer digits than this."""
+"""Limit for strings that are read as an index: they must have fewer digits than this."""
 
 
 def _arguments(arguments: Any) -> str:

@@ -240,7 +240,7 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4_096, 16_384
 _CHARACTERS_PER_TOKEN = 2
 """Characters per token, to estimate numbers of tokens.
 
-All text except runs of symbols has more characters per token, so the estimates are too high.
+Most text has more characters per token (runs of symbols do not), so the estimates are usually too high.
 """
 _BILLING_LINE = lazy_pattern(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 

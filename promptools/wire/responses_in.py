@@ -486,7 +486,7 @@ class ResponsesRequest:
     settings: dict[str, Any]
     """Settings of this request that are repeated in the response."""
     summary: bool = False
-    """Whether reasoning is returned as a summary. A client that asks for a summary reads nothing else."""
+    """Whether reasoning is returned as a summary. A client that asks for a summary reads reasoning in no other form."""
     sealed: bool = False
     """Whether reasoning is also returned as `encrypted_content`."""
     stored: bool = True
