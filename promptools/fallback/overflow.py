@@ -89,7 +89,7 @@ def read_overflow(text: str, *, prompt: int | None = None, context: int | None =
 
 
 def fitting_context(prompt: int, *, answer: int | None, limit: int) -> int | None:
-    """Return a context size for a `prompt` and an `answer` of that many tokens; None if `limit` is too low.
+    """Return a context size for a prompt of `prompt` and an answer of `answer` tokens; None if `limit` is too low.
 
     If `answer` is None, `DEFAULT_ANSWER_TOKENS` are reserved. If the size would exceed `limit`, `limit` is returned,
     provided that it leaves enough tokens for the answer: `MIN_ANSWER_TOKENS`, or `answer` if that is less.

@@ -223,7 +223,7 @@ def _named_tables(renderings: Renderings, samples: Samples, found: _FoundJson) -
 
 
 def _placed(text: str, call: CallOf, number: int | None) -> str:
-    """Return the text of a call with placeholders for its name, its id, and its number in the turn."""
+    """Return `text` with placeholders for the call's name and id, and for its `number` in the turn if not None."""
     placed = text.replace(call.name, "{name}").replace(call.id, "{id}")
     return placed if number is None else re.sub(rf"(?<!\w){number}(?!\w)", "{index}", placed)
 
@@ -375,7 +375,7 @@ def tables_of_pairs(before: str, lead: str, argument: str, after: str) -> Iterat
 
 
 def _tags_table(around: _Around, lead: str, argument: str, gap: str) -> Iterator[Table]:
-    """Yield candidate tables of the kind `tags`, with a wrapper around all calls, around each call, or with none."""
+    """Yield candidate tables of the kind `tags`, with a wrapper around all calls or each call, or without one."""
     inner, end = f"{argument}{gap}", around.after
     if inner.startswith("\n") and end.startswith("\n"):  # the line break goes after each parameter, for people
         inner, lead, end = f"{inner[1:]}\n", f"{lead}\n", end[1:]

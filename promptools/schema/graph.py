@@ -283,7 +283,7 @@ def _resolve(resolver: Any, ref: str, tool: str, at: str) -> Any:
 
 
 def _cut_cycles(graph: SchemaGraph, tool: str, *, strict: bool) -> None:
-    """Remove a reference from each cycle that never descends into a part of the value.
+    """Remove a reference from each cycle of schemas that all apply to the same value.
 
     Raises UsageError if there is such a cycle and `strict` is set, or if there are more than `MAX_CYCLES`.
     """

@@ -106,14 +106,17 @@ LARGEST_PATTERN = 50_000
 `regex` compiles a pattern in this form; a pattern of this size takes about 40 MB.
 """
 MAX_ERRORS = 8
-"""Maximum number of errors that are described after one validation, since a model corrects few at a time."""
+"""Maximum number of errors that are described after one validation, since a model corrects only a few at a time."""
 MAX_ALTERNATIVES = 4
 """Maximum number of alternatives of an `anyOf` or `oneOf` that the sentence about one error describes."""
 MAX_ALTERNATIVE_DEPTH = 2
 """Maximum number of levels of nested alternatives that the sentence about one error describes."""
 
 MAX_QUOTED_MEMBERS = 20
-"""Maximum number of members of an object or array that an error message quotes; of a larger one, it states the size."""
+"""Maximum number of members of an object or array that an error message quotes.
+
+Instead of a larger object or array, the message states its size.
+"""
 
 TYPE_PHRASES = {
     "object": "an object",

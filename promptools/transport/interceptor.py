@@ -107,7 +107,7 @@ class InterceptingTransport:
         return request
 
     def check_open(self) -> None:
-        """Raise the same exception as httpx if the original client has been closed."""
+        """Raise RuntimeError, as the HTTP library does, if the original client has been closed."""
         if self.original_client.is_closed:
             raise RuntimeError("Cannot send a request, as the client has been closed.")
 
